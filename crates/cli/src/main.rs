@@ -1,0 +1,2 @@
+use mimalloc as _;
+fn main() {}
