@@ -7,6 +7,7 @@ use arrow_array::{Array, RecordBatch};
 
 use crate::error::{PageError, Result};
 use crate::format::{MiniPageMeta, PageIdentity, PageMeta, front_bytes, write_front};
+use crate::mini_page::mini_page_checksum;
 use crate::schema::PageSchema;
 use crate::staging::{ColumnStaging, next_start};
 
@@ -227,7 +228,7 @@ impl PageBuilder {
                 length_bytes,
                 null_count: staging.null_count() as u32,
                 encoding,
-                checksum: crc32c::crc32c(rest.get(..length).unwrap_or_default()),
+                checksum: mini_page_checksum(rest.get(..length).unwrap_or_default()),
             });
             end = start + length;
         }

@@ -36,6 +36,6 @@ pub use error::{PageError, Result};
 pub use format::{
     Encoding, FORMAT_VERSION, HEADER_BYTES, MAGIC, MINI_PAGE_ALIGNMENT, MiniPageMeta, PageIdentity, PageMeta,
 };
-pub use mini_page::{ColumnParts, PartValues, decode_mini_page};
+pub use mini_page::{ColumnParts, PartValues, decode_mini_page, mini_page_checksum};
 pub use page::{Page, Verify};
 pub use schema::{ColumnLayout, PageSchema};

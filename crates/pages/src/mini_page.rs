@@ -78,8 +78,13 @@ fn mini_page_slice(bytes: Buffer, meta: &MiniPageMeta, field: &Field) -> Result<
     Ok(bytes.slice_with_length(0, length))
 }
 
+/// The checksum that [`MiniPageMeta`] carries: crc32c.
+pub fn mini_page_checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
 pub(crate) fn verify_checksum(bytes: &[u8], column: &str, meta: &MiniPageMeta) -> Result<()> {
-    let computed = crc32c::crc32c(bytes);
+    let computed = mini_page_checksum(bytes);
     if computed != meta.checksum {
         return Err(PageError::MiniPageChecksum {
             page_number: None,

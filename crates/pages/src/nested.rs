@@ -471,9 +471,9 @@ impl NodeReader<'_> {
                 let ends = self.read(run_ends_field, None)?;
                 let values = self.read(values_field, Some(ends.len()))?;
                 match run_ends_field.data_type() {
-                    DataType::Int16 => run_array::<Int16Type>(&ends, &values)?,
-                    DataType::Int32 => run_array::<Int32Type>(&ends, &values)?,
-                    _ => run_array::<Int64Type>(&ends, &values)?,
+                    DataType::Int16 => run_array::<Int16Type>(data_type, &ends, &values)?,
+                    DataType::Int32 => run_array::<Int32Type>(data_type, &ends, &values)?,
+                    _ => run_array::<Int64Type>(data_type, &ends, &values)?,
                 }
             }
             _ => {
@@ -554,6 +554,12 @@ impl NodeReader<'_> {
     }
 }
 
-fn run_array<R: RunEndIndexType>(ends: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
-    Ok(Arc::new(RunArray::<R>::try_new(ends.as_primitive::<R>(), values.as_ref())?))
+/// Arrow's constructor names the children itself; a column's type may name them otherwise.
+fn run_array<R: RunEndIndexType>(
+    data_type: &DataType,
+    ends: &ArrayRef,
+    values: &ArrayRef,
+) -> Result<ArrayRef> {
+    let runs = RunArray::<R>::try_new(ends.as_primitive::<R>(), values.as_ref())?;
+    Ok(make_array(runs.into_data().into_builder().data_type(data_type.clone()).build()?))
 }

@@ -1,0 +1,82 @@
+//! Any batch, cut into any pages by any row selection, comes back the same.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "test code")]
+
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch, UInt32Array};
+use arrow_buffer::Buffer;
+use arrow_schema::DataType;
+use nandina_pages::{Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify};
+use proptest::prelude::*;
+
+mod arbitrary;
+#[path = "../../../fuzz/src/page_decoder.rs"]
+#[allow(dead_code, reason = "only the schemas are used here")]
+mod page_decoder;
+
+/// Appends `selection` in pieces of `rows_per_call`, reads all pages back.
+fn through_pages(
+    batch: &RecordBatch,
+    selection: &[u32],
+    rows_per_call: usize,
+    page_bytes: usize,
+) -> RecordBatch {
+    let schema = PageSchema::try_new(batch.schema()).unwrap();
+    let mut builder = PageBuilder::new(Arc::clone(&schema), page_bytes, 65_535);
+    let mut batches = Vec::new();
+    let mut flush = |builder: &mut PageBuilder| {
+        let rows = builder.rows();
+        let mut out = vec![0xEE; builder.encoded_bytes()];
+        let meta = builder.encode(PageIdentity::new(batches.len() as u64), &mut out).unwrap();
+        assert!(meta.used_bytes <= page_bytes || rows == 1, "page of {rows} rows exceeds its size");
+        let page = Page::open(Buffer::from(out), Arc::clone(&schema), Verify::Checksums).unwrap();
+        batches.push(page.batch(None).unwrap());
+    };
+    for mut rows in selection.chunks(rows_per_call) {
+        loop {
+            let taken = builder.append(batch, Rows::Indices(rows)).unwrap();
+            rows = &rows[taken..];
+            if rows.is_empty() {
+                break;
+            }
+            flush(&mut builder);
+        }
+    }
+    flush(&mut builder);
+    arrow_select::concat::concat_batches(&batch.schema(), &batches).unwrap()
+}
+
+fn arbitrary_batch() -> impl Strategy<Value = RecordBatch> {
+    prop::sample::select(page_decoder::schemas()).prop_flat_map(|schema| arbitrary::batch(schema, 1..200))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn round_trip(
+        batch in arbitrary_batch(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..300),
+        rows_per_call in 1usize..130,
+        page_bytes in 600usize..20_000,
+        slice_from in 0usize..20,
+    ) {
+        let from = slice_from.min(batch.num_rows() - 1);
+        let batch = batch.slice(from, batch.num_rows() - from);
+        let selection: Vec<u32> = picks.iter().map(|pick| pick.index(batch.num_rows()) as u32).collect();
+        let found = through_pages(&batch, &selection, rows_per_call, page_bytes);
+        prop_assert_eq!(found.num_rows(), selection.len());
+        if batch.num_columns() > 0 {
+            // Arrow's `take` loses the row count of values without width, so they are not compared with it.
+            let compared: Vec<usize> = (0..batch.num_columns())
+                .filter(|&column| batch.column(column).data_type() != &DataType::FixedSizeBinary(0))
+                .collect();
+            let (batch, found) = (batch.project(&compared).unwrap(), found.project(&compared).unwrap());
+            let indices = UInt32Array::from(selection);
+            let expected = arrow_select::take::take_record_batch(&batch, &indices).unwrap();
+            for (found, expected) in found.columns().iter().zip(expected.columns()) {
+                prop_assert_eq!(found.to_data(), expected.to_data());
+            }
+        }
+    }
+}
