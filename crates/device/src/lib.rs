@@ -1,0 +1,46 @@
+//! How do bytes reach the medium?
+//!
+//! A [`Device`] is a directory on a medium together with the way requests get there. It opens [`File`]s for direct
+//! I/O; requests are submitted in [`Batch`]es, each of which the device sees as one unit, and awaited whole or piece
+//! by piece, from blocking threads and from async tasks.
+//!
+//! ```text
+//!   File::submit ─► Operation ─► gate (max_depth seats, first come first served) ─► backend ─► medium
+//!        │                                     ▲                                       │
+//!        ▼                                     └──── seats next ◄─── finish ◄──────────┘
+//!      Batch ◄──────────────────────────── deliver ◄────────────────────┘
+//!
+//!   backends:  io_uring          one ring; blocking waiters empty it themselves, a reaper serves async tasks
+//!              thread pool       preadv/pwritev, where io_uring is not permitted
+//!              simulated         memory with planned faults, a live and a durable image
+//! ```
+//!
+//! Invariants
+//! - Offsets, lengths and addresses of requests are multiples of [`BLOCK_BYTES`], on every backend, also where the
+//!   page cache is used; other requests fail without reaching the medium.
+//! - A completion covers its whole request. Short transfers are continued; reading past the end is an error.
+//! - An operation owns its buffers and its file until it ends: neither dropping a batch nor closing the device frees
+//!   memory or descriptors that the kernel still uses.
+//! - No more than `max_depth` requests of one device are at the medium at once.
+//! - A write is durable after a later [`File::sync`], a name after a later [`Device::sync_directory`].
+
+#![allow(clippy::vec_box, reason = "an operation keeps its address from submission to completion")]
+
+mod backend;
+mod batch;
+mod buffer;
+mod counters;
+mod device;
+mod directory;
+mod error;
+mod file;
+mod request;
+
+pub use backend::simulated::{CrashOutcome, FaultHandle, FaultPlan};
+pub use batch::Batch;
+pub use buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool, WriteBuffer, round_up_to_block};
+pub use counters::{Counters, FileClass, IoAccount, IoStatistics, LATENCY_BUCKETS};
+pub use device::{Backend, Device, DeviceOptions, DirectoryLock};
+pub use error::{Error, Result};
+pub use file::{File, OpenMode};
+pub use request::{Completion, Request};

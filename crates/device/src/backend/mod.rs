@@ -1,0 +1,28 @@
+//! Ways to carry operations to the medium.
+
+mod io_uring;
+pub(crate) mod simulated;
+mod thread_pool;
+
+pub(crate) use io_uring::IoUringBackend;
+pub(crate) use thread_pool::ThreadPool;
+
+use crate::request::Operation;
+
+/// Takes operations and reports each exactly once to [`crate::device::finish`].
+///
+/// The device has granted a seat to every operation before `start`, so no more than its `max_depth` are here.
+pub(crate) trait Carrier: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Starts operations, all of them visible to the medium together. Does not wait for them.
+    fn start(&self, operations: Vec<Box<Operation>>);
+
+    /// Called by a blocking thread that has nothing else to do: carries and reports operations in this thread
+    /// until `ready`. Returns false when there was nothing to carry here; then somebody else does, and the caller
+    /// can sleep until it is notified.
+    fn drive(&self, ready: &dyn Fn() -> bool) -> bool;
+
+    /// Reports operations that have ended already, without waiting.
+    fn reap(&self);
+}

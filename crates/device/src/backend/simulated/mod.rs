@@ -1,0 +1,558 @@
+//! A medium in memory that fails as planned: what crash tests run on.
+//!
+//! Every file has two images. Requests see the *live* one; the *durable* one is what is left after the power fails.
+//!
+//! ```text
+//!   write ──► live image ──────────── sync ───────────► durable image
+//!        └──► unsynced changes ─┐                          ▲
+//!                               └── crash: none, all, or a random part, the last of it torn between 512-byte sectors
+//! ```
+//!
+//! Names work the same way: creations, renames and removals are live at once and durable after
+//! [`crate::Device::sync_directory`]. Syncing a file does not make its name durable.
+//!
+//! Invariants
+//! - Operations are carried out in the submitting thread, in order: the same program sees the same run.
+//! - Requests (reads, writes, syncs) are counted from 0 as they reach the medium; a continued transfer counts again.
+//! - Events are what changes the medium: writes, syncs of files and directories, creations, renames, removals,
+//!   changes of size. After a power loss nothing succeeds until [`FaultHandle::crash`].
+
+mod image;
+mod names;
+
+pub(crate) use self::names::ROOT;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::image::{Change, FileImages};
+use self::names::{Entry, NameChange, Names};
+use super::Carrier;
+use crate::device::finish;
+use crate::error::{Error, Result};
+use crate::file::Handle;
+use crate::request::{Operation, Transfer};
+
+/// A file's contents, shared by its names and handles.
+pub(crate) type Inode = Arc<Mutex<FileImages>>;
+
+/// Which requests fail, and how.
+#[derive(Debug, Clone, Default)]
+pub struct FaultPlan {
+    faults: BTreeMap<u64, Fault>,
+    dead_from_request: Option<u64>,
+    power_loss_at_event: Option<u64>,
+    capacity_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Error(i32),
+    Short(usize),
+    Torn(usize),
+}
+
+impl FaultPlan {
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Request number `request` fails with an I/O error and moves nothing.
+    pub fn fail_request(mut self, request: u64) -> Self {
+        self.faults.insert(request, Fault::Error(libc::EIO));
+        self
+    }
+
+    /// Every request from number `request` on fails: the device has died.
+    pub fn fail_from(mut self, request: u64) -> Self {
+        self.dead_from_request = Some(request);
+        self
+    }
+
+    /// Request number `request` moves at most `bytes`; the rest is asked for again.
+    pub fn short_transfer(mut self, request: u64, bytes: usize) -> Self {
+        self.faults.insert(request, Fault::Short(bytes));
+        self
+    }
+
+    /// Write number `request` changes only its first `bytes` and fails.
+    pub fn torn_write(mut self, request: u64, bytes: usize) -> Self {
+        self.faults.insert(request, Fault::Torn(bytes));
+        self
+    }
+
+    /// The power fails during event number `event`.
+    pub fn power_loss_at(mut self, event: u64) -> Self {
+        self.power_loss_at_event = Some(event);
+        self
+    }
+
+    /// The medium holds no more than this, in whole blocks.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = Some(bytes);
+        self
+    }
+}
+
+/// What survives of the changes that were not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashOutcome {
+    LoseUnsynced,
+    KeepAll,
+    /// Each unsynced write survives whole, in part (any of its 512-byte sectors), or not at all; of the name changes
+    /// a random number of the first survive, as on a journaling file system.
+    Random {
+        seed: u64,
+    },
+}
+
+/// Steers and observes a simulated device.
+#[derive(Clone)]
+pub struct FaultHandle {
+    medium: Arc<SimulatedMedium>,
+}
+
+impl FaultHandle {
+    pub(crate) fn new(medium: Arc<SimulatedMedium>) -> Self {
+        Self { medium }
+    }
+
+    /// Requests that have reached the medium.
+    pub fn requests(&self) -> u64 {
+        self.medium.world.lock().requests
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.medium.world.lock().events
+    }
+
+    /// Replaces the plan. Its numbers count on from [`Self::requests`] and [`Self::events`].
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.medium.world.lock().plan = plan;
+    }
+
+    pub fn has_power(&self) -> bool {
+        !self.medium.world.lock().power_lost
+    }
+
+    /// The power fails and comes back: unsynced changes are lost as `outcome` says, locks are free, faults are
+    /// forgotten (the capacity stays). Files have to be opened again.
+    pub fn crash(&self, outcome: CrashOutcome) {
+        self.medium.world.lock().crash(outcome);
+    }
+}
+
+impl std::fmt::Debug for FaultHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultHandle")
+            .field("requests", &self.requests())
+            .field("events", &self.events())
+            .finish()
+    }
+}
+
+pub(crate) struct SimulatedMedium {
+    world: Mutex<World>,
+}
+
+struct World {
+    plan: FaultPlan,
+    names: Names,
+    locks: HashMap<PathBuf, u64>,
+    lock_number: u64,
+    requests: u64,
+    events: u64,
+    power_lost: bool,
+}
+
+fn io_error() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+impl World {
+    /// Counts a change of the medium. True when the power fails during it: its effect may remain, but it fails.
+    fn event(&mut self) -> io::Result<bool> {
+        if self.power_lost {
+            return Err(io_error());
+        }
+        self.power_lost = self.plan.power_loss_at_event == Some(self.events);
+        self.events += 1;
+        Ok(self.power_lost)
+    }
+
+    fn powered(&self) -> io::Result<()> {
+        if self.power_lost { Err(io_error()) } else { Ok(()) }
+    }
+
+    fn check_space(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
+        let Some(capacity) = self.plan.capacity_bytes else { return Ok(()) };
+        let added = inode.lock().live.missing_bytes(offset, bytes);
+        if added > 0 && self.used_bytes() + added > capacity {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(())
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let mut seen = HashSet::new();
+        self.names
+            .live_files()
+            .filter(|inode| seen.insert(Arc::as_ptr(inode)))
+            .map(|inode| inode.lock().live.held_bytes())
+            .sum()
+    }
+
+    fn change(&mut self, inode: &Inode, change: Change) -> io::Result<()> {
+        let lost = self.event()?;
+        inode.lock().apply(change);
+        if lost { Err(io_error()) } else { Ok(()) }
+    }
+
+    fn change_name(&mut self, change: NameChange) -> io::Result<()> {
+        let lost = self.event()?;
+        self.names.apply(change);
+        if lost { Err(io_error()) } else { Ok(()) }
+    }
+
+    fn sync(&mut self, inode: &Inode) -> io::Result<()> {
+        if self.event()? {
+            return Err(io_error());
+        }
+        inode.lock().sync();
+        Ok(())
+    }
+
+    fn sync_directory(&mut self, directory: &Path) -> io::Result<()> {
+        if self.event()? {
+            return Err(io_error());
+        }
+        self.names.sync(directory);
+        Ok(())
+    }
+
+    fn create(&mut self, path: &Path) -> io::Result<Inode> {
+        self.names.check_vacant(path)?;
+        let inode = Inode::default();
+        self.change_name(NameChange::Link { path: path.to_owned(), entry: Entry::File(Arc::clone(&inode)) })?;
+        Ok(inode)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Inode> {
+        self.powered()?;
+        match self.names.get(path)? {
+            Entry::File(inode) => Ok(Arc::clone(inode)),
+            Entry::Directory => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.names.get(from)?;
+        self.names.check_parent(to)?;
+        self.change_name(NameChange::Rename { from: from.to_owned(), to: to.to_owned() })
+    }
+
+    fn write_small(&mut self, path: &Path, contents: &[u8]) -> io::Result<()> {
+        let replacement = crate::directory::replacement_path(path);
+        let inode = match self.open(&replacement) {
+            Ok(inode) => {
+                self.change(&inode, Change::Truncate { bytes: 0 })?;
+                inode
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(&replacement)?,
+            Err(error) => return Err(error),
+        };
+        self.check_space(&inode, 0, contents.len() as u64)?;
+        self.change(&inode, Change::Write { offset: 0, data: contents.into() })?;
+        self.sync(&inode)?;
+        self.rename(&replacement, path)?;
+        self.sync_directory(path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Bytes moved, or a negative error number.
+    fn carry(&mut self, operation: &mut Operation) -> i32 {
+        match self.try_carry(operation) {
+            Ok(bytes) => bytes as i32,
+            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    fn try_carry(&mut self, operation: &mut Operation) -> io::Result<usize> {
+        self.powered()?;
+        let request = self.requests;
+        self.requests += 1;
+        if self.plan.dead_from_request.is_some_and(|first| request >= first) {
+            return Err(io_error());
+        }
+        let fault = self.plan.faults.get(&request).copied();
+        if let Some(Fault::Error(number)) = fault {
+            return Err(io::Error::from_raw_os_error(number));
+        }
+        let Handle::Simulated(inode) = &operation.file.handle else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        let inode = Arc::clone(inode);
+        let done = operation.done_bytes as usize;
+        let position = operation.position();
+        let bound = match fault {
+            Some(Fault::Short(bytes) | Fault::Torn(bytes)) => bytes,
+            _ => usize::MAX,
+        };
+        match &mut operation.transfer {
+            Transfer::Read(buffer) => {
+                let wanted = buffer.get_mut(done..).unwrap_or_default();
+                let bytes = wanted.len().min(bound);
+                Ok(inode.lock().live.read(position, wanted.get_mut(..bytes).unwrap_or_default()))
+            }
+            Transfer::Write(buffers) => {
+                let all = buffers.iter().flat_map(|buffer| buffer.iter().copied());
+                let data: Arc<[u8]> = all.skip(done).take(bound).collect();
+                let bytes = data.len();
+                self.check_space(&inode, position, bytes as u64)?;
+                self.change(&inode, Change::Write { offset: position, data })?;
+                if matches!(fault, Some(Fault::Torn(_))) { Err(io_error()) } else { Ok(bytes) }
+            }
+            Transfer::Sync => self.sync(&inode).map(|()| 0),
+        }
+    }
+
+    fn crash(&mut self, outcome: CrashOutcome) {
+        let mut random = match outcome {
+            CrashOutcome::Random { seed } => Some(SplitMix64(seed)),
+            _ => None,
+        };
+        let kept_names = match (&mut random, outcome) {
+            (Some(random), _) => random.below(self.names.unsynced() as u64 + 1) as usize,
+            (None, CrashOutcome::KeepAll) => self.names.unsynced(),
+            (None, _) => 0,
+        };
+        self.names.crash(kept_names);
+        let mut seen = HashSet::new();
+        for inode in self.names.live_files() {
+            if seen.insert(Arc::as_ptr(inode)) {
+                inode.lock().crash(outcome, random.as_mut());
+            }
+        }
+        self.plan = FaultPlan { capacity_bytes: self.plan.capacity_bytes, ..FaultPlan::default() };
+        self.locks.clear();
+        self.power_lost = false;
+    }
+}
+
+/// A small reproducible generator (Steele, Lea, Flood: *Fast splittable pseudorandom number generators*, 2014).
+pub(crate) struct SplitMix64(u64);
+
+impl SplitMix64 {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+impl SimulatedMedium {
+    pub(crate) fn new(plan: FaultPlan) -> Self {
+        Self {
+            world: Mutex::new(World {
+                plan,
+                names: Names::new(),
+                locks: HashMap::new(),
+                lock_number: 0,
+                requests: 0,
+                events: 0,
+                power_lost: false,
+            }),
+        }
+    }
+
+    pub(crate) fn create(&self, path: &Path) -> Result<Inode> {
+        self.world.lock().create(path).map_err(|source| Error::path("create", path, source))
+    }
+
+    pub(crate) fn open(&self, path: &Path) -> Result<Inode> {
+        self.world.lock().open(path).map_err(|source| Error::path("open", path, source))
+    }
+
+    pub(crate) fn remove(&self, path: &Path) -> Result<()> {
+        let mut world = self.world.lock();
+        world
+            .open(path)
+            .and_then(|_| world.change_name(NameChange::Unlink { path: path.to_owned() }))
+            .map_err(|source| Error::path("remove", path, source))
+    }
+
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.world.lock().rename(from, to).map_err(|source| Error::path("rename", from, source))
+    }
+
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        self.world.lock().names.get(path).is_ok()
+    }
+
+    pub(crate) fn list(&self, directory: &Path) -> Result<Vec<String>> {
+        let world = self.world.lock();
+        world
+            .powered()
+            .and_then(|()| world.names.list(directory))
+            .map_err(|source| Error::path("list", directory, source))
+    }
+
+    pub(crate) fn sync_directory(&self, directory: &Path) -> Result<()> {
+        self.world
+            .lock()
+            .sync_directory(directory)
+            .map_err(|source| Error::path("sync directory", directory, source))
+    }
+
+    pub(crate) fn create_directory(&self, path: &Path) -> Result<()> {
+        let mut world = self.world.lock();
+        world
+            .names
+            .check_vacant(path)
+            .and_then(|()| {
+                world.change_name(NameChange::Link { path: path.to_owned(), entry: Entry::Directory })
+            })
+            .map_err(|source| Error::path("create directory", path, source))
+    }
+
+    pub(crate) fn remove_directory(&self, path: &Path) -> Result<()> {
+        let mut world = self.world.lock();
+        world
+            .names
+            .check_empty_directory(path)
+            .and_then(|()| world.change_name(NameChange::Unlink { path: path.to_owned() }))
+            .map_err(|source| Error::path("remove directory", path, source))
+    }
+
+    pub(crate) fn write_small(&self, path: &Path, contents: &[u8]) -> Result<()> {
+        self.world.lock().write_small(path, contents).map_err(|source| Error::path("write", path, source))
+    }
+
+    pub(crate) fn read_small(&self, path: &Path) -> Result<Vec<u8>> {
+        let inode = self.world.lock().open(path).map_err(|source| Error::path("read", path, source))?;
+        let images = inode.lock();
+        let mut contents = vec![0; images.live.len() as usize];
+        images.live.read(0, &mut contents);
+        Ok(contents)
+    }
+
+    pub(crate) fn try_lock(self: &Arc<Self>, path: &Path) -> Result<Option<SimulatedLock>> {
+        let mut world = self.world.lock();
+        let error = |source| Error::path("lock", path, source);
+        world.powered().map_err(error)?;
+        if world.locks.contains_key(path) {
+            return Ok(None);
+        }
+        if world.names.get(path).is_err() {
+            world.create(path).map_err(error)?;
+        }
+        world.lock_number += 1;
+        let number = world.lock_number;
+        world.locks.insert(path.to_owned(), number);
+        Ok(Some(SimulatedLock { medium: Arc::clone(self), path: path.to_owned(), number }))
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let world = self.world.lock();
+        world.plan.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(world.used_bytes()))
+    }
+
+    pub(crate) fn allocate(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.check_space(inode, offset, bytes)?;
+        world.change(inode, Change::Allocate { offset, bytes })
+    }
+
+    pub(crate) fn punch_hole(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
+        self.world.lock().change(inode, Change::Punch { offset, bytes })
+    }
+
+    pub(crate) fn truncate(&self, inode: &Inode, bytes: u64) -> io::Result<()> {
+        self.world.lock().change(inode, Change::Truncate { bytes })
+    }
+
+    pub(crate) fn len(&self, inode: &Inode) -> io::Result<u64> {
+        self.world.lock().powered()?;
+        Ok(inode.lock().live.len())
+    }
+}
+
+/// A lock of a simulated device; free again when dropped, or after a crash.
+pub(crate) struct SimulatedLock {
+    medium: Arc<SimulatedMedium>,
+    path: PathBuf,
+    number: u64,
+}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        let mut world = self.medium.world.lock();
+        if world.locks.get(&self.path) == Some(&self.number) {
+            world.locks.remove(&self.path);
+        }
+    }
+}
+
+impl std::fmt::Debug for SimulatedLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedLock").field("path", &self.path).finish()
+    }
+}
+
+/// Carries operations to a [`SimulatedMedium`] one after the other.
+pub(crate) struct SimulatedCarrier {
+    medium: Arc<SimulatedMedium>,
+    queue: Mutex<CarrierQueue>,
+}
+
+#[derive(Default)]
+struct CarrierQueue {
+    operations: VecDeque<Box<Operation>>,
+    /// A thread is emptying the queue. Reporting a result may start further operations; they are queued for that
+    /// thread instead of being carried out recursively.
+    busy: bool,
+}
+
+impl SimulatedCarrier {
+    pub(crate) fn new(medium: Arc<SimulatedMedium>) -> Self {
+        Self { medium, queue: Mutex::default() }
+    }
+}
+
+impl Carrier for SimulatedCarrier {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn start(&self, operations: Vec<Box<Operation>>) {
+        let mut queue = self.queue.lock();
+        queue.operations.extend(operations);
+        if queue.busy {
+            return;
+        }
+        queue.busy = true;
+        while let Some(mut operation) = queue.operations.pop_front() {
+            drop(queue);
+            let result = self.medium.world.lock().carry(&mut operation);
+            finish([(operation, result)]);
+            queue = self.queue.lock();
+        }
+        queue.busy = false;
+    }
+
+    fn drive(&self, _ready: &dyn Fn() -> bool) -> bool {
+        false
+    }
+
+    fn reap(&self) {}
+}

@@ -1,0 +1,153 @@
+//! `preadv`/`pwritev` on a pool of threads: for systems that do not permit io_uring, many containers among them.
+//!
+//! Threads are started when operations wait and none is idle, up to a bound, and stay until the device is closed.
+//! A blocking waiter carries queued operations itself before it sleeps.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Carrier;
+use crate::device::finish;
+use crate::file::Handle;
+use crate::request::{Operation, Transfer};
+
+pub(crate) struct ThreadPool {
+    queue: Arc<Queue>,
+    max_threads: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    operations: VecDeque<Box<Operation>>,
+    threads: Vec<JoinHandle<()>>,
+    idle: usize,
+    stop: bool,
+}
+
+impl ThreadPool {
+    pub(crate) fn new(max_threads: usize) -> Self {
+        Self { queue: Arc::default(), max_threads: max_threads.max(1) }
+    }
+}
+
+impl Carrier for ThreadPool {
+    fn name(&self) -> &'static str {
+        "thread pool"
+    }
+
+    fn start(&self, operations: Vec<Box<Operation>>) {
+        let mut state = self.queue.state.lock();
+        state.operations.extend(operations);
+        let waiting = state.operations.len();
+        let idle = state.idle;
+        let missing = waiting.saturating_sub(idle).min(self.max_threads - state.threads.len());
+        for _ in 0..missing {
+            let queue = Arc::clone(&self.queue);
+            let spawned = std::thread::Builder::new().name("nandina-io".into()).spawn(move || queue.work());
+            match spawned {
+                Ok(thread) => state.threads.push(thread),
+                // Without one more thread the others, or the waiters themselves, do the work.
+                Err(error) => {
+                    log::warn!("cannot start another I/O thread: {error}");
+                    break;
+                }
+            }
+        }
+        drop(state);
+        for _ in 0..waiting.min(idle) {
+            self.queue.work.notify_one();
+        }
+    }
+
+    fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
+        let mut carried = false;
+        while !ready() {
+            let Some(operation) = self.queue.state.lock().operations.pop_front() else {
+                return carried;
+            };
+            carry(operation);
+            carried = true;
+        }
+        true
+    }
+
+    fn reap(&self) {}
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = self.queue.state.lock();
+            state.stop = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.queue.work.notify_all();
+        for thread in threads {
+            // The last owner of the device may be an operation that one of these threads has just finished.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                log::error!("an I/O thread panicked");
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(operation) = state.operations.pop_front() {
+                drop(state);
+                carry(operation);
+                state = self.state.lock();
+            } else if state.stop {
+                return;
+            } else {
+                state.idle += 1;
+                self.work.wait(&mut state);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+fn carry(operation: Box<Operation>) {
+    let result = call(&operation);
+    finish([(operation, result)]);
+}
+
+/// One system call; bytes moved or a negative error number.
+fn call(operation: &Operation) -> i32 {
+    let Handle::Descriptor(descriptor) = &operation.file.handle else {
+        return -libc::EBADF;
+    };
+    let descriptor = descriptor.as_raw_fd();
+    let parts = &operation.parts.0;
+    let position = operation.position() as libc::off_t;
+    let returned = match operation.transfer {
+        // SAFETY: the operation owns the buffers and keeps the descriptor open; nobody else uses the read buffer.
+        Transfer::Read(_) => unsafe {
+            libc::preadv(descriptor, parts.as_ptr(), parts.len() as libc::c_int, position)
+        },
+        // SAFETY: as above; the buffers are only read.
+        Transfer::Write(_) => unsafe {
+            libc::pwritev(descriptor, parts.as_ptr(), parts.len() as libc::c_int, position)
+        },
+        // SAFETY: the descriptor is open.
+        Transfer::Sync => unsafe { libc::fdatasync(descriptor) as isize },
+    };
+    if returned < 0 {
+        return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    }
+    returned as i32
+}

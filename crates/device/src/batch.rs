@@ -1,0 +1,212 @@
+//! Requests submitted as one unit, and the ways to wait for them.
+//!
+//! A batch is awaited as a whole ([`Batch::wait`], [`Batch::wait_async`]: the *Psync* of the parallel-synchronous
+//! I/O literature) or piece by piece in order of completion ([`Batch::next_blocking`], [`futures::Stream`]).
+//! It may also be kept open as a *window*: [`Batch::add`] submits further requests while earlier ones are in
+//! flight, so that one waiter keeps the device at a constant depth.
+//!
+//! Invariants
+//! - Every request is reported exactly once, under the index it got at submission (counting on over `add`).
+//! - Dropping a batch withdraws its requests that still wait for a seat at the device; those in flight finish by
+//!   themselves with buffers they own, and their results are discarded.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures::stream::Stream;
+use parking_lot::{Condvar, Mutex};
+
+use crate::counters::IoAccount;
+use crate::device::DeviceInner;
+use crate::error::Result;
+use crate::file::File;
+use crate::request::{Completion, Operation, Request};
+
+#[derive(Default)]
+pub(crate) struct BatchState {
+    progress: Mutex<BatchProgress>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BatchProgress {
+    finished: VecDeque<(usize, Result<Completion>)>,
+    unfinished: usize,
+    waker: Option<Waker>,
+    parked: bool,
+}
+
+impl BatchState {
+    pub(crate) fn deliver(&self, index: usize, result: Result<Completion>) {
+        let mut progress = self.progress.lock();
+        progress.finished.push_back((index, result));
+        progress.unfinished -= 1;
+        let waker = progress.waker.take();
+        let parked = progress.parked;
+        drop(progress);
+        if parked {
+            self.changed.notify_all();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_ready(&self, whole: bool) -> bool {
+        let progress = self.progress.lock();
+        progress.unfinished == 0 || (!whole && !progress.finished.is_empty())
+    }
+}
+
+/// See the [module documentation](self).
+#[must_use = "a dropped batch withdraws requests that have not started"]
+pub struct Batch {
+    state: Arc<BatchState>,
+    device: Arc<DeviceInner>,
+    account: Option<Arc<IoAccount>>,
+    submitted: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(device: Arc<DeviceInner>, account: Option<Arc<IoAccount>>) -> Self {
+        Self { state: Arc::default(), device, account, submitted: 0 }
+    }
+
+    /// Submits further requests as one unit; returns their indices.
+    ///
+    /// A request that is not aligned is reported as an error under its index; the others proceed.
+    pub fn add(&mut self, requests: Vec<(File, Request)>) -> Range<usize> {
+        self.submit(requests.into_iter().map(|(file, request)| (file.inner, request)))
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        requests: impl ExactSizeIterator<Item = (Arc<crate::file::FileInner>, Request)>,
+    ) -> Range<usize> {
+        let first = self.submitted;
+        self.submitted += requests.len();
+        self.state.progress.lock().unfinished += requests.len();
+        let mut operations = Vec::with_capacity(requests.len());
+        for (index, (file, request)) in (first..).zip(requests) {
+            debug_assert!(Arc::ptr_eq(&file.device.inner, &self.device), "file of another device");
+            match Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone()) {
+                Ok(operation) if operation.is_empty() => {
+                    self.state.deliver(index, Ok(operation.into_completion()));
+                }
+                Ok(operation) => operations.push(operation),
+                Err(error) => self.state.deliver(index, Err(error)),
+            }
+        }
+        self.device.submit(operations);
+        first..self.submitted
+    }
+
+    pub(crate) fn submit_sync(&mut self, file: &File) {
+        self.submitted += 1;
+        self.state.progress.lock().unfinished += 1;
+        let operation =
+            Operation::sync(Arc::clone(&file.inner), Arc::clone(&self.state), self.account.clone());
+        self.device.submit(vec![operation]);
+    }
+
+    /// Requests not yet taken out of the batch.
+    pub fn len(&self) -> usize {
+        let progress = self.state.progress.lock();
+        progress.unfinished + progress.finished.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until nothing is in flight; results in request order, of the requests not taken piecewise before.
+    /// The first failure in that order is returned, after all requests have ended.
+    pub fn wait(self) -> Result<Vec<Completion>> {
+        self.block_until_ready(true);
+        self.collect_results()
+    }
+
+    /// [`Batch::wait`] for async tasks.
+    pub async fn wait_async(mut self) -> Result<Vec<Completion>> {
+        std::future::poll_fn(|context| self.poll_ready(context, true)).await;
+        self.collect_results()
+    }
+
+    /// Blocks until the next request ends. `None` when nothing is left.
+    pub fn next_blocking(&mut self) -> Option<Result<(usize, Completion)>> {
+        self.block_until_ready(false);
+        self.take_finished()
+    }
+
+    /// A request that has ended already, without waiting.
+    pub fn try_next(&mut self) -> Option<Result<(usize, Completion)>> {
+        if !self.state.is_ready(false) {
+            self.device.backend.reap();
+        }
+        self.take_finished()
+    }
+
+    fn take_finished(&mut self) -> Option<Result<(usize, Completion)>> {
+        let (index, result) = self.state.progress.lock().finished.pop_front()?;
+        Some(result.map(|completion| (index, completion)))
+    }
+
+    fn block_until_ready(&self, whole: bool) {
+        while !self.state.is_ready(whole) {
+            if self.device.backend.drive(&|| self.state.is_ready(whole)) {
+                continue;
+            }
+            let mut progress = self.state.progress.lock();
+            while progress.unfinished > 0 && (whole || progress.finished.is_empty()) {
+                progress.parked = true;
+                self.state.changed.wait(&mut progress);
+            }
+            progress.parked = false;
+        }
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>, whole: bool) -> Poll<()> {
+        self.device.backend.reap();
+        let mut progress = self.state.progress.lock();
+        if progress.unfinished == 0 || (!whole && !progress.finished.is_empty()) {
+            progress.waker = None;
+            return Poll::Ready(());
+        }
+        match &mut progress.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    fn collect_results(&self) -> Result<Vec<Completion>> {
+        let mut finished = std::mem::take(&mut self.state.progress.lock().finished);
+        finished.make_contiguous().sort_unstable_by_key(|(index, _)| *index);
+        finished.into_iter().map(|(_, result)| result).collect()
+    }
+}
+
+impl Stream for Batch {
+    type Item = Result<(usize, Completion)>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_ready(context, false).map(|()| self.take_finished())
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.state.is_ready(true) {
+            self.device.withdraw(&self.state);
+        }
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("submitted", &self.submitted).field("left", &self.len()).finish()
+    }
+}
