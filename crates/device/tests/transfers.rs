@@ -1,5 +1,7 @@
 //! Reads and writes move the right bytes, on every backend.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
 mod setup;
 
 use futures::StreamExt;

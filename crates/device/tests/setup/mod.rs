@@ -1,6 +1,6 @@
 //! The devices that behaviour tests run on: every test holds on each of them.
 
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test program uses a part")]
 
 use std::path::Path;
 

@@ -1,0 +1,352 @@
+//! How close does the device crate come to `fio` on the same file?
+//!
+//! Runs both in alternation, so that what else happens on the machine hits both, and prints for each point the
+//! medians and the median of the paired ratios, then the same as JSON.
+//!
+//! ```text
+//! cargo run --release -p nandina-device --example device_bench -- --directory <on the disk> [--gib 2]
+//!     [--seconds 1] [--rounds 5] [--only read|write|random] [--json <file>] [--markdown <file>]
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a program for measuring"
+)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use nandina_device::{Backend, Batch, Device, DeviceOptions, File, FileClass, Request};
+
+const MIB: u64 = 1 << 20;
+const FILE_NAME: &str = "device-bench.data";
+
+struct Arguments {
+    directory: PathBuf,
+    gib: u64,
+    seconds: f64,
+    rounds: usize,
+    only: Option<String>,
+    depths: Option<Vec<usize>>,
+    json: Option<PathBuf>,
+    markdown: Option<PathBuf>,
+}
+
+fn arguments() -> Arguments {
+    let mut arguments = Arguments {
+        directory: std::env::temp_dir(),
+        gib: 2,
+        seconds: 1.0,
+        rounds: 5,
+        only: None,
+        depths: None,
+        json: None,
+        markdown: None,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(name) = words.next() {
+        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
+        match name.as_str() {
+            "--directory" => arguments.directory = value.into(),
+            "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
+            "--seconds" => arguments.seconds = value.parse().expect("seconds"),
+            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
+            "--only" => arguments.only = Some(value),
+            "--depths" => {
+                arguments.depths =
+                    Some(value.split(',').map(|depth| depth.parse().expect("a depth")).collect());
+            }
+            "--json" => arguments.json = Some(value.into()),
+            "--markdown" => arguments.markdown = Some(value.into()),
+            other => panic!("unknown option {other}; see the head of this program"),
+        }
+    }
+    arguments
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pattern {
+    SequentialRead,
+    SequentialWrite,
+    RandomRead,
+}
+
+impl Pattern {
+    fn key(self) -> &'static str {
+        match self {
+            Pattern::SequentialRead => "read",
+            Pattern::SequentialWrite => "write",
+            Pattern::RandomRead => "random",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Pattern::SequentialRead => "Sequential read, 1 MiB requests, MiB/s",
+            Pattern::SequentialWrite => "Sequential write, 1 MiB requests, MiB/s",
+            Pattern::RandomRead => "Random read, 4 KiB requests, IOPS",
+        }
+    }
+
+    fn request_bytes(self) -> u64 {
+        match self {
+            Pattern::RandomRead => 4096,
+            _ => MIB,
+        }
+    }
+
+    fn depths(self) -> &'static [usize] {
+        match self {
+            Pattern::RandomRead => &[1, 2, 4, 8, 16, 32, 64, 128],
+            _ => &[1, 2, 4, 8, 16, 32],
+        }
+    }
+
+    fn fio_name(self) -> &'static str {
+        match self {
+            Pattern::SequentialRead => "read",
+            Pattern::SequentialWrite => "write",
+            Pattern::RandomRead => "randread",
+        }
+    }
+}
+
+/// Requests of one pattern, one after the other.
+struct Requests {
+    pattern: Pattern,
+    blocks: u64,
+    next_block: u64,
+    random: u64,
+    device: Device,
+    file: File,
+    contents: Bytes,
+}
+
+impl Requests {
+    fn new(pattern: Pattern, device: &Device, file: &File, contents: &Bytes) -> Self {
+        let blocks = file.len().unwrap() / pattern.request_bytes();
+        let random = Instant::now().elapsed().as_nanos() as u64 ^ 0x9e37_79b9_7f4a_7c15;
+        Self {
+            pattern,
+            blocks,
+            next_block: 0,
+            random,
+            device: device.clone(),
+            file: file.clone(),
+            contents: contents.clone(),
+        }
+    }
+
+    fn next(&mut self) -> (File, Request) {
+        let block = match self.pattern {
+            Pattern::RandomRead => {
+                // xorshift
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                self.random % self.blocks
+            }
+            _ => {
+                self.next_block = (self.next_block + 1) % self.blocks;
+                self.next_block
+            }
+        };
+        let offset = block * self.pattern.request_bytes();
+        let request = match self.pattern {
+            Pattern::SequentialWrite => Request::write(offset, self.contents.clone()),
+            _ => Request::read(offset, self.device.buffer(self.pattern.request_bytes() as usize)),
+        };
+        (self.file.clone(), request)
+    }
+}
+
+/// Requests per second of one blocking thread that keeps `depth` requests in flight.
+fn blocking(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
+    let mut window = requests.device.batch(None);
+    window.add((0..depth).map(|_| requests.next()).collect());
+    let start = Instant::now();
+    let mut ended = 0u64;
+    while start.elapsed().as_secs_f64() < seconds {
+        window.next_blocking().unwrap().unwrap();
+        let mut refill = vec![requests.next()];
+        while let Some(done) = window.try_next() {
+            done.unwrap();
+            refill.push(requests.next());
+        }
+        ended += refill.len() as u64;
+        window.add(refill);
+    }
+    let rate = ended as f64 / start.elapsed().as_secs_f64();
+    drain(window);
+    rate
+}
+
+/// The same by one async task.
+fn asynchronous(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
+    let mut window = requests.device.batch(None);
+    window.add((0..depth).map(|_| requests.next()).collect());
+    let start = Instant::now();
+    let mut ended = 0u64;
+    futures::executor::block_on(async {
+        while start.elapsed().as_secs_f64() < seconds {
+            window.next().await.unwrap().unwrap();
+            let mut refill = vec![requests.next()];
+            while let Some(done) = window.try_next() {
+                done.unwrap();
+                refill.push(requests.next());
+            }
+            ended += refill.len() as u64;
+            window.add(refill);
+        }
+    });
+    let rate = ended as f64 / start.elapsed().as_secs_f64();
+    drain(window);
+    rate
+}
+
+fn drain(window: Batch) {
+    window.wait().unwrap();
+}
+
+/// Requests per second of fio.
+fn fio(pattern: Pattern, file: &Path, bytes: u64, depth: usize, seconds: f64) -> Option<f64> {
+    let output = Command::new("fio")
+        .args(["--name=job", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap"])
+        .args(["--randrepeat=0", "--overwrite=1", "--output-format=terse", "--terse-version=3"])
+        .arg(format!("--filename={}", file.display()))
+        .arg(format!("--size={bytes}"))
+        .arg(format!("--rw={}", pattern.fio_name()))
+        .arg(format!("--bs={}", pattern.request_bytes()))
+        .arg(format!("--iodepth={depth}"))
+        .arg(format!("--runtime={}ms", (seconds * 1000.0) as u64))
+        .output()
+        .ok()?;
+    let line = String::from_utf8_lossy(&output.stdout);
+    let fields: Vec<&str> = line.trim().split(';').collect();
+    // Bandwidth in KiB/s: more digits than the requests per second beside it.
+    let field = if pattern == Pattern::SequentialWrite { 47 } else { 6 };
+    let kib_per_second: f64 = fields.get(field)?.parse().ok()?;
+    Some(kib_per_second * 1024.0 / pattern.request_bytes() as f64)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// Random bytes, so that nothing below can take short cuts with zeros or repetition.
+fn random_contents(device: &Device) -> Bytes {
+    let mut buffer = device.buffer(MIB as usize);
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for word in buffer.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    buffer.freeze()
+}
+
+fn main() {
+    let arguments = arguments();
+    std::fs::create_dir_all(&arguments.directory).unwrap();
+    let open = |backend| Device::open(&arguments.directory, DeviceOptions { backend, ..Default::default() });
+    let ring = open(Backend::IoUring).unwrap();
+    let pool = open(Backend::ThreadPool).unwrap();
+    let bytes = arguments.gib << 30;
+
+    let _ = ring.remove(FILE_NAME);
+    let file = ring.create(FILE_NAME, FileClass::Other).unwrap();
+    let contents = random_contents(&ring);
+    file.allocate(0, bytes).unwrap();
+    let mut fill = ring.batch(None);
+    for offset in (0..bytes).step_by(MIB as usize) {
+        fill.add(vec![(file.clone(), Request::write(offset, contents.clone()))]);
+        while fill.len() > 16 {
+            fill.next_blocking().unwrap().unwrap();
+        }
+    }
+    fill.wait().unwrap();
+    file.sync().unwrap();
+    let pool_file = pool.open_file(FILE_NAME, FileClass::Other, nandina_device::OpenMode::ReadWrite).unwrap();
+    let path = arguments.directory.join(FILE_NAME);
+
+    let mut markdown = String::new();
+    let mut json = Vec::new();
+    for pattern in [Pattern::SequentialRead, Pattern::SequentialWrite, Pattern::RandomRead] {
+        if arguments.only.as_deref().is_some_and(|only| only != pattern.key()) {
+            continue;
+        }
+        let unit =
+            if pattern == Pattern::RandomRead { 1.0 } else { pattern.request_bytes() as f64 / MIB as f64 };
+        writeln!(markdown, "### {}\n", pattern.title()).unwrap();
+        writeln!(
+            markdown,
+            "| depth | fio | blocking thread | ÷ fio | async task | ÷ fio | thread pool | ÷ fio |"
+        )
+        .unwrap();
+        writeln!(markdown, "|---:|---:|---:|---:|---:|---:|---:|---:|").unwrap();
+        println!(
+            "{}\n{:>6} {:>10} {:>16} {:>16} {:>16}",
+            pattern.title(),
+            "depth",
+            "fio",
+            "blocking ÷",
+            "async ÷",
+            "pool ÷"
+        );
+        for &depth in arguments.depths.as_deref().unwrap_or(pattern.depths()) {
+            let seconds = arguments.seconds;
+            let mut rates: [Vec<f64>; 4] = Default::default();
+            for _ in 0..arguments.rounds {
+                let on_ring = &mut Requests::new(pattern, &ring, &file, &contents);
+                let on_pool = &mut Requests::new(pattern, &pool, &pool_file, &contents);
+                rates[1].push(blocking(on_ring, depth, seconds));
+                rates[0].push(fio(pattern, &path, bytes, depth, seconds).unwrap_or(f64::NAN));
+                rates[2].push(asynchronous(on_ring, depth, seconds));
+                rates[3].push(blocking(on_pool, depth, seconds));
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let ratio = |of: usize| {
+                let mut paired: Vec<f64> =
+                    rates[of].iter().zip(&rates[0]).map(|(ours, fio)| ours / fio).collect();
+                median(&mut paired)
+            };
+            let ratios = [ratio(1), ratio(2), ratio(3)];
+            let medians: Vec<f64> = rates.iter_mut().map(|rates| median(rates) * unit).collect();
+            println!(
+                "{depth:>6} {:>10.0} {:>10.0} {:>5.2} {:>10.0} {:>5.2} {:>10.0} {:>5.2}",
+                medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
+            );
+            writeln!(
+                markdown,
+                "| {depth} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} | {:.0} | {:.2} |",
+                medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
+            )
+            .unwrap();
+            json.push(format!(
+                "{{\"pattern\":\"{}\",\"depth\":{depth},\"fio\":{:.1},\"blocking\":{:.1},\"blocking_ratio\":{:.3},\
+                 \"async\":{:.1},\"async_ratio\":{:.3},\"thread_pool\":{:.1},\"thread_pool_ratio\":{:.3}}}",
+                pattern.key(), medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
+            ));
+        }
+        markdown.push('\n');
+    }
+    ring.remove(FILE_NAME).unwrap();
+    let json = format!("[\n  {}\n]\n", json.join(",\n  "));
+    match &arguments.json {
+        Some(path) => std::fs::write(path, &json).unwrap(),
+        None => println!("{json}"),
+    }
+    if let Some(path) = &arguments.markdown {
+        std::fs::write(path, &markdown).unwrap();
+    }
+}
