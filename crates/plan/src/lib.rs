@@ -1,0 +1,38 @@
+//! Which way is cheapest?
+//!
+//! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
+
+mod replace_hash_join;
+
+use std::sync::Arc;
+
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+pub use replace_hash_join::ReplaceHashJoin;
+
+/// DataFusion's rules with Nandina's among them.
+///
+/// [`ReplaceHashJoin`] stands right behind the choice of build sides and before distributions and orders are
+/// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
+/// both are decided there.
+pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
+    rules.insert(chosen, Arc::new(ReplaceHashJoin));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_are_replaced_between_selection_and_enforcement() {
+        let names: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let at = |name: &str| names.iter().position(|other| other == name).unwrap();
+        assert_eq!(at("replace_hash_join"), at("join_selection") + 1);
+        assert!(at("replace_hash_join") < at("EnsureRequirements"), "{names:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The build side of a join, or of one of its spilled partitions, while it is probed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::common::Result;
+use nandina_pages::Page;
+use nandina_spill::partition_of;
+
+use super::kind::SideRows;
+use super::rows::{MAX_PAGE_ROWS, PageRows, RowRef};
+use super::spec::{JoinSpec, KeyHasher};
+use super::table::PartitionTable;
+
+/// One bit per build row: whether a probe row has matched it. Workers set bits concurrently.
+#[derive(Debug)]
+pub struct Visited(Vec<AtomicU64>);
+
+impl Visited {
+    fn new(pages: usize) -> Self {
+        Self((0..pages * MAX_PAGE_ROWS / 64).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Sets the bit of `row`; whether it was set before.
+    #[inline]
+    pub fn set(&self, row: RowRef) -> bool {
+        let Some(word) = self.0.get(row as usize / 64) else { return false };
+        let bit = 1 << (row % 64);
+        // Most visits after the first find the bit set: a plain load keeps the cache line shared.
+        word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Whether the bit of `row` is set.
+    #[inline]
+    pub fn is_set(&self, row: RowRef) -> bool {
+        self.0
+            .get(row as usize / 64)
+            .is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (row % 64)) != 0)
+    }
+}
+
+/// Build partitions in memory, with what probing them needs.
+///
+/// Immutable: spilling a partition while the join is probed makes a new `BuildSide` without that table, and
+/// its pages are freed when the last batch that still probes the old one is done.
+pub struct BuildSide {
+    rows: Arc<PageRows>,
+    tables: Vec<Option<Arc<PartitionTable>>>,
+    partition_bits: u32,
+    visited: Option<Arc<Visited>>,
+}
+
+impl BuildSide {
+    /// Opens the tables of all partitions; `None` stands for a spilled one.
+    pub fn new(
+        spec: &JoinSpec,
+        partition_bits: u32,
+        tables: Vec<Option<Arc<PartitionTable>>>,
+    ) -> Result<Self> {
+        let pages: Vec<&Page> = tables.iter().flatten().flat_map(|table| table.pages()).collect();
+        let rows = Arc::new(PageRows::new(&spec.build.pages, &pages)?);
+        let visited =
+            (spec.kind.build_rows != SideRows::Dropped).then(|| Arc::new(Visited::new(pages.len())));
+        Ok(Self { rows, tables, partition_bits, visited })
+    }
+
+    /// A build side of one partition made of `pages`.
+    pub fn of_pages(spec: &JoinSpec, hasher: &KeyHasher, pages: Vec<Page>) -> Result<Self> {
+        let table = PartitionTable::build(spec, hasher, 0, pages, 0)?;
+        Self::new(spec, 0, vec![Some(Arc::new(table))])
+    }
+
+    /// The same build side without the table of `partition`.
+    pub fn without(&self, partition: usize) -> Self {
+        let mut tables = self.tables.clone();
+        if let Some(slot) = tables.get_mut(partition) {
+            *slot = None;
+        }
+        Self {
+            rows: Arc::clone(&self.rows),
+            tables,
+            partition_bits: self.partition_bits,
+            visited: self.visited.clone(),
+        }
+    }
+
+    /// The build rows, for gathering.
+    pub fn rows(&self) -> &PageRows {
+        &self.rows
+    }
+
+    /// Which build rows have matched, if the join asks.
+    pub fn visited(&self) -> Option<&Visited> {
+        self.visited.as_deref()
+    }
+
+    /// The partitions' tables; `None` stands for a spilled partition.
+    pub fn tables(&self) -> &[Option<Arc<PartitionTable>>] {
+        &self.tables
+    }
+
+    /// Whether some partition is not in memory.
+    pub fn any_spilled(&self) -> bool {
+        self.tables.iter().any(Option::is_none)
+    }
+
+    /// The table that a row with this hash probes; `None` if its partition is spilled.
+    #[inline]
+    pub fn table(&self, hash: u64) -> Option<&PartitionTable> {
+        self.tables.get(partition_of(hash, self.partition_bits)).and_then(Option::as_deref)
+    }
+}

@@ -1,0 +1,158 @@
+//! The filter that a complete build side sends to the scan of the probe side.
+//!
+//! Bounds of every key, and for a handful of distinct keys the keys themselves. It is published once, when
+//! the whole build side has been seen, spilled rows included: a filter over part of it would silently drop
+//! rows.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::{NullEquality, Result, ScalarValue};
+use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
+use datafusion::logical_expr::{Accumulator, Operator};
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, lit};
+
+/// Most build rows whose keys are sent one by one: a list longer than this prunes no better than bounds, and
+/// takes longer to check than to read.
+const MAX_LISTED_ROWS: usize = 128;
+
+/// Smallest and largest build key, column by column, and the keys themselves while they are few.
+pub struct BuildBounds {
+    columns: Vec<KeyBounds>,
+    rows: usize,
+}
+
+struct KeyBounds {
+    min: Option<MinAccumulator>,
+    max: Option<MaxAccumulator>,
+    any_null: bool,
+    listed: Vec<ArrayRef>,
+}
+
+impl BuildBounds {
+    /// Empty bounds for keys of these types.
+    pub fn new(types: &[DataType]) -> Self {
+        let columns = types
+            .iter()
+            .map(|data_type| KeyBounds {
+                min: MinAccumulator::try_new(data_type).ok(),
+                max: MaxAccumulator::try_new(data_type).ok(),
+                any_null: false,
+                listed: Vec::new(),
+            })
+            .collect();
+        Self { columns, rows: 0 }
+    }
+
+    /// Takes the keys of a build batch into account.
+    pub fn add(&mut self, keys: &[ArrayRef]) -> Result<()> {
+        self.rows += keys.first().map_or(0, |key| key.len());
+        for (column, key) in self.columns.iter_mut().zip(keys) {
+            column.add(key, self.rows <= MAX_LISTED_ROWS)?;
+        }
+        Ok(())
+    }
+
+    /// Joins what another build stream saw.
+    pub fn merge(&mut self, other: Self) -> Result<()> {
+        self.rows += other.rows;
+        for (column, mut seen) in self.columns.iter_mut().zip(other.columns) {
+            column.any_null |= seen.any_null;
+            column.listed.append(&mut seen.listed);
+            if let (Some(min), Some(other)) = (&mut column.min, &mut seen.min) {
+                min.update_batch(&[other.evaluate()?.to_array()?])?;
+            }
+            if let (Some(max), Some(other)) = (&mut column.max, &mut seen.max) {
+                max.update_batch(&[other.evaluate()?.to_array()?])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes what is known to the probe side's scans.
+    pub fn publish(
+        mut self,
+        filter: &DynamicFilterPhysicalExpr,
+        keys: &[PhysicalExprRef],
+        null_equality: NullEquality,
+        probe_schema: &Schema,
+    ) -> Result<()> {
+        let nulls_match = null_equality == NullEquality::NullEqualsNull
+            && self.columns.iter().any(|column| column.any_null);
+        let mut condition: Option<PhysicalExprRef> = None;
+        // Null keys that match escape any comparison, so a filter of comparisons must not be sent.
+        if !nulls_match && self.rows == 0 {
+            condition = Some(lit(false));
+        } else if !nulls_match {
+            let list = self.rows <= MAX_LISTED_ROWS;
+            for (column, key) in self.columns.iter_mut().zip(keys) {
+                for term in column.terms(key, list, probe_schema)? {
+                    condition = Some(match condition {
+                        Some(so_far) => Arc::new(BinaryExpr::new(so_far, Operator::And, term)),
+                        None => term,
+                    });
+                }
+            }
+        }
+        if let Some(condition) = condition {
+            filter.update(condition)?;
+        }
+        filter.mark_complete();
+        Ok(())
+    }
+}
+
+impl KeyBounds {
+    fn add(&mut self, key: &ArrayRef, list: bool) -> Result<()> {
+        self.any_null |= key.logical_null_count() > 0;
+        if let Some(min) = &mut self.min {
+            min.update_batch(std::slice::from_ref(key))?;
+        }
+        if let Some(max) = &mut self.max {
+            max.update_batch(std::slice::from_ref(key))?;
+        }
+        if list {
+            // A copy: a slice of the input would keep its whole batch alive.
+            let rows = arrow::array::UInt32Array::from_iter_values(0..key.len() as u32);
+            self.listed.push(take(key, &rows, None)?);
+        } else {
+            self.listed.clear();
+        }
+        Ok(())
+    }
+
+    fn terms(
+        &mut self,
+        key: &PhysicalExprRef,
+        list: bool,
+        probe_schema: &Schema,
+    ) -> Result<Vec<PhysicalExprRef>> {
+        let mut terms: Vec<PhysicalExprRef> = Vec::new();
+        let bounds = [
+            (Operator::GtEq, self.min.as_mut().map(MinAccumulator::evaluate).transpose()?),
+            (Operator::LtEq, self.max.as_mut().map(MaxAccumulator::evaluate).transpose()?),
+        ];
+        for (operator, bound) in bounds {
+            if let Some(bound) = bound.filter(|bound| !bound.is_null()) {
+                terms.push(Arc::new(BinaryExpr::new(Arc::clone(key), operator, lit(bound))));
+            }
+        }
+        if list && !self.listed.is_empty() {
+            let arrays: Vec<&dyn Array> = self.listed.iter().map(AsRef::as_ref).collect();
+            let values = concat(&arrays)?;
+            let mut literals = Vec::with_capacity(values.len());
+            for row in 0..values.len() {
+                if values.is_valid(row) {
+                    literals.push(lit(ScalarValue::try_from_array(&values, row)?));
+                }
+            }
+            if !literals.is_empty() {
+                terms.push(in_list(Arc::clone(key), literals, &false, probe_schema)?);
+            }
+        }
+        Ok(terms)
+    }
+}

@@ -1,0 +1,366 @@
+//! The join as a node of a DataFusion plan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::JoinSet;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn, PartitionMode};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+use super::dynamic_filter::BuildBounds;
+use super::metrics::JoinMetrics;
+use super::spec::JoinSpec;
+use super::state::JoinState;
+use super::worker::{BuildDone, Workers, output};
+use crate::temp::operator_space;
+
+/// A hybrid hash join that spills.
+///
+/// Stands where DataFusion's `HashJoinExec` stood, which fails when its build side does not fit. It needs no
+/// distribution below it: all input partitions of the build side feed one set of partitions, which all output
+/// partitions, one per input partition of the probe side, share.
+pub struct HybridHashJoinExec {
+    /// The node this one replaces. It answers what planning asks: schema, filters, projections, statistics.
+    planned: Arc<HashJoinExec>,
+    /// As planned, but without an order: rows of spilled partitions come after all others.
+    properties: Arc<PlanProperties>,
+    filter: Option<Arc<DynamicFilterPhysicalExpr>>,
+    columns: Vec<ColumnIndex>,
+    estimate: BuildEstimate,
+    metrics: ExecutionPlanMetricsSet,
+    execution: Mutex<Option<Execution>>,
+}
+
+/// What the planner believed when it chose the build side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BuildEstimate {
+    pub build_rows: Option<usize>,
+    pub probe_rows: Option<usize>,
+}
+
+#[derive(Clone)]
+struct Execution {
+    state: Arc<JoinState>,
+    workers: Arc<Workers>,
+    build_done: BuildDone,
+}
+
+impl HybridHashJoinExec {
+    /// Takes the place of `planned`. Fails if a column's type has no page layout.
+    pub fn try_new(planned: &HashJoinExec) -> Result<Self> {
+        // `Auto` asks for no distribution of either input: one set of partitions serves all workers.
+        let planned = Arc::new(planned.builder().with_partition_mode(PartitionMode::Auto).build()?);
+        let mut equivalences = planned.properties().equivalence_properties().clone();
+        equivalences.clear_orderings();
+        let properties =
+            Arc::new(PlanProperties::clone(planned.properties()).with_eq_properties(equivalences));
+        let (_, all) = build_join_schema(&planned.left.schema(), &planned.right.schema(), &planned.join_type);
+        let columns = match planned.projection.as_deref() {
+            None => all,
+            Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
+        };
+        let filter = planned
+            .dynamic_expressions_produced()
+            .into_iter()
+            .find_map(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
+        let rows = |child: &Arc<dyn ExecutionPlan>| {
+            let statistics = StatisticsContext::new().compute(child.as_ref(), &StatisticsArgs::new());
+            statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied())
+        };
+        let estimate = BuildEstimate { build_rows: rows(&planned.left), probe_rows: rows(&planned.right) };
+        let join = Self {
+            planned,
+            properties,
+            filter,
+            columns,
+            estimate,
+            metrics: ExecutionPlanMetricsSet::new(),
+            execution: Mutex::new(None),
+        };
+        join.spec(1)?;
+        Ok(join)
+    }
+
+    /// The join type, build side left.
+    pub fn join_type(&self) -> JoinType {
+        self.planned.join_type
+    }
+
+    /// Key expressions, pair by pair.
+    pub fn on(&self) -> &JoinOn {
+        &self.planned.on
+    }
+
+    /// The residual filter.
+    pub fn filter(&self) -> Option<&JoinFilter> {
+        self.planned.filter.as_ref()
+    }
+
+    /// What the planner believed when it chose the build side.
+    pub fn estimate(&self) -> BuildEstimate {
+        self.estimate
+    }
+
+    fn spec(&self, batch_rows: usize) -> Result<JoinSpec> {
+        JoinSpec::try_new(
+            &self.planned.left.schema(),
+            &self.planned.right.schema(),
+            &self.planned.on,
+            self.planned.filter.as_ref(),
+            self.planned.join_type,
+            &self.columns,
+            self.planned.schema(),
+            self.planned.null_equality,
+            self.planned.null_aware,
+            batch_rows,
+        )
+    }
+
+    /// The execution that all output partitions share; the first to ask starts it.
+    fn execution(&self, context: &Arc<TaskContext>) -> Result<Execution> {
+        let mut slot = self.execution.lock();
+        if let Some(execution) = slot.as_ref() {
+            return Ok(execution.clone());
+        }
+        let spec = Arc::new(self.spec(context.session_config().batch_size())?);
+        let space = operator_space(context, "hash join")?;
+        let outputs = self.planned.right.output_partitioning().partition_count();
+        let metrics = JoinMetrics::new(&self.metrics, 0);
+        let state = JoinState::new(spec, context.memory_pool(), space, metrics);
+        let inputs = self.planned.left.output_partitioning().partition_count();
+        let inputs = (0..inputs)
+            .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))
+            .collect::<Result<Vec<_>>>()?;
+        let build = build(Arc::clone(&state), inputs, self.publication()?);
+        let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
+        let execution = Execution { state, workers: Workers::new(outputs), build_done };
+        *slot = Some(execution.clone());
+        Ok(execution)
+    }
+
+    fn publication(&self) -> Result<Option<Publication>> {
+        let Some(filter) = &self.filter else { return Ok(None) };
+        let build_schema = self.planned.left.schema();
+        let types = self.planned.on.iter().map(|(build, _)| build.data_type(&build_schema));
+        Ok(Some(Publication {
+            filter: Arc::clone(filter),
+            types: types.collect::<Result<_>>()?,
+            keys: self.planned.on.iter().map(|(_, probe)| Arc::clone(probe)).collect(),
+            null_equality: self.planned.null_equality,
+            probe_schema: self.planned.right.schema(),
+        }))
+    }
+}
+
+/// Puts this operator where the top of `plan`, or the join below the projection at its top, is DataFusion's.
+fn replace_hash_join(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return Ok(Arc::new(HybridHashJoinExec::try_new(join)?));
+    }
+    if plan.is::<ProjectionExec>() {
+        let children = plan.children().into_iter().cloned().map(replace_hash_join).collect::<Result<_>>()?;
+        return plan
+            .replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute));
+    }
+    Ok(plan)
+}
+
+/// What it takes to send a filter to the probe side.
+struct Publication {
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    types: Vec<arrow::datatypes::DataType>,
+    keys: Vec<PhysicalExprRef>,
+    null_equality: NullEquality,
+    probe_schema: SchemaRef,
+}
+
+/// Takes in the build side from all its streams at once.
+async fn build(
+    state: Arc<JoinState>,
+    inputs: Vec<SendableRecordBatchStream>,
+    publication: Option<Publication>,
+) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    for input in inputs {
+        let bounds = publication.as_ref().map(|publication| BuildBounds::new(&publication.types));
+        tasks.spawn(Arc::clone(&state).take_build_input(input, bounds));
+    }
+    let mut bounds: Option<BuildBounds> = None;
+    while let Some(done) = tasks.join_next().await {
+        let seen = done.map_err(|error| DataFusionError::External(Box::new(error)))??;
+        match (&mut bounds, seen) {
+            (Some(bounds), Some(seen)) => bounds.merge(seen)?,
+            (bounds, seen) => *bounds = seen,
+        }
+    }
+    state.finish_build().await?;
+    if let (Some(bounds), Some(to)) = (bounds, publication) {
+        bounds.publish(&to.filter, &to.keys, to.null_equality, &to.probe_schema)?;
+    }
+    Ok(())
+}
+
+impl fmt::Debug for HybridHashJoinExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HybridHashJoinExec").field("planned", &self.planned).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for HybridHashJoinExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let planned = &self.planned;
+        let rows = |rows: Option<usize>| rows.map_or_else(|| "?".to_owned(), |rows| rows.to_string());
+        let on: Vec<String> = planned.on.iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        match format {
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "join_type={:?}", planned.join_type)?;
+                writeln!(f, "on={}", on.join(", "))?;
+            }
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "HybridHashJoinExec: join_type={:?}, on=[{}]", planned.join_type, on.join(", "))?;
+                if let Some(filter) = &planned.filter {
+                    write!(f, ", filter={}", filter.expression())?;
+                }
+                if planned.projection.is_some() {
+                    let names: Vec<String> =
+                        self.schema().fields().iter().map(|field| field.name().clone()).collect();
+                    write!(f, ", projection=[{}]", names.join(", "))?;
+                }
+                if planned.null_equality == NullEquality::NullEqualsNull {
+                    write!(f, ", nulls_equal")?;
+                }
+                if planned.null_aware {
+                    write!(f, ", null_aware")?;
+                }
+                let (build, probe) = (rows(self.estimate.build_rows), rows(self.estimate.probe_rows));
+                write!(f, ", estimated_rows=[build {build}, probe {probe}]")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for HybridHashJoinExec {
+    fn name(&self) -> &'static str {
+        "HybridHashJoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.planned.children()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        // Rows of spilled partitions come after all others.
+        vec![false, false]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![true, true]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(f)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.planned.dynamic_expressions_produced()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let planned = self.planned.builder().recompute_properties().with_new_children(children)?.build()?;
+        Ok(Arc::new(Self::try_new(&planned)?))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::try_new(&self.planned)?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let execution = self.execution(&context)?;
+        let input = self.planned.right.execute(partition, context)?;
+        let metrics = JoinMetrics::new(&self.metrics, partition);
+        let baseline = metrics.baseline.clone();
+        let stream = output(execution.state, execution.workers, execution.build_done, input, metrics);
+        let schema = self.schema();
+        let counted = futures::StreamExt::inspect(stream, move |batch| {
+            if let Ok(batch) = batch {
+                baseline.record_output(batch.num_rows());
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        self.planned.try_swapping_with_projection(projection)?.map(replace_hash_join).transpose()
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        self.planned.gather_filters_for_pushdown(phase, parent_filters, config)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut propagation =
+            self.planned.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
+        propagation.updated_node = propagation.updated_node.map(replace_hash_join).transpose()?;
+        Ok(propagation)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(input_stats, args)
+    }
+}

@@ -1,0 +1,83 @@
+//! How much memory a join takes, and in which portions.
+
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use nandina_spill::{Algorithm, PartitionerOptions, WriteUnit};
+
+use super::rows::MAX_PAGE_ROWS;
+
+/// Largest page of a partition. Larger ones make neither gathering nor I/O faster: several of them go into
+/// one write anyway.
+const MAX_PAGE_BYTES: usize = 256 << 10;
+/// Smallest page: the device's own.
+const MIN_PAGE_BYTES: usize = 4 << 10;
+/// Sub-buffers per ring of a spilled partition.
+const RING_PAGES: usize = 4;
+/// The share of memory that pages on their way to the device may take.
+const WRITE_BUFFER_SHARE: usize = 8;
+/// Partitions when memory is plentiful, as log2. Build sides up to this many times the memory are done in one
+/// pass; the price is one page being filled per partition.
+const MAX_PARTITION_BITS: u32 = 6;
+const MIN_PARTITION_BITS: u32 = 3;
+
+/// What a pool can give at most, in bytes; `None` if it has no limit that it tells.
+pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => Some(bytes),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+    }
+}
+
+/// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount).
+pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
+    let write_bytes = memory_bytes.unwrap_or(usize::MAX) / WRITE_BUFFER_SHARE;
+    let mut options = PartitionerOptions {
+        partition_bits: MAX_PARTITION_BITS,
+        page_bytes: MAX_PAGE_BYTES,
+        max_page_rows: MAX_PAGE_ROWS,
+        ring_pages: RING_PAGES,
+        extent_bytes: 0,
+        algorithm: Algorithm::OverlappedNHash,
+        write_unit: WriteUnit::Blocked,
+    };
+    // Fewer bytes per page first, down to a size that still writes well; then fewer partitions.
+    while options.write_buffer_bytes() > write_bytes && options.page_bytes > 8 * MIN_PAGE_BYTES {
+        options.page_bytes /= 2;
+    }
+    while options.write_buffer_bytes() > write_bytes && options.partition_bits > MIN_PARTITION_BITS + 1 {
+        options.partition_bits -= 1;
+    }
+    while options.write_buffer_bytes() > write_bytes && options.page_bytes > MIN_PAGE_BYTES {
+        options.page_bytes /= 2;
+    }
+    while options.write_buffer_bytes() > write_bytes && options.partition_bits > MIN_PARTITION_BITS {
+        options.partition_bits -= 1;
+    }
+    options.extent_bytes = (options.page_bytes * options.ring_pages).next_multiple_of(256 << 10);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_buffers_stay_within_their_share() {
+        for memory in [16 << 20, 64 << 20, 256 << 20, 4usize << 30] {
+            let options = partitioner_options(Some(memory));
+            assert!(options.write_buffer_bytes() <= memory / WRITE_BUFFER_SHARE, "{memory}: {options:?}");
+        }
+    }
+
+    #[test]
+    fn a_megabyte_is_enough_to_partition() {
+        let options = partitioner_options(Some(1 << 20));
+        assert_eq!((options.page_bytes, options.partition_bits), (MIN_PAGE_BYTES, MIN_PARTITION_BITS));
+        assert!(options.write_buffer_bytes() <= 1 << 18);
+    }
+
+    #[test]
+    fn unlimited_memory_takes_the_largest_shape() {
+        let options = partitioner_options(None);
+        assert_eq!((options.page_bytes, options.partition_bits), (MAX_PAGE_BYTES, MAX_PARTITION_BITS));
+    }
+}

@@ -1,0 +1,427 @@
+//! One spilled partition: its build file against its probe file.
+//!
+//! ```text
+//!   fits in memory   ─► table over the smaller side, the other side streamed through it
+//!   does not fit     ─► both files scattered again by a fresh hash, into pairs of the next level
+//!   cannot be split  ─► the smaller side in blocks, the other side streamed once per block
+//! ```
+//!
+//! The side that was estimated to be smaller is not always the smaller one: by now both have been counted, so
+//! every pair builds on what really is. (A `NOT IN` keeps its sides, its rules for nulls are not symmetric.)
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::MemoryReservation;
+use nandina_pages::{Page, PageSchema};
+use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
+
+use super::build_side::BuildSide;
+use super::kind::SideRows;
+use super::memory::partitioner_options;
+use super::prober::{BuildRows, Prober};
+use super::spec::{JoinSpec, KeyHasher, Side};
+use super::state::{JoinState, SpilledPair};
+use super::table::TABLE_BYTES_PER_ROW;
+use crate::error::{pages_error, spill_error};
+
+/// Memory for reads of spilled pages in flight.
+pub const READ_WINDOW_BYTES: usize = 1 << 20;
+/// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
+/// can divide.
+const MAX_LEVEL: u32 = 8;
+/// A partition that keeps more than this share of its rows when scattered again holds one hot key.
+const UNSPLITTABLE_PERCENT: u64 = 90;
+/// Smallest block of a build side that cannot be split.
+const MIN_BLOCK_BYTES: usize = 256 << 10;
+
+/// How a pair is to be joined.
+pub enum Opened {
+    /// By these steps.
+    Join(Box<PairJoin>),
+    /// As these pairs, one level deeper.
+    Split(Vec<SpilledPair>),
+}
+
+/// Joins one pair whose build side is in memory, in one piece or block by block.
+pub struct PairJoin {
+    state: Arc<JoinState>,
+    spec: Arc<JoinSpec>,
+    hasher: KeyHasher,
+    build_file: Arc<PartitionFile>,
+    probe_file: Arc<PartitionFile>,
+    memory: PairMemory,
+    step: Step,
+    /// Blocks: the rest of the build side, and the probe rows that have matched in some block.
+    blocks: Option<Blocks>,
+}
+
+struct Blocks {
+    reader: PartitionReader,
+    block_bytes: usize,
+    /// A page that the last block had no room for.
+    held_page: Option<Page>,
+    matched: Vec<bool>,
+}
+
+enum Step {
+    /// Load the build side, or its next block.
+    Load,
+    /// Stream the probe side through it.
+    Probe {
+        build: Arc<BuildSide>,
+        prober: Box<Prober>,
+        batches: BatchReader,
+        first_row: usize,
+    },
+    /// Give out the build rows that the join's kind asks for.
+    BuildRows(BuildRows),
+    /// After the last block: give out the probe rows.
+    ProbeRows {
+        prober: Box<Prober>,
+        batches: BatchReader,
+        first_row: usize,
+    },
+    Done,
+}
+
+/// Whether the pair can give any output row.
+pub fn produces_rows(spec: &JoinSpec, build_rows: u64, probe_rows: u64) -> bool {
+    let alone =
+        |rows: SideRows| matches!(rows, SideRows::UnmatchedPadded | SideRows::Unmatched | SideRows::Marked);
+    match (build_rows > 0, probe_rows > 0) {
+        (true, true) => true,
+        (true, false) => alone(spec.kind.build_rows),
+        (false, true) => alone(spec.kind.probe_rows),
+        (false, false) => false,
+    }
+}
+
+/// Bytes that joining with this file as build side takes.
+fn build_need(file: &PartitionFile) -> usize {
+    file.bytes() as usize + file.rows() as usize * TABLE_BYTES_PER_ROW + READ_WINDOW_BYTES
+}
+
+impl PairJoin {
+    /// Decides how to join `pair` and reserves the memory for it.
+    pub async fn open(state: &Arc<JoinState>, pair: SpilledPair) -> Result<Opened> {
+        let mut spec = Arc::clone(&state.spec);
+        let (mut build_file, mut probe_file) = (pair.build, pair.probe);
+        let exchanged = probe_file.bytes() < build_file.bytes() && !spec.null_aware;
+        if exchanged {
+            std::mem::swap(&mut build_file, &mut probe_file);
+            spec = Arc::new(spec.swapped());
+            state.metrics.role_reversals.add(1);
+        }
+        let need = build_need(&build_file);
+        let mut memory = PairMemory::new(state);
+        let mut blocks = None;
+        if !memory.reserve(need).await {
+            if !pair.unsplittable && pair.level < MAX_LEVEL {
+                let pairs = split(state, &spec, &build_file, &probe_file, pair.level + 1, need).await?;
+                let original = |pair| if exchanged { exchange(pair) } else { pair };
+                return Ok(Opened::Split(pairs.into_iter().map(original).collect()));
+            }
+            let block_bytes = memory.reserve_block(need);
+            let reader = build_file.read(Arc::clone(&spec.build.pages), READ_WINDOW_BYTES);
+            let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
+            let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
+            blocks = Some(Blocks { reader, block_bytes, held_page: None, matched });
+        }
+        state.note_memory(memory.reservation.size());
+        Ok(Opened::Join(Box::new(Self {
+            state: Arc::clone(state),
+            hasher: KeyHasher::new(pair.level + 1),
+            spec,
+            build_file,
+            probe_file,
+            memory,
+            step: Step::Load,
+            blocks,
+        })))
+    }
+
+    /// The next output batch, or `None` when the pair is done.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            match std::mem::replace(&mut self.step, Step::Done) {
+                Step::Load => self.load().await?,
+                Step::Probe { build, mut prober, mut batches, mut first_row } => {
+                    if let Some(output) = prober.next()? {
+                        self.step = Step::Probe { build, prober, batches, first_row };
+                        return Ok(Some(output));
+                    }
+                    first_row = self.note_matched(&prober, first_row);
+                    if let Some(batch) = batches.next(&self.state).await? {
+                        let _timer = self.state.metrics.probe_time.timer();
+                        let keys = self.spec.probe.key_arrays(&batch);
+                        let (mut hashes, mut spilled) = (Vec::new(), Vec::new());
+                        self.hasher.hash(&keys, batch.num_rows(), &mut hashes)?;
+                        prober.start(Arc::clone(&build), batch, keys, &hashes, &mut spilled);
+                        self.step = Step::Probe { build, prober, batches, first_row };
+                    } else {
+                        let inner = self.state.inner();
+                        self.step = Step::BuildRows(BuildRows::new(Arc::clone(&self.spec), build, 0, inner));
+                    }
+                }
+                Step::BuildRows(mut rows) => {
+                    if let Some(output) = rows.next()? {
+                        self.step = Step::BuildRows(rows);
+                        return Ok(Some(output));
+                    }
+                    if self.blocks.is_some() {
+                        self.step = Step::Load;
+                    }
+                }
+                Step::ProbeRows { mut prober, mut batches, first_row } => {
+                    let Some(batch) = batches.next(&self.state).await? else { continue };
+                    let until = first_row + batch.num_rows();
+                    let matched =
+                        self.blocks.as_ref().and_then(|blocks| blocks.matched.get(first_row..until));
+                    let output = prober.probe_rows(batch, matched.unwrap_or(&[]).to_vec())?;
+                    self.step = Step::ProbeRows { prober, batches, first_row: until };
+                    if output.is_some() {
+                        return Ok(output);
+                    }
+                }
+                Step::Done => {
+                    self.memory.release();
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Loads the build side or its next block, and sets the step that follows.
+    async fn load(&mut self) -> Result<()> {
+        let mut pages = Vec::new();
+        let waiting = self.state.metrics.spill_time.timer();
+        match &mut self.blocks {
+            None => {
+                let mut reader = self.build_file.read(Arc::clone(&self.spec.build.pages), READ_WINDOW_BYTES);
+                while let Some(page) = reader.next().await.map_err(spill_error)? {
+                    pages.push(page);
+                }
+            }
+            Some(blocks) => {
+                blocks.fill(&mut pages).await?;
+                self.state.metrics.build_blocks.add(usize::from(!pages.is_empty()));
+            }
+        }
+        drop(waiting);
+        if pages.is_empty() && self.blocks.is_some() {
+            let prober = Box::new(Prober::new(Arc::clone(&self.spec)));
+            if self.spec.kind.probe_rows != SideRows::Dropped {
+                self.step = Step::ProbeRows { prober, batches: self.probe_batches(), first_row: 0 };
+            }
+            return Ok(());
+        }
+        let timer = self.state.metrics.build_time.timer();
+        let build = Arc::new(BuildSide::of_pages(&self.spec, &self.hasher, pages)?);
+        drop(timer);
+        let mut prober = Prober::new(Arc::clone(&self.spec));
+        if self.blocks.is_some() {
+            prober = prober.deferring_probe_rows();
+        }
+        self.step =
+            Step::Probe { build, prober: Box::new(prober), batches: self.probe_batches(), first_row: 0 };
+        Ok(())
+    }
+
+    fn probe_batches(&self) -> BatchReader {
+        BatchReader::new(&self.probe_file, &self.spec.probe, self.spec.batch_rows)
+    }
+
+    /// Blocks: remembers which rows of the probe batch just done have matched. Returns the first row behind it.
+    fn note_matched(&mut self, prober: &Prober, first_row: usize) -> usize {
+        let Some(blocks) = &mut self.blocks else { return first_row };
+        let matched = prober.matched();
+        for (all, now) in blocks.matched.iter_mut().skip(first_row).zip(matched) {
+            *all |= *now;
+        }
+        first_row + matched.len()
+    }
+}
+
+impl Blocks {
+    /// Reads pages until the block is full.
+    async fn fill(&mut self, pages: &mut Vec<Page>) -> Result<()> {
+        let mut bytes = 0;
+        loop {
+            let page = match self.held_page.take() {
+                Some(page) => Some(page),
+                None => self.reader.next().await.map_err(spill_error)?,
+            };
+            let Some(page) = page else { return Ok(()) };
+            let page_bytes = page.memory_bytes() + page.rows() * TABLE_BYTES_PER_ROW;
+            if bytes > 0 && bytes + page_bytes > self.block_bytes {
+                self.held_page = Some(page);
+                return Ok(());
+            }
+            bytes += page_bytes;
+            pages.push(page);
+        }
+    }
+}
+
+fn exchange(pair: SpilledPair) -> SpilledPair {
+    SpilledPair { build: pair.probe, probe: pair.build, ..pair }
+}
+
+/// The memory that one pair holds while it is joined.
+struct PairMemory {
+    state: Arc<JoinState>,
+    reservation: MemoryReservation,
+    holds: bool,
+}
+
+impl PairMemory {
+    fn new(state: &Arc<JoinState>) -> Self {
+        Self { state: Arc::clone(state), reservation: state.reserve_more(), holds: false }
+    }
+
+    /// Reserves `need` bytes, waiting for other pairs of this join to be done if that may help. Whether it
+    /// could be had.
+    async fn reserve(&mut self, need: usize) -> bool {
+        let state = Arc::clone(&self.state);
+        loop {
+            let released = state.pair_memory_released.notified();
+            if self.reservation.try_grow(need).is_ok() {
+                self.hold();
+                return true;
+            }
+            let hopeless = self.state.memory_limit.is_some_and(|limit| need > limit);
+            if hopeless || self.state.pairs_holding_memory.load(Ordering::Acquire) == 0 {
+                return false;
+            }
+            released.await;
+        }
+    }
+
+    /// Reserves as large a block of a build side as there is memory for, and returns its size.
+    fn reserve_block(&mut self, need: usize) -> usize {
+        let mut block_bytes = need / 2;
+        self.hold();
+        while block_bytes > MIN_BLOCK_BYTES {
+            if self.reservation.try_grow(block_bytes + READ_WINDOW_BYTES).is_ok() {
+                return block_bytes;
+            }
+            block_bytes /= 2;
+        }
+        // Below this nothing can be joined at all, and everything that can be spilled has been.
+        self.reservation.grow(MIN_BLOCK_BYTES + READ_WINDOW_BYTES);
+        MIN_BLOCK_BYTES
+    }
+
+    fn hold(&mut self) {
+        self.holds = true;
+        self.state.pairs_holding_memory.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn release(&mut self) {
+        self.reservation.free();
+        if std::mem::take(&mut self.holds) {
+            self.state.pairs_holding_memory.fetch_sub(1, Ordering::AcqRel);
+            self.state.pair_memory_released.notify_waiters();
+        }
+    }
+}
+
+impl Drop for PairMemory {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Scatters both files of a pair by the hash of `level`.
+async fn split(
+    state: &Arc<JoinState>,
+    spec: &JoinSpec,
+    build: &Arc<PartitionFile>,
+    probe: &Arc<PartitionFile>,
+    level: u32,
+    need: usize,
+) -> Result<Vec<SpilledPair>> {
+    let mut options = partitioner_options(state.memory_limit);
+    let share = state.memory_limit.unwrap_or(usize::MAX) / 4;
+    let wanted = need.div_ceil(share.max(1)).next_power_of_two().trailing_zeros().max(1);
+    options.partition_bits = options.partition_bits.min(wanted + 1);
+    let reservation = state.reserve_more();
+    // Bounded by the shape of the partitioner, and needed to make anything smaller.
+    reservation.grow(options.write_buffer_bytes() + READ_WINDOW_BYTES);
+    state.note_memory(reservation.size());
+    state.metrics.recursive_partitions.add(1);
+    let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
+        let space = Arc::clone(&state.space);
+        let partitioner = Partitioner::new(Arc::clone(&side.pages), options.clone(), space);
+        for partition in 0..options.partitions() {
+            partitioner.spill(partition).map_err(spill_error)?;
+        }
+        let hasher = KeyHasher::new(level);
+        let (mut scatter, mut hashes) = (Scatter::default(), Vec::new());
+        let mut batches = BatchReader::new(file, side, spec.batch_rows);
+        while let Some(batch) = batches.next(state).await? {
+            hasher.hash(&side.key_arrays(&batch), batch.num_rows(), &mut hashes)?;
+            scatter.by_hash(&hashes, options.partition_bits);
+            partitioner.push(&batch, &scatter).map_err(spill_error)?;
+            partitioner.throttle().await.map_err(spill_error)?;
+        }
+        let partitions = partitioner.finish().map_err(spill_error)?;
+        partitioner.drain_to(0).await.map_err(spill_error)?;
+        Ok(partitions)
+    };
+    let builds = scatter(build, &spec.build).await?;
+    let probes = scatter(probe, &spec.probe).await?;
+    let most = build.rows() * UNSPLITTABLE_PERCENT / 100;
+    let pairs = builds.into_iter().zip(probes).filter_map(|(build, probe)| {
+        let unsplittable = build.rows > most;
+        Some(SpilledPair { build: build.file?, probe: probe.file?, level, unsplittable })
+    });
+    Ok(pairs.collect())
+}
+
+/// Streams the rows of a partition file as batches of a size that is worth the per-batch work.
+pub struct BatchReader {
+    reader: PartitionReader,
+    schema: Arc<PageSchema>,
+    batch_rows: usize,
+    held: Option<RecordBatch>,
+}
+
+impl BatchReader {
+    fn new(file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> Self {
+        let reader = file.read(Arc::clone(&side.pages), READ_WINDOW_BYTES);
+        Self { reader, schema: Arc::clone(&side.pages), batch_rows, held: None }
+    }
+
+    async fn next(&mut self, state: &JoinState) -> Result<Option<RecordBatch>> {
+        let mut batches: Vec<RecordBatch> = Vec::new();
+        let mut rows = 0;
+        loop {
+            let batch = match self.held.take() {
+                Some(batch) => Some(batch),
+                None => {
+                    let waiting = state.metrics.spill_time.timer();
+                    let page = self.reader.next().await.map_err(spill_error)?;
+                    drop(waiting);
+                    page.map(|page| page.batch(None)).transpose().map_err(pages_error)?
+                }
+            };
+            let Some(batch) = batch else { break };
+            if rows > 0 && rows + batch.num_rows() > self.batch_rows {
+                self.held = Some(batch);
+                break;
+            }
+            rows += batch.num_rows();
+            batches.push(batch);
+        }
+        match batches.len() {
+            0 => Ok(None),
+            1 => Ok(batches.pop()),
+            _ => Ok(Some(concat_batches(self.schema.arrow(), &batches)?)),
+        }
+    }
+}

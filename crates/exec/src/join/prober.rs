@@ -1,0 +1,431 @@
+//! Probing: one batch of the probe side against a build side in memory.
+//!
+//! ```text
+//!  hashes ─► candidates ─► pairs ─► equal keys ─► residual filter ─┬─► pairs of the output
+//!           (directory)   (entries)  (columns)     (expression)    ├─► visited bits of build rows
+//!                                                                  └─► matched flags of probe rows
+//! ```
+//!
+//! Every arrow is a loop over a few thousand rows, so that cache misses of different rows overlap. A batch is
+//! probed in steps of at most `batch_rows` pairs: duplicates on both sides make an output of any size, never
+//! a batch of any size.
+
+#![allow(clippy::indexing_slicing, reason = "row numbers are made from the batch they index")]
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
+};
+use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{NullEquality, Result};
+
+use super::build_side::BuildSide;
+use super::keys::{Pairs, retain_equal};
+use super::kind::SideRows;
+use super::rows::RowRef;
+use super::spec::{JoinSpec, OutputColumn, SideOf};
+use super::table::PartitionTable;
+
+/// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InnerFacts {
+    pub any_rows: bool,
+    pub any_null: bool,
+}
+
+/// A probe row and the entries it still has to look at.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    row: u32,
+    next: usize,
+    end: usize,
+}
+
+/// What the pairs of a step are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Every pair counts.
+    Pairs,
+    /// A probe row needs one match.
+    ProbeExistence,
+    /// A build row needs one match.
+    BuildExistence,
+}
+
+/// Probes batches against a build side. Reused from batch to batch, with its buffers.
+pub struct Prober {
+    spec: Arc<JoinSpec>,
+    purpose: Purpose,
+    /// Whether probe rows are given out by this prober, or by a later pass over all blocks of a build side.
+    defers_probe_rows: bool,
+    build: Option<Arc<BuildSide>>,
+    batch: RecordBatch,
+    keys: Vec<ArrayRef>,
+    hashes: Vec<u64>,
+    /// Rows of the batch that this prober answers for.
+    active: Vec<u32>,
+    cursors: Vec<Cursor>,
+    next_cursor: usize,
+    pairs: Pairs,
+    matched: Vec<bool>,
+    gave_probe_rows: bool,
+}
+
+impl Prober {
+    /// A prober for `spec`.
+    pub fn new(spec: Arc<JoinSpec>) -> Self {
+        let purpose = match (spec.kind.pairs, spec.kind.probe_rows) {
+            (true, _) => Purpose::Pairs,
+            (false, SideRows::Dropped) => Purpose::BuildExistence,
+            (false, _) => Purpose::ProbeExistence,
+        };
+        let batch = RecordBatch::new_empty(Arc::clone(spec.probe.pages.arrow()));
+        Self {
+            spec,
+            purpose,
+            defers_probe_rows: false,
+            build: None,
+            batch,
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            active: Vec::new(),
+            cursors: Vec::new(),
+            next_cursor: 0,
+            pairs: Pairs::default(),
+            matched: Vec::new(),
+            gave_probe_rows: true,
+        }
+    }
+
+    /// Leaves the probe rows themselves to [`Prober::probe_rows`]: the build side comes in several blocks.
+    pub fn deferring_probe_rows(mut self) -> Self {
+        self.defers_probe_rows = true;
+        self
+    }
+
+    /// Starts a batch in stored form whose rows hash to `hashes`; rows of partitions that `build` does not
+    /// hold are put into `spilled` and left to the caller.
+    pub fn start(
+        &mut self,
+        build: Arc<BuildSide>,
+        batch: RecordBatch,
+        keys: Vec<ArrayRef>,
+        hashes: &[u64],
+        spilled: &mut Vec<u32>,
+    ) {
+        self.cursors.clear();
+        self.active.clear();
+        spilled.clear();
+        let matchable = self.spec.matchable(&keys);
+        let rows = batch.num_rows() as u32;
+        for (row, &hash) in (0..rows).zip(hashes) {
+            if matchable.as_ref().is_some_and(|nulls| nulls.is_null(row as usize)) {
+                // No partition can hold a match: the row is answered here, wherever its hash points.
+                self.active.push(row);
+                continue;
+            }
+            let Some(table) = build.table(hash) else {
+                spilled.push(row);
+                continue;
+            };
+            self.active.push(row);
+            let candidates = table.candidates(hash);
+            if !candidates.is_empty() {
+                self.cursors.push(Cursor { row, next: candidates.start, end: candidates.end });
+            }
+        }
+        self.next_cursor = 0;
+        self.matched.clear();
+        self.matched.resize(rows as usize, false);
+        self.hashes.clear();
+        self.hashes.extend_from_slice(hashes);
+        self.gave_probe_rows = false;
+        self.build = Some(build);
+        self.batch = batch;
+        self.keys = keys;
+    }
+
+    /// The next output batch, or `None` when the probe batch is done.
+    pub fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(build) = self.build.clone() else { return Ok(None) };
+        while self.next_cursor < self.cursors.len() {
+            self.expand(&build);
+            self.confirm(&build)?;
+            self.settle(&build);
+            if self.purpose == Purpose::Pairs && !self.pairs.is_empty() {
+                let output = self.output(Some((&build, &self.pairs.build)), Some(&self.pairs.probe), None)?;
+                return Ok(Some(output));
+            }
+        }
+        self.build = None;
+        if self.gave_probe_rows || self.defers_probe_rows {
+            return Ok(None);
+        }
+        self.gave_probe_rows = true;
+        let active = std::mem::take(&mut self.active);
+        let output = self.probe_rows_of(&active);
+        self.active = active;
+        output
+    }
+
+    /// Which rows of the batch have matched so far.
+    pub fn matched(&self) -> &[bool] {
+        &self.matched
+    }
+
+    /// What becomes of the rows of a probe batch, given which of them have matched in any block.
+    pub fn probe_rows(&mut self, batch: RecordBatch, matched: Vec<bool>) -> Result<Option<RecordBatch>> {
+        let rows: Vec<u32> = (0..batch.num_rows() as u32).collect();
+        self.batch = batch;
+        self.matched = matched;
+        self.probe_rows_of(&rows)
+    }
+
+    /// Turns cursors into candidate pairs: all of them up to the size of a batch, or, where one match is
+    /// enough, a few of every row at a time.
+    fn expand(&mut self, build: &BuildSide) {
+        self.pairs.clear();
+        let batch_rows = self.spec.batch_rows;
+        let existence = self.purpose == Purpose::ProbeExistence
+            || (self.purpose == Purpose::BuildExistence && self.spec.filter.is_none());
+        if existence {
+            let quota = (batch_rows / self.cursors.len().max(1)).max(1);
+            for cursor in &mut self.cursors {
+                let hash = self.hashes[cursor.row as usize];
+                if let Some(table) = build.table(hash) {
+                    take_entries(table, cursor, hash, quota, &mut self.pairs);
+                }
+            }
+            return;
+        }
+        while let Some(cursor) = self.cursors.get_mut(self.next_cursor) {
+            let room = batch_rows - self.pairs.len().min(batch_rows);
+            if room == 0 {
+                return;
+            }
+            let hash = self.hashes[cursor.row as usize];
+            if let Some(table) = build.table(hash) {
+                take_entries(table, cursor, hash, room, &mut self.pairs);
+            }
+            if cursor.next < cursor.end {
+                return;
+            }
+            self.next_cursor += 1;
+        }
+    }
+
+    /// Keeps the pairs with equal keys that the residual filter accepts.
+    fn confirm(&mut self, build: &BuildSide) -> Result<()> {
+        let nulls_equal = self.spec.null_equality == NullEquality::NullEqualsNull;
+        for (&column, key) in self.spec.build.keys.iter().zip(&self.keys) {
+            retain_equal(build.rows(), column, key, nulls_equal, &mut self.pairs)?;
+        }
+        let Some(filter) = self.spec.filter.as_ref().filter(|_| !self.pairs.is_empty()) else {
+            return Ok(());
+        };
+        let columns = (Some((build, &self.pairs.build[..])), Some(&self.pairs.probe[..]));
+        let input = self.assemble(&filter.columns, &filter.schema, columns.0, columns.1, None)?;
+        let verdict = filter.expression.evaluate(&input)?.into_array(input.num_rows())?;
+        let verdict = verdict.as_boolean();
+        if verdict.true_count() < self.pairs.len() {
+            self.pairs.retain_positions(|at| verdict.is_valid(at) && verdict.value(at));
+        }
+        Ok(())
+    }
+
+    /// Records what the confirmed pairs say about the rows of each side, and drops settled cursors.
+    fn settle(&mut self, build: &BuildSide) {
+        if self.purpose != Purpose::BuildExistence && self.spec.kind.probe_rows != SideRows::Dropped {
+            for &row in &self.pairs.probe {
+                self.matched[row as usize] = true;
+            }
+        }
+        match self.purpose {
+            Purpose::Pairs => {
+                if let Some(visited) = build.visited() {
+                    for &row in &self.pairs.build {
+                        visited.set(row);
+                    }
+                }
+            }
+            Purpose::ProbeExistence => {
+                let matched = &self.matched;
+                self.cursors.retain(|cursor| cursor.next < cursor.end && !matched[cursor.row as usize]);
+            }
+            Purpose::BuildExistence => self.settle_build_existence(build),
+        }
+    }
+
+    /// A build row that was visited before has equals that were visited before, too, so a probe row that
+    /// meets one need not look further: a hot key is walked once, not once per probe row. With a residual
+    /// filter that conclusion does not hold.
+    fn settle_build_existence(&mut self, build: &BuildSide) {
+        let Some(visited) = build.visited() else { return };
+        let decisive = self.spec.filter.is_none();
+        for (&row, &probe) in self.pairs.build.iter().zip(&self.pairs.probe) {
+            if visited.set(row) && decisive {
+                self.matched[probe as usize] = true;
+            }
+        }
+        if decisive {
+            let settled = &self.matched;
+            self.cursors.retain(|cursor| cursor.next < cursor.end && !settled[cursor.row as usize]);
+        }
+    }
+
+    /// The output that `rows` of the batch make by themselves.
+    fn probe_rows_of(&self, rows: &[u32]) -> Result<Option<RecordBatch>> {
+        let matched = |row: &u32| self.matched[*row as usize];
+        let chosen: Vec<u32> = match self.spec.kind.probe_rows {
+            SideRows::Dropped => return Ok(None),
+            SideRows::Marked => rows.to_vec(),
+            SideRows::Matched => rows.iter().copied().filter(matched).collect(),
+            SideRows::UnmatchedPadded | SideRows::Unmatched => {
+                rows.iter().copied().filter(|row| !matched(row)).collect()
+            }
+        };
+        if chosen.is_empty() {
+            return Ok(None);
+        }
+        let marks = (self.spec.kind.probe_rows == SideRows::Marked)
+            .then(|| BooleanArray::from_iter(chosen.iter().map(|row| Some(matched(row)))));
+        self.output(None, Some(&chosen), marks).map(Some)
+    }
+
+    fn output(
+        &self,
+        build: Option<(&BuildSide, &[RowRef])>,
+        probe: Option<&[u32]>,
+        marks: Option<BooleanArray>,
+    ) -> Result<RecordBatch> {
+        self.assemble(&self.spec.output, &self.spec.schema, build, probe, marks)
+    }
+
+    fn assemble(
+        &self,
+        columns: &[OutputColumn],
+        schema: &SchemaRef,
+        build: Option<(&BuildSide, &[RowRef])>,
+        probe: Option<&[u32]>,
+        marks: Option<BooleanArray>,
+    ) -> Result<RecordBatch> {
+        let batch = probe.map(|rows| (&self.batch, rows));
+        assemble(columns, schema, build, batch, marks)
+    }
+}
+
+/// Moves up to `most` matching entries of a cursor into pairs.
+#[inline]
+fn take_entries(table: &PartitionTable, cursor: &mut Cursor, hash: u64, most: usize, pairs: &mut Pairs) {
+    let mut taken = 0;
+    while cursor.next < cursor.end && taken < most {
+        if let Some(build_row) = table.entry(cursor.next, hash) {
+            pairs.push(build_row, cursor.row);
+            taken += 1;
+        }
+        cursor.next += 1;
+    }
+}
+
+/// Makes a batch of `columns` from rows of either side; a side that is `None` gives nulls.
+fn assemble(
+    columns: &[OutputColumn],
+    schema: &SchemaRef,
+    build: Option<(&BuildSide, &[RowRef])>,
+    probe: Option<(&RecordBatch, &[u32])>,
+    marks: Option<BooleanArray>,
+) -> Result<RecordBatch> {
+    let rows = build.map(|(_, refs)| refs.len()).or(probe.map(|(_, rows)| rows.len())).unwrap_or(0);
+    // A foreign key that meets its primary key gives every probe row once, in order: nothing to copy.
+    let whole = probe.is_some_and(|(batch, rows)| {
+        rows.len() == batch.num_rows() && rows.iter().enumerate().all(|(at, &row)| at == row as usize)
+    });
+    let indices = probe.filter(|_| !whole).map(|(_, rows)| UInt32Array::from(rows.to_vec()));
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        arrays.push(match (column, build, probe) {
+            (OutputColumn::Of(SideOf::Build, index), Some((build, refs)), _) => {
+                build.rows().gather(*index, refs)?
+            }
+            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, _))) => match &indices {
+                Some(indices) => take(batch.column(*index), indices, None)?,
+                None => Arc::clone(batch.column(*index)),
+            },
+            (OutputColumn::Mark, ..) => match &marks {
+                Some(marks) => Arc::new(marks.clone()),
+                None => new_null_array(field.data_type(), rows),
+            },
+            _ => new_null_array(field.data_type(), rows),
+        });
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
+}
+
+/// Gives out the rows of a build partition that the join's kind asks for, when every probe row has been seen.
+pub struct BuildRows {
+    spec: Arc<JoinSpec>,
+    build: Arc<BuildSide>,
+    partition: usize,
+    inner: InnerFacts,
+    page: usize,
+    slot: usize,
+}
+
+impl BuildRows {
+    /// The rows of one partition of `build`.
+    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, partition: usize, inner: InnerFacts) -> Self {
+        Self { spec, build, partition, inner, page: 0, slot: 0 }
+    }
+
+    /// The next output batch, or `None` after the last.
+    pub fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(Some(table)) = self.build.tables().get(self.partition) else { return Ok(None) };
+        if self.spec.null_aware && self.inner.any_null {
+            return Ok(None);
+        }
+        let Some(visited) = self.build.visited() else { return Ok(None) };
+        let table = Arc::clone(table);
+        loop {
+            let mut refs: Vec<RowRef> = Vec::with_capacity(self.spec.batch_rows);
+            while let Some(page) = table.pages().get(self.page)
+                && refs.len() < self.spec.batch_rows
+            {
+                let first = super::rows::row_ref(table.first_page() + self.page, 0);
+                let until = page.rows().min(self.slot + self.spec.batch_rows - refs.len());
+                let rows = (first + self.slot as RowRef)..(first + until as RowRef);
+                match self.spec.kind.build_rows {
+                    SideRows::Dropped => {}
+                    SideRows::Marked => refs.extend(rows),
+                    SideRows::Matched => refs.extend(rows.filter(|&row| visited.is_set(row))),
+                    SideRows::UnmatchedPadded | SideRows::Unmatched => {
+                        refs.extend(rows.filter(|&row| !visited.is_set(row)));
+                    }
+                }
+                self.slot = until;
+                if until == page.rows() {
+                    self.page += 1;
+                    self.slot = 0;
+                }
+            }
+            if self.spec.null_aware && self.inner.any_rows {
+                for &key in &self.spec.build.keys {
+                    let column = self.build.rows().column(key);
+                    refs.retain(|&row| column.is_valid(row));
+                }
+            }
+            if refs.is_empty() && self.page < table.pages().len() {
+                continue;
+            }
+            if refs.is_empty() {
+                return Ok(None);
+            }
+            let marks = (self.spec.kind.build_rows == SideRows::Marked)
+                .then(|| BooleanArray::from_iter(refs.iter().map(|&row| Some(visited.is_set(row)))));
+            let build = Some((&*self.build, &refs[..]));
+            return assemble(&self.spec.output, &self.spec.schema, build, None, marks).map(Some);
+        }
+    }
+}

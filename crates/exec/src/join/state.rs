@@ -1,0 +1,545 @@
+//! What all output partitions of one join share: the build side being taken in, then being probed.
+//!
+//! ```text
+//!  build streams ─► push ─► Partitioner ──finish──► tables of resident partitions ─► Stage::Probing
+//!                             │    ▲                files of spilled partitions
+//!                    reclaim: spill the largest
+//! ```
+//!
+//! *Destage policy.* When memory runs out, the largest resident partition is spilled. Every partition expects
+//! the same share of the probe side, so a spilled build byte costs the same I/O wherever it lies; the largest
+//! partition frees the memory with the fewest partitions gone, which keeps most probe rows out of the spill.
+//!
+//! *Reclaim.* The governor may ask at any time until the last probe row has been seen, from any thread. While
+//! building, a partition is spilled through the partitioner. Afterwards its table is taken out of the
+//! [`BuildSide`]: batches that are being probed still hold the old one and finish, later rows of the partition
+//! are spilled. A join that records which build rows matched can do so only before the first batch is probed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::compute::filter_record_batch;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use futures::StreamExt;
+use nandina_pages::Page;
+use nandina_spill::{
+    Partition, PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter, SealedPage,
+};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use super::build_side::BuildSide;
+use super::dynamic_filter::BuildBounds;
+use super::kind::SideRows;
+use super::memory::{partitioner_options, pool_limit};
+use super::metrics::JoinMetrics;
+use super::prober::InnerFacts;
+use super::spec::{JoinSpec, KeyHasher};
+use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
+use crate::error::spill_error;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+
+/// Where the join stands.
+enum Stage {
+    Building(Arc<Partitioner>),
+    Probing(Probing),
+    /// The last probe row has been seen; what remains belongs to whoever took it.
+    Probed,
+}
+
+/// The build side, complete.
+#[derive(Clone)]
+pub struct Probing {
+    pub build: Arc<BuildSide>,
+    /// The pages of every partition: in memory (shared with its table) or on the device.
+    pages: Vec<BuildPages>,
+    /// Takes the probe rows of spilled partitions.
+    pub probe: Arc<Partitioner>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct BuildPages {
+    resident: Vec<SealedPage>,
+    file: Option<Arc<PartitionFile>>,
+}
+
+/// A spilled partition: what both sides have on the device.
+#[derive(Debug)]
+pub struct SpilledPair {
+    pub build: Arc<PartitionFile>,
+    pub probe: Arc<PartitionFile>,
+    /// How often its rows have been scattered.
+    pub level: u32,
+    /// Whether scattering it again would not make it smaller: one hot key.
+    pub unsplittable: bool,
+}
+
+/// What is left to do when every probe row has been seen.
+pub struct Remainder {
+    pub build: Arc<BuildSide>,
+    pub pairs: Vec<SpilledPair>,
+}
+
+/// The shared state of one execution of a join.
+pub struct JoinState {
+    pub spec: Arc<JoinSpec>,
+    pub space: Arc<QuerySpace>,
+    pub metrics: JoinMetrics,
+    /// The most memory the pool gives; `None` if it does not tell.
+    pub memory_limit: Option<usize>,
+    options: PartitionerOptions,
+    hasher: KeyHasher,
+    reservation: MemoryReservation,
+    /// Bytes reserved for batches that are being pushed right now.
+    pending_bytes: AtomicUsize,
+    settling: Mutex<()>,
+    stage: RwLock<Stage>,
+    /// Whether a batch has been probed: from then on visited bits tie a table to its place.
+    probing_started: AtomicBool,
+    inner_any_rows: AtomicBool,
+    inner_any_null: AtomicBool,
+    row_salt: AtomicUsize,
+    /// Spilled pairs that hold memory at the moment, and word that one of them has let go of it.
+    pub pairs_holding_memory: AtomicUsize,
+    pub pair_memory_released: Notify,
+    _reclaim: Mutex<Option<ReclaimHandle>>,
+}
+
+impl JoinState {
+    /// State for one execution, drawing memory from `pool` and spilling to `space`.
+    pub fn new(
+        spec: Arc<JoinSpec>,
+        pool: &Arc<dyn MemoryPool>,
+        space: Arc<QuerySpace>,
+        metrics: JoinMetrics,
+    ) -> Arc<Self> {
+        let memory_limit = pool_limit(pool.as_ref());
+        let options = partitioner_options(memory_limit);
+        let partitioner =
+            Partitioner::new(Arc::clone(&spec.build.pages), options.clone(), Arc::clone(&space));
+        // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
+        let reservation = MemoryConsumer::new("HashJoin").register(pool);
+        let state = Arc::new(Self {
+            spec,
+            space,
+            metrics,
+            memory_limit,
+            options,
+            hasher: KeyHasher::new(0),
+            reservation,
+            pending_bytes: AtomicUsize::new(0),
+            settling: Mutex::new(()),
+            stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
+            probing_started: AtomicBool::new(false),
+            inner_any_rows: AtomicBool::new(false),
+            inner_any_null: AtomicBool::new(false),
+            row_salt: AtomicUsize::new(0),
+            pairs_holding_memory: AtomicUsize::new(0),
+            pair_memory_released: Notify::new(),
+            _reclaim: Mutex::new(None),
+        });
+        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
+        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        state
+    }
+
+    /// A further reservation of the same join.
+    pub fn reserve_more(&self) -> MemoryReservation {
+        self.reservation.new_empty()
+    }
+
+    /// Notes the memory held now, `beside` the build side's.
+    pub fn note_memory(&self, beside: usize) {
+        self.metrics.peak_memory_bytes.set_max(self.reservation.size() + beside);
+    }
+
+    fn building(&self) -> Option<Arc<Partitioner>> {
+        match &*self.stage.read() {
+            Stage::Building(partitioner) => Some(Arc::clone(partitioner)),
+            Stage::Probing(_) | Stage::Probed => None,
+        }
+    }
+
+    /// Takes in one stream of the build side.
+    pub async fn take_build_input(
+        self: Arc<Self>,
+        mut input: SendableRecordBatchStream,
+        mut bounds: Option<BuildBounds>,
+    ) -> Result<Option<BuildBounds>> {
+        let Some(partitioner) = self.building() else { return Ok(bounds) };
+        let mut scatter = Scatter::default();
+        let mut hashes = Vec::new();
+        let mut row_bytes = 0;
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let timer = self.metrics.build_time.timer();
+            self.metrics.build_input_rows.add(batch.num_rows());
+            let stored = self.spec.build.store(&batch)?;
+            drop(batch);
+            let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
+            scatter.by_hash(&hashes, self.options.partition_bits);
+            if row_bytes == 0 {
+                row_bytes = stored.get_array_memory_size() / stored.num_rows() + 1;
+            }
+            let estimate = stored.num_rows() * (row_bytes + row_bytes / 4 + TABLE_BYTES_PER_ROW);
+            drop(timer);
+            self.make_room(&partitioner, estimate).await?;
+            let timer = self.metrics.build_time.timer();
+            let before = partitioner.memory_bytes();
+            let pushed = partitioner.push(&stored, &scatter).map_err(spill_error);
+            let grown = partitioner.memory_bytes().saturating_sub(before);
+            row_bytes = row_bytes.min((grown / stored.num_rows() + row_bytes) / 2 + 1);
+            self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+            self.settle(&partitioner);
+            drop(timer);
+            pushed?;
+            let waiting = self.metrics.spill_time.timer();
+            partitioner.throttle().await.map_err(spill_error)?;
+            drop(waiting);
+        }
+        Ok(bounds)
+    }
+
+    /// Hashes a build batch in stored form, without the rows that can neither match nor be given out. `None`
+    /// if no row remains.
+    fn hash_build_batch(
+        &self,
+        mut stored: RecordBatch,
+        hashes: &mut Vec<u64>,
+        bounds: Option<&mut BuildBounds>,
+    ) -> Result<Option<RecordBatch>> {
+        let mut keys = self.spec.build.key_arrays(&stored);
+        let mut matchable = self.spec.matchable(&keys);
+        if let Some(valid) = matchable.take_if(|_| self.spec.kind.build_rows == SideRows::Dropped) {
+            stored =
+                filter_record_batch(&stored, &arrow::array::BooleanArray::new(valid.into_inner(), None))?;
+            keys = self.spec.build.key_arrays(&stored);
+            if stored.num_rows() == 0 {
+                return Ok(None);
+            }
+        }
+        if let Some(bounds) = bounds {
+            bounds.add(&keys)?;
+        }
+        self.hasher.hash(&keys, stored.num_rows(), hashes)?;
+        if let Some(valid) = matchable {
+            // Rows that match nothing have no home: spreading them keeps one partition from growing hot.
+            let salt = self.row_salt.fetch_add(stored.num_rows(), Ordering::Relaxed);
+            for (row, hash) in hashes.iter_mut().enumerate().filter(|(row, _)| valid.is_null(*row)) {
+                *hash = ((salt + row) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+        }
+        Ok(Some(stored))
+    }
+
+    /// Reserves `estimate` bytes for the next push, spilling if need be.
+    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<()> {
+        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
+        while self.reservation.try_grow(estimate).is_err() {
+            // Not a governor, or one with nothing left to take from others: give up memory of our own.
+            if self.spill_largest(partitioner).map_err(spill_error)? == 0 {
+                // Everything is on the device already. What is asked for is filled pages on their way there,
+                // whose total the partitioner's shape bounds.
+                self.reservation.grow(estimate);
+                break;
+            }
+            let waiting = self.metrics.spill_time.timer();
+            partitioner.drain_to(0).await.map_err(spill_error)?;
+            drop(waiting);
+            self.settle(partitioner);
+        }
+        self.note_memory(0);
+        Ok(())
+    }
+
+    /// Starts spilling the largest resident partition; the bytes that will be free when it is written.
+    fn spill_largest(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
+        let freed = |partition: &usize| partition_bytes(partitioner, *partition);
+        let mut partitions: Vec<usize> =
+            (0..self.options.partitions()).filter(|partition| freed(partition) > 0).collect();
+        partitions.sort_by_key(|partition| std::cmp::Reverse(freed(partition)));
+        for partition in partitions {
+            let rows = partitioner.resident_rows(partition);
+            if let Some(bytes) = partitioner.try_spill(partition)?
+                && bytes > 0
+            {
+                self.metrics.spilled_partitions.add(1);
+                return Ok(bytes + rows * TABLE_BYTES_PER_ROW);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    fn settle(&self, partitioner: &Partitioner) {
+        let _settling = self.settling.lock();
+        let rows: usize =
+            (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
+        let held = partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW;
+        self.reservation.resize(held + self.pending_bytes.load(Ordering::Relaxed));
+    }
+
+    /// Ends the build side: makes the tables of the resident partitions. All input has been taken in.
+    pub async fn finish_build(self: &Arc<Self>) -> Result<()> {
+        let Some(partitioner) = self.building() else { return Ok(()) };
+        self.make_room_for_probe_buffers(&partitioner).await?;
+        let finished = partitioner.finish().map_err(spill_error)?;
+        let waiting = self.metrics.spill_time.timer();
+        partitioner.drain_to(0).await.map_err(spill_error)?;
+        drop(waiting);
+        let timer = self.metrics.build_time.timer();
+        let tables = self.build_tables(&finished).await?;
+        let probe_pages = Arc::clone(&self.spec.probe.pages);
+        let probe = Arc::new(Partitioner::new(probe_pages, self.options.clone(), Arc::clone(&self.space)));
+        let build = Arc::new(BuildSide::new(&self.spec, self.options.partition_bits, tables)?);
+        let mut held = if build.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
+        for table in build.tables().iter().flatten() {
+            held += table_bytes(table);
+        }
+        let mut pages = Vec::with_capacity(finished.len());
+        for (number, partition) in finished.into_iter().enumerate() {
+            if partition.file.is_some() {
+                probe.spill(number).map_err(spill_error)?;
+            }
+            pages.push(BuildPages { resident: partition.resident, file: partition.file });
+        }
+        drop(timer);
+        *self.stage.write() = Stage::Probing(Probing { build, pages, probe });
+        self.reservation.resize(held);
+        self.note_memory(0);
+        Ok(())
+    }
+
+    /// Once something is spilled, probe rows need pages to be collected in.
+    async fn make_room_for_probe_buffers(&self, partitioner: &Partitioner) -> Result<()> {
+        let spilled = (0..self.options.partitions()).any(|partition| partitioner.is_spilled(partition));
+        if spilled {
+            self.make_room(partitioner, self.options.write_buffer_bytes()).await?;
+            self.pending_bytes.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The tables of resident partitions, made by as many tasks as there are processors.
+    async fn build_tables(
+        self: &Arc<Self>,
+        partitions: &[Partition],
+    ) -> Result<Vec<Option<Arc<PartitionTable>>>> {
+        let mut first_page = 0;
+        let mut jobs = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            if partition.file.is_some() {
+                jobs.push(None);
+                continue;
+            }
+            let open = |page: &SealedPage| page.open(&self.spec.build.pages).map_err(spill_error);
+            let pages = partition.resident.iter().map(open).collect::<Result<Vec<Page>>>()?;
+            let count = pages.len();
+            let state = Arc::clone(self);
+            let bits = self.options.partition_bits;
+            jobs.push(Some(move || {
+                PartitionTable::build(&state.spec, &state.hasher, bits, pages, first_page).map(Arc::new)
+            }));
+            first_page += count;
+        }
+        let small = partitions.iter().map(|partition| partition.rows).sum::<u64>() < SMALL_BUILD_ROWS;
+        let workers = if small { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+        let jobs: Vec<_> = jobs
+            .into_iter()
+            .map(|job| async move {
+                match job {
+                    None => Ok(None),
+                    Some(job) if small => job().map(Some),
+                    Some(job) => datafusion::common::runtime::SpawnedTask::spawn_blocking(job)
+                        .await
+                        .map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?
+                        .map(Some),
+                }
+            })
+            .collect();
+        let tables: Vec<Result<Option<Arc<PartitionTable>>>> =
+            futures::stream::iter(jobs).buffered(workers).collect().await;
+        tables.into_iter().collect()
+    }
+
+    /// What the next batch is probed against. Ends the time in which every table can still be given up.
+    pub fn probing(&self) -> Option<Probing> {
+        self.probing_started.store(true, Ordering::Relaxed);
+        match &*self.stage.read() {
+            Stage::Probing(probing) => Some(probing.clone()),
+            Stage::Building(_) | Stage::Probed => None,
+        }
+    }
+
+    /// The hash function that scattered the build side.
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+
+    /// log2 of the number of partitions.
+    pub fn partition_bits(&self) -> u32 {
+        self.options.partition_bits
+    }
+
+    /// Notes what a null-aware join must know of its inner (probe) side.
+    pub fn note_inner(&self, any_rows: bool, any_null: bool) {
+        self.inner_any_rows.fetch_or(any_rows, Ordering::Relaxed);
+        self.inner_any_null.fetch_or(any_null, Ordering::Relaxed);
+    }
+
+    /// What is known of the inner side of a null-aware join.
+    pub fn inner(&self) -> InnerFacts {
+        InnerFacts {
+            any_rows: self.inner_any_rows.load(Ordering::Relaxed),
+            any_null: self.inner_any_null.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends probing: writes what is left of the spilled probe rows, and hands out what remains to be done.
+    pub async fn finish_probing(&self) -> Result<Option<Remainder>> {
+        let Stage::Probing(probing) = std::mem::replace(&mut *self.stage.write(), Stage::Probed) else {
+            return Ok(None);
+        };
+        let probe = probing.probe.finish().map_err(spill_error)?;
+        let waiting = self.metrics.spill_time.timer();
+        probing.probe.drain_to(0).await.map_err(spill_error)?;
+        drop(waiting);
+        let mut pairs = Vec::new();
+        for (build, probe) in probing.pages.into_iter().zip(probe) {
+            if let (Some(build), Some(probe)) = (build.file, probe.file) {
+                self.metrics.spilled_rows.add((build.rows() + probe.rows()) as usize);
+                pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false });
+            }
+        }
+        let keeps_tables = self.spec.kind.build_rows != SideRows::Dropped;
+        self.reservation.resize(if keeps_tables { resident_table_bytes(&probing.build) } else { 0 });
+        Ok(Some(Remainder { build: probing.build, pairs }))
+    }
+
+    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    pub fn report_io(&self) {
+        let _settling = self.settling.lock();
+        let io = self.space.io().statistics();
+        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
+            metric.add((total as usize).saturating_sub(metric.value()));
+        };
+        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
+        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
+        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+    }
+
+    /// Gives back the memory of one partition's table, which has been dropped.
+    pub fn release_table(&self, bytes: usize) {
+        self.reservation.shrink(bytes.min(self.reservation.size()));
+    }
+
+    /// Spills resident partitions while building until `bytes` are free.
+    fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
+        let before = self.reservation.size();
+        let mut freed = 0;
+        while freed < bytes {
+            match self.spill_largest(partitioner)? {
+                0 => break,
+                spilled => freed += spilled,
+            }
+        }
+        partitioner.drain_to_blocking(0)?;
+        self.settle(partitioner);
+        Ok(before.saturating_sub(self.reservation.size()))
+    }
+
+    /// Takes tables out of the build side until `bytes` are free.
+    fn reclaim_probing(&self, bytes: usize) -> Result<usize> {
+        let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
+        let Stage::Probing(probing) = &mut *stage else { return Ok(0) };
+        if !self.tables_reclaimable(probing) {
+            return Ok(0);
+        }
+        let mut tables: Vec<(usize, usize)> = probing
+            .build
+            .tables()
+            .iter()
+            .enumerate()
+            .filter_map(|(number, table)| table.as_ref().map(|table| (table_bytes(table), number)))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        tables.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let buffers = if probing.build.any_spilled() { 0 } else { self.options.write_buffer_bytes() };
+        let mut freed = 0;
+        for (table_bytes, number) in tables {
+            if freed >= bytes + buffers {
+                break;
+            }
+            let Some(pages) = probing.pages.get_mut(number) else { continue };
+            let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
+            let writes = file.append(std::mem::take(&mut pages.resident)).map_err(spill_error)?;
+            let batch = self.space.device().submit_many(writes, Some(self.space.io()));
+            batch.wait().map_err(crate::error::device_error)?;
+            pages.file = Some(Arc::new(file));
+            probing.build = Arc::new(probing.build.without(number));
+            probing.probe.spill(number).map_err(spill_error)?;
+            self.metrics.spilled_partitions.add(1);
+            freed += table_bytes;
+        }
+        // The first spilled partition brings the pages that collect its probe rows.
+        let freed = freed.saturating_sub(buffers);
+        self.reservation.shrink(freed.min(self.reservation.size()));
+        Ok(freed)
+    }
+
+    fn tables_reclaimable(&self, probing: &Probing) -> bool {
+        probing.build.visited().is_none() || !self.probing_started.load(Ordering::Relaxed)
+    }
+}
+
+/// Fewer build rows than this are not worth a task per partition.
+const SMALL_BUILD_ROWS: u64 = 100_000;
+
+fn partition_bytes(partitioner: &Partitioner, partition: usize) -> usize {
+    partitioner.resident_bytes(partition)
+}
+
+/// Memory of a table and its pages.
+pub fn table_bytes(table: &PartitionTable) -> usize {
+    table.table_bytes() + table.pages().iter().map(Page::memory_bytes).sum::<usize>()
+}
+
+fn resident_table_bytes(build: &BuildSide) -> usize {
+    build.tables().iter().flatten().map(|table| table_bytes(table)).sum()
+}
+
+impl Reclaim for JoinState {
+    fn reclaimable_bytes(&self) -> usize {
+        let Some(stage) = self.stage.try_read() else { return 0 };
+        match &*stage {
+            Stage::Building(partitioner) => {
+                (0..self.options.partitions()).map(|partition| partition_bytes(partitioner, partition)).sum()
+            }
+            Stage::Probing(probing) if self.tables_reclaimable(probing) => {
+                resident_table_bytes(&probing.build)
+            }
+            Stage::Probing(_) | Stage::Probed => 0,
+        }
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let building = match self.stage.try_read().as_deref() {
+            Some(Stage::Building(partitioner)) => Some(Arc::clone(partitioner)),
+            _ => None,
+        };
+        let freed = match building {
+            Some(partitioner) => self.reclaim_building(&partitioner, bytes).map_err(spill_error),
+            None => self.reclaim_probing(bytes),
+        };
+        freed.unwrap_or_else(|error| {
+            log::warn!("a join could not give memory back: {error}");
+            0
+        })
+    }
+}

@@ -1,0 +1,163 @@
+//! The hash table over the pages of one build partition.
+//!
+//! ```text
+//!             directory: one word per bucket                entries: bucket after bucket
+//!   hash ──►  ┌──────── end (48 bits) ───────┬ filter (16) ┐   ┌ hash (32) ┬ row ref (32) ┐
+//!             │ bucket b ends at entry 17    │ 0100…0010   │   │           │              │
+//!             └──────────────────────────────┴─────────────┘   └───────────┴──────────────┘
+//! ```
+//!
+//! The layout is that of the *unchained* hash table (Birler, Schmidt, Fent, Neumann: *Simple, Efficient, and
+//! Robust Hash Tables for Join Processing*, DaMoN 2024): since the build side is complete before the first
+//! probe, the entries of a bucket stand next to each other, so that duplicates cost sequential reads instead
+//! of a chain of cache misses, and 16 filter bits in the directory word turn most misses away after one.
+//! Where the paper stores tuples in the buckets, these are references into PAX pages.
+//!
+//! The top bits of a hash chose the partition; the next ones choose the bucket.
+
+#![allow(clippy::indexing_slicing, reason = "bucket numbers are masked to the directory's size")]
+
+use arrow::buffer::NullBuffer;
+use datafusion::common::Result;
+use nandina_pages::Page;
+
+use super::rows::{RowRef, row_ref};
+use super::spec::{JoinSpec, KeyHasher};
+use crate::error::pages_error;
+
+const FILTER_BITS: u32 = 16;
+
+/// Bytes that a build row costs besides its page while and after its table is made: its entry, its share of
+/// the directory, and its hash while the table is made.
+pub const TABLE_BYTES_PER_ROW: usize = 28;
+
+/// A build partition in memory: its pages, and the hash table over them.
+#[derive(Debug)]
+pub struct PartitionTable {
+    pages: Vec<Page>,
+    /// Number of the first page in the row references.
+    first_page: usize,
+    /// `directory[b + 1]` ends bucket `b`; `directory[b]` therefore starts it.
+    directory: Vec<u64>,
+    entries: Vec<u64>,
+    partition_bits: u32,
+    bucket_bits: u32,
+}
+
+impl PartitionTable {
+    /// Builds the table over `pages`, whose rows were scattered here by the top `partition_bits` of `hasher`.
+    /// Rows whose keys are null where nulls equal nothing are in the pages but not in the table.
+    pub fn build(
+        spec: &JoinSpec,
+        hasher: &KeyHasher,
+        partition_bits: u32,
+        pages: Vec<Page>,
+        first_page: usize,
+    ) -> Result<Self> {
+        let rows: usize = pages.iter().map(Page::rows).sum();
+        // Between 0.75 and 1.5 buckets per row.
+        let bucket_bits = (rows * 3 / 4).next_power_of_two().trailing_zeros();
+        let mut table = Self {
+            directory: vec![0; (1 << bucket_bits) + 1],
+            entries: Vec::new(),
+            pages,
+            first_page,
+            partition_bits,
+            bucket_bits,
+        };
+        let hashed = table.hash_pages(spec, hasher)?;
+        table.fill(&hashed);
+        Ok(table)
+    }
+
+    /// The hashes of every page's rows, and which of them can match.
+    fn hash_pages(&self, spec: &JoinSpec, hasher: &KeyHasher) -> Result<Vec<(Vec<u64>, Option<NullBuffer>)>> {
+        let hash_page = |page: &Page| {
+            let keys = spec.build.keys.iter().map(|&column| page.column(column).map_err(pages_error));
+            let keys = keys.collect::<Result<Vec<_>>>()?;
+            let mut hashes = Vec::new();
+            hasher.hash(&keys, page.rows(), &mut hashes)?;
+            Ok((hashes, spec.matchable(&keys)))
+        };
+        self.pages.iter().map(hash_page).collect()
+    }
+
+    fn fill(&mut self, hashed: &[(Vec<u64>, Option<NullBuffer>)]) {
+        let matchable = |hashes: &(Vec<u64>, Option<NullBuffer>), slot: usize| {
+            hashes.1.as_ref().is_none_or(|nulls| nulls.is_valid(slot))
+        };
+        let mut count = 0;
+        for page in hashed {
+            for (_, &hash) in page.0.iter().enumerate().filter(|(slot, _)| matchable(page, *slot)) {
+                let bucket = self.bucket(hash);
+                self.directory[bucket + 1] =
+                    (self.directory[bucket + 1] + (1 << FILTER_BITS)) | filter_bit(hash);
+                count += 1;
+            }
+        }
+        // Counts become starts; filling moves each start to its bucket's end.
+        let mut start = 0;
+        for word in &mut self.directory {
+            let counted = *word >> FILTER_BITS;
+            *word = (start << FILTER_BITS) | (*word & FILTER_MASK);
+            start += counted;
+        }
+        self.entries = vec![0; count];
+        for (page_number, page) in hashed.iter().enumerate() {
+            for (slot, &hash) in page.0.iter().enumerate().filter(|(slot, _)| matchable(page, *slot)) {
+                let bucket = self.bucket(hash);
+                let word = &mut self.directory[bucket + 1];
+                let row = row_ref(self.first_page + page_number, slot);
+                self.entries[(*word >> FILTER_BITS) as usize] = (hash << 32) | u64::from(row);
+                *word += 1 << FILTER_BITS;
+            }
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> usize {
+        // Shifting twice keeps a table of one bucket from shifting by 64.
+        ((hash << self.partition_bits >> 1) >> (63 - self.bucket_bits)) as usize
+    }
+
+    /// The entries that a row with this hash may match; empty if none can.
+    #[inline]
+    pub fn candidates(&self, hash: u64) -> std::ops::Range<usize> {
+        let bucket = self.bucket(hash);
+        let word = self.directory[bucket + 1];
+        if word & filter_bit(hash) == 0 {
+            return 0..0;
+        }
+        (self.directory[bucket] >> FILTER_BITS) as usize..(word >> FILTER_BITS) as usize
+    }
+
+    /// The row of an entry, if its hash is that of the probing row.
+    #[inline]
+    pub fn entry(&self, at: usize, hash: u64) -> Option<RowRef> {
+        let entry = self.entries[at];
+        ((entry >> 32) as u32 == hash as u32).then_some(entry as RowRef)
+    }
+
+    /// The pages, in order.
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    /// Number of the first page in the row references.
+    pub fn first_page(&self) -> usize {
+        self.first_page
+    }
+
+    /// Bytes of directory and entries.
+    pub fn table_bytes(&self) -> usize {
+        (self.directory.len() + self.entries.len()) * size_of::<u64>()
+    }
+}
+
+const FILTER_MASK: u64 = (1 << FILTER_BITS) - 1;
+
+/// The filter bit of a hash, from bits that neither bucket nor entry depend on much.
+#[inline]
+fn filter_bit(hash: u64) -> u64 {
+    1 << ((hash >> 32) & 15)
+}

@@ -1,0 +1,303 @@
+//! The memory governor: DataFusion's [`MemoryPool`] with a way to ask for memory back.
+//!
+//! A plain pool can only say no. The governor first asks the spilling operators that registered a
+//! [`Reclaim`] to write some of what they hold to temporary space, largest holder first, and says no only
+//! when nothing is left to give. That is what keeps one operator from starving another: a join that has
+//! finished building holds memory which a sort above it may need more.
+//!
+//! Invariants
+//! - `used` never exceeds the limit through [`MemoryPool::try_grow`]; only the infallible
+//!   [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
+//! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+};
+use parking_lot::Mutex;
+
+/// An operator that can give memory back by spilling.
+pub trait Reclaim: Send + Sync {
+    /// Bytes that [`Reclaim::reclaim`] could free now. An estimate that is cheap to ask for.
+    fn reclaimable_bytes(&self) -> usize;
+
+    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it released to the governor.
+    ///
+    /// Called on the thread of whoever needs memory, so it must not wait for a lock which that thread may
+    /// hold: a busy partition is skipped.
+    fn reclaim(&self, bytes: usize) -> usize;
+}
+
+/// Grants memory under one limit, and takes it back from operators that can spill.
+pub struct MemoryGovernor {
+    limit_bytes: AtomicUsize,
+    used_bytes: AtomicUsize,
+    peak_bytes: AtomicUsize,
+    /// Reservations of DataFusion's own spilling operators, which react to a refusal by spilling themselves.
+    spilling_consumers: AtomicUsize,
+    reclaimers: Mutex<Vec<Weak<dyn Reclaim>>>,
+}
+
+/// Keeps a [`Reclaim`] registered; dropping it ends the registration.
+#[must_use = "dropping the handle ends the registration"]
+pub struct ReclaimHandle {
+    governor: Arc<dyn MemoryPool>,
+    reclaimer: Weak<dyn Reclaim>,
+}
+
+impl Drop for ReclaimHandle {
+    fn drop(&mut self) {
+        if let Some(governor) = self.governor.downcast_ref::<MemoryGovernor>() {
+            governor.reclaimers.lock().retain(|known| !known.ptr_eq(&self.reclaimer));
+        }
+    }
+}
+
+impl MemoryGovernor {
+    /// A governor of `limit_bytes`; `None` grants everything and only counts.
+    pub fn new(limit_bytes: Option<usize>) -> Self {
+        Self {
+            limit_bytes: AtomicUsize::new(limit_bytes.unwrap_or(usize::MAX)),
+            used_bytes: AtomicUsize::new(0),
+            peak_bytes: AtomicUsize::new(0),
+            spilling_consumers: AtomicUsize::new(0),
+            reclaimers: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The limit in bytes; `None` when there is none.
+    pub fn limit_bytes(&self) -> Option<usize> {
+        match self.limit_bytes.load(Ordering::Relaxed) {
+            usize::MAX => None,
+            bytes => Some(bytes),
+        }
+    }
+
+    /// Changes the limit for reservations made from now on; what is already granted stays granted.
+    pub fn set_limit_bytes(&self, limit_bytes: Option<usize>) {
+        self.limit_bytes.store(limit_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    /// Bytes reserved now.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were reserved at any one time.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Registers an operator that can spill, if `pool` is a governor: other pools cannot ask.
+    pub fn register_reclaimer(
+        pool: &Arc<dyn MemoryPool>,
+        reclaimer: Weak<dyn Reclaim>,
+    ) -> Option<ReclaimHandle> {
+        let governor = pool.downcast_ref::<MemoryGovernor>()?;
+        governor.reclaimers.lock().push(Weak::clone(&reclaimer));
+        Some(ReclaimHandle { governor: Arc::clone(pool), reclaimer })
+    }
+
+    /// Takes `additional` bytes if they fit under the limit.
+    fn take(&self, additional: usize) -> bool {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(additional).filter(|&sum| sum <= limit)
+        });
+        if let Ok(before) = taken {
+            self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    /// Asks the largest holder for memory until `additional` bytes fit or nobody gives any.
+    fn reclaim_for(&self, additional: usize) -> bool {
+        loop {
+            let mut holders: Vec<(usize, Arc<dyn Reclaim>)> = self
+                .reclaimers
+                .lock()
+                .iter()
+                .filter_map(Weak::upgrade)
+                .map(|holder| (holder.reclaimable_bytes(), holder))
+                .filter(|(bytes, _)| *bytes > 0)
+                .collect();
+            holders.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+            // Asking for a little more than is missing keeps the next few requests from coming back here.
+            let wanted = additional.max(self.limit_bytes.load(Ordering::Relaxed) / 64);
+            if !holders.into_iter().any(|(_, holder)| holder.reclaim(wanted) > 0) {
+                return false;
+            }
+            if self.take(additional) {
+                return true;
+            }
+        }
+    }
+
+    /// A consumer that spills by itself when refused is refused once it holds its fair share: taking a
+    /// join's memory for it would only move the spill from one operator to another.
+    fn over_fair_share(&self, reservation: &MemoryReservation, additional: usize) -> bool {
+        if !reservation.consumer().can_spill() {
+            return false;
+        }
+        let reclaimers = self.reclaimers.lock().len();
+        let holders = (self.spilling_consumers.load(Ordering::Relaxed) + reclaimers).max(1);
+        reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / holders
+    }
+
+    fn refusal(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        DataFusionError::ResourcesExhausted(format!(
+            "{} needs {} more memory, but {} of the limit of {} are in use and nothing more can be spilled. \
+             Raise the limit (-m, SET memory_limit) or lower the number of threads (SET threads)",
+            reservation.consumer().name(),
+            human_readable_size(additional),
+            human_readable_size(self.used_bytes()),
+            human_readable_size(limit),
+        ))
+    }
+}
+
+impl MemoryPool for MemoryGovernor {
+    fn name(&self) -> &str {
+        "nandina_governor"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        if consumer.can_spill() {
+            self.spilling_consumers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        if consumer.can_spill() {
+            self.spilling_consumers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
+        let before = self.used_bytes.fetch_add(additional, Ordering::Relaxed);
+        self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
+        self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if self.take(additional) {
+            return Ok(());
+        }
+        if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional) {
+            return Ok(());
+        }
+        Err(self.refusal(reservation, additional))
+    }
+
+    fn reserved(&self) -> usize {
+        self.used_bytes()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.limit_bytes().map_or(MemoryLimit::Infinite, MemoryLimit::Finite)
+    }
+}
+
+impl fmt::Debug for MemoryGovernor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryGovernor")
+            .field("limit_bytes", &self.limit_bytes())
+            .field("used_bytes", &self.used_bytes())
+            .field("peak_bytes", &self.peak_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for MemoryGovernor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit_bytes().map_or_else(|| "no limit".to_owned(), human_readable_size);
+        write!(f, "memory governor: {} used of {limit}", human_readable_size(self.used_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holds a reservation and gives it back in pieces.
+    struct Holder(MemoryReservation);
+
+    impl Reclaim for Holder {
+        fn reclaimable_bytes(&self) -> usize {
+            self.0.size()
+        }
+
+        fn reclaim(&self, bytes: usize) -> usize {
+            let given = bytes.min(self.0.size());
+            self.0.shrink(given);
+            given
+        }
+    }
+
+    fn pool(limit: usize) -> Arc<dyn MemoryPool> {
+        Arc::new(MemoryGovernor::new(Some(limit)))
+    }
+
+    #[test]
+    fn refuses_beyond_the_limit_and_names_the_consumer() {
+        let pool = pool(1000);
+        let scan = MemoryConsumer::new("scan").register(&pool);
+        scan.try_grow(900).unwrap();
+        let error = scan.try_grow(200).unwrap_err().to_string();
+        assert!(error.contains("scan needs 200"), "{error}");
+        assert_eq!(pool.reserved(), 900);
+    }
+
+    #[test]
+    fn asks_the_largest_holder_first() {
+        let pool = pool(1000);
+        let hold = |bytes| {
+            let reservation = MemoryConsumer::new("join").register(&pool);
+            reservation.try_grow(bytes).unwrap();
+            let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+            let handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+            (holder, handle)
+        };
+        let (small, _small_handle) = hold(300);
+        let (large, _large_handle) = hold(600);
+        let sort = MemoryConsumer::new("aggregate").register(&pool);
+        sort.try_grow(200).unwrap();
+        assert_eq!(small.reclaimable_bytes(), 300);
+        assert_eq!(large.reclaimable_bytes(), 400);
+        assert_eq!(pool.reserved(), 900);
+    }
+
+    #[test]
+    fn a_dropped_handle_is_not_asked_again() {
+        let pool = pool(1000);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.try_grow(1000).unwrap();
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        drop(MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder)));
+        let other = MemoryConsumer::new("other").register(&pool);
+        assert!(other.try_grow(1).is_err());
+        assert_eq!(holder.reclaimable_bytes(), 1000);
+    }
+
+    #[test]
+    fn a_spilling_consumer_is_refused_beyond_its_fair_share() {
+        let pool = pool(1000);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.try_grow(1000).unwrap();
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+        let sort = MemoryConsumer::new("sort").with_can_spill(true).register(&pool);
+        sort.try_grow(400).unwrap();
+        assert!(sort.try_grow(200).is_err(), "half of the limit is the share of one of two holders");
+        assert_eq!(holder.reclaimable_bytes(), 600);
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong with temporary space.
+
+use std::sync::Arc;
+
+pub type Result<T, E = SpillError> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpillError {
+    #[error(
+        "temporary space is used up: {label} needs {wanted_bytes} more bytes, {used_bytes} of the quota of \
+         {quota_bytes} are in use; raise the quota (SET temp_quota) or the memory limit (SET memory_limit)"
+    )]
+    QuotaExceeded { label: String, wanted_bytes: u64, used_bytes: u64, quota_bytes: u64 },
+
+    #[error(
+        "no space left in the temporary folder {}: {label} needs {wanted_bytes} more bytes; free some space, \
+         or choose a folder on another disk (SET temp_directory)",
+        folder.display()
+    )]
+    DiskFull { label: String, folder: std::path::PathBuf, wanted_bytes: u64 },
+
+    #[error("temporary files in {}: {source}", folder.display())]
+    Folder { folder: std::path::PathBuf, source: nandina_device::Error },
+
+    #[error(transparent)]
+    Io(#[from] nandina_device::Error),
+
+    #[error(transparent)]
+    Page(#[from] nandina_pages::PageError),
+
+    /// A failure that several waited for.
+    #[error(transparent)]
+    Shared(#[from] Arc<SpillError>),
+
+    #[error("a read of {pages} spilled pages returned no data; this is a defect, please report it")]
+    LostRead { pages: usize },
+}

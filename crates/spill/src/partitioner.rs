@@ -1,0 +1,457 @@
+//! Hash partitioning of batches into PAX pages, in memory and on the device.
+//!
+//! Every partition has one page being filled (a [`PageBuilder`]) and a ring of full ones, its *sub-buffers*.
+//! A partition is *resident* (full pages pile up in memory) until [`Partitioner::spill`] makes it *spilled*;
+//! from then on its full pages go to the device by one of three algorithms:
+//!
+//! ```text
+//!   partition 0   [page being filled]  ring: [full][full][full]   ← this ring is full
+//!   partition 1   [page being filled]  ring: [full]
+//!   partition 2   [page being filled]  ring: [full][full]
+//!   partition 3   [page being filled]  ring:
+//!
+//!   classic              writes ring 0, alone, and waits
+//!   N-Hash               writes rings 0, 1, 2 as one batch of three requests, and waits for all
+//!   overlapped N-Hash    writes the same batch and goes on filling while it is in flight
+//! ```
+//!
+//! N-Hash: Shin et al., *Optimizing Hash Partitioning for Solid State Drives*, SAC 2016, section 3 and
+//! Algorithm 1. The rule: when a row does not fit into its ring, collect the full sub-buffers of *all* rings;
+//! contiguous ones of one ring form one batch entry (a ring that wraps gives two); submit everything together.
+//! With page-sized writes every sub-buffer is a request of its own. Rings with no full sub-buffer are left
+//! alone, so a hot partition never forces near-empty pages of others to the device.
+//!
+//! Several workers may push at once: partitions are locked one at a time, and a flush skips rings that
+//! another worker is filling at that moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+use futures::FutureExt;
+use futures::executor::block_on;
+use futures::future::{BoxFuture, Shared};
+use nandina_device::{File, Request};
+use nandina_pages::{PageBuilder, PageIdentity, PageSchema, Rows};
+use parking_lot::Mutex;
+
+use crate::error::{Result, SpillError};
+use crate::partition_file::{PartitionFile, SealedPage};
+use crate::scatter::Scatter;
+use crate::temp_space::QuerySpace;
+
+/// How full sub-buffers of spilled partitions are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// One output buffer per partition, written alone when full; the writer waits.
+    Classic,
+    /// All full sub-buffers of all partitions, submitted together; the writer waits (SAC 2016).
+    NHash,
+    /// As N-Hash, but filling goes on while the batch is in flight.
+    OverlappedNHash,
+}
+
+/// What one write request covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteUnit {
+    /// Contiguous full sub-buffers of a ring go into one request.
+    Blocked,
+    /// Every sub-buffer is a request of its own.
+    PageSized,
+}
+
+/// Shape of a [`Partitioner`].
+#[derive(Clone, Debug)]
+pub struct PartitionerOptions {
+    /// log2 of the number of partitions.
+    pub partition_bits: u32,
+    /// Size of a sub-buffer, which is one PAX page.
+    pub page_bytes: usize,
+    /// Most rows in a page.
+    pub max_page_rows: usize,
+    /// Sub-buffers per ring.
+    pub ring_pages: usize,
+    /// Unit in which a spilled partition takes temporary space.
+    pub extent_bytes: usize,
+    pub algorithm: Algorithm,
+    pub write_unit: WriteUnit,
+}
+
+impl PartitionerOptions {
+    /// Number of partitions.
+    pub fn partitions(&self) -> usize {
+        1 << self.partition_bits
+    }
+
+    /// The most memory that filling, full and in-flight pages of spilled partitions take.
+    pub fn write_buffer_bytes(&self) -> usize {
+        let rings = self.partitions() * self.page_bytes * (1 + self.ring_pages);
+        match self.algorithm {
+            Algorithm::OverlappedNHash => rings + rings / 2,
+            Algorithm::Classic | Algorithm::NHash => rings,
+        }
+    }
+}
+
+/// One partition while it is being filled.
+struct Filling {
+    builder: PageBuilder,
+    /// Full sub-buffers waiting to be written (spilled partitions only).
+    ring: Vec<SealedPage>,
+    /// Position in the ring of its first full sub-buffer: where the ring wraps, a write must end.
+    ring_head: usize,
+    /// Full pages kept in memory (resident partitions only).
+    resident: Vec<SealedPage>,
+    file: Option<PartitionFile>,
+    rows: u64,
+    /// Bytes of `resident` and of `ring`.
+    resident_bytes: usize,
+    ring_bytes: usize,
+    /// What `memory_bytes` of the partitioner counts for this partition.
+    counted_bytes: usize,
+}
+
+impl Filling {
+    /// Keeps a full page where it belongs until it is written or read.
+    fn keep(&mut self, page: SealedPage) {
+        if self.file.is_some() {
+            self.ring_bytes += page.len_bytes();
+            self.ring.push(page);
+        } else {
+            self.resident_bytes += page.len_bytes();
+            self.resident.push(page);
+        }
+    }
+}
+
+/// One partition when all input has been pushed: pages in memory, pages on the device, or none.
+#[derive(Debug)]
+pub struct Partition {
+    /// Pages in memory, in order.
+    pub resident: Vec<SealedPage>,
+    /// Pages on the device; `None` if the partition never spilled.
+    pub file: Option<Arc<PartitionFile>>,
+    /// Rows in both.
+    pub rows: u64,
+}
+
+impl Partition {
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> u64 {
+        let resident: usize = self.resident.iter().map(SealedPage::len_bytes).sum();
+        resident as u64 + self.file.as_ref().map_or(0, |file| file.bytes())
+    }
+}
+
+/// A batch of writes on its way. Whoever needs it done may wait; giving up waiting loses nothing.
+#[derive(Clone)]
+struct InFlight {
+    done: Shared<BoxFuture<'static, std::result::Result<(), Arc<SpillError>>>>,
+    bytes: usize,
+}
+
+/// Scatters batches into partitions of PAX pages.
+pub struct Partitioner {
+    schema: Arc<PageSchema>,
+    options: PartitionerOptions,
+    space: Arc<QuerySpace>,
+    partitions: Vec<Mutex<Filling>>,
+    /// Resident bytes and rows of each partition, readable without its lock.
+    resident_bytes: Vec<AtomicUsize>,
+    resident_rows: Vec<AtomicUsize>,
+    memory_bytes: AtomicUsize,
+    in_flight: Mutex<Vec<InFlight>>,
+    in_flight_bytes: AtomicUsize,
+}
+
+impl Partitioner {
+    /// An empty partitioner whose partitions are all resident.
+    pub fn new(schema: Arc<PageSchema>, options: PartitionerOptions, space: Arc<QuerySpace>) -> Self {
+        let filling = || Filling {
+            builder: PageBuilder::new(Arc::clone(&schema), options.page_bytes, options.max_page_rows),
+            ring: Vec::new(),
+            ring_head: 0,
+            resident: Vec::new(),
+            file: None,
+            rows: 0,
+            resident_bytes: 0,
+            ring_bytes: 0,
+            counted_bytes: 0,
+        };
+        let partitions = (0..options.partitions()).map(|_| Mutex::new(filling())).collect();
+        let zeros = || (0..options.partitions()).map(|_| AtomicUsize::new(0)).collect();
+        let (resident_bytes, resident_rows) = (zeros(), zeros());
+        Self {
+            schema,
+            options,
+            space,
+            partitions,
+            resident_bytes,
+            resident_rows,
+            memory_bytes: AtomicUsize::new(0),
+            in_flight: Mutex::new(Vec::new()),
+            in_flight_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// The layout of the partitions' pages.
+    pub fn schema(&self) -> &Arc<PageSchema> {
+        &self.schema
+    }
+
+    /// The shape this partitioner was made with.
+    pub fn options(&self) -> &PartitionerOptions {
+        &self.options
+    }
+
+    /// Bytes held in memory: pages being filled, full and in flight.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed) + self.in_flight_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that spilling `partition` would free.
+    pub fn resident_bytes(&self, partition: usize) -> usize {
+        self.resident_bytes.get(partition).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
+    }
+
+    /// Rows that are in memory for as long as `partition` is resident.
+    pub fn resident_rows(&self, partition: usize) -> usize {
+        self.resident_rows.get(partition).map_or(0, |rows| rows.load(Ordering::Relaxed))
+    }
+
+    /// Appends the rows of `batch` to the partitions that `scatter` chose for them.
+    ///
+    /// With the classic and N-Hash algorithms a full ring is written and waited for here. With overlapped
+    /// N-Hash nothing waits: call [`Partitioner::throttle`] between pushes.
+    pub fn push(&self, batch: &RecordBatch, scatter: &Scatter) -> Result<()> {
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let mut rows = scatter.rows_of(number);
+            if rows.is_empty() {
+                continue;
+            }
+            let mut filling = partition.lock();
+            filling.rows += rows.len() as u64;
+            loop {
+                let taken = filling.builder.append(batch, Rows::Indices(rows))?;
+                rows = rows.get(taken..).unwrap_or(&[]);
+                if rows.is_empty() {
+                    break;
+                }
+                self.seal(number, &mut filling)?;
+            }
+            self.recount(number, &mut filling);
+        }
+        Ok(())
+    }
+
+    /// Turns the page being filled into a full one, and writes rings if this one is now full.
+    fn seal(&self, number: usize, filling: &mut Filling) -> Result<()> {
+        let rows = filling.builder.rows();
+        if rows == 0 {
+            return Ok(());
+        }
+        let mut buffer = self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
+        filling.builder.encode(PageIdentity::default(), &mut buffer)?;
+        let page = SealedPage::new(buffer, rows as u32);
+        filling.keep(page);
+        if filling.file.is_none() {
+            return Ok(());
+        }
+        if filling.ring.len() >= self.options.ring_pages {
+            self.flush(number, filling)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the full ring of partition `number` and, unless classic, every other full sub-buffer with it.
+    fn flush(&self, number: usize, filling: &mut Filling) -> Result<()> {
+        let mut writes = Vec::new();
+        let mut bytes = self.collect(filling, &mut writes)?;
+        if self.options.algorithm != Algorithm::Classic {
+            for (other, partition) in self.partitions.iter().enumerate() {
+                // A ring that another worker is filling is left to that worker's next flush.
+                if let Some(mut other_filling) = (other != number).then(|| partition.try_lock()).flatten()
+                    && !other_filling.ring.is_empty()
+                {
+                    bytes += self.collect(&mut other_filling, &mut writes)?;
+                    self.recount(other, &mut other_filling);
+                }
+            }
+        }
+        self.submit(writes, bytes)
+    }
+
+    /// Moves the full sub-buffers of one ring into write requests; returns their bytes.
+    fn collect(&self, filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<usize> {
+        let Filling { ring, ring_head, ring_bytes, file: Some(file), .. } = filling else { return Ok(0) };
+        let bytes = std::mem::take(ring_bytes);
+        let ring_pages = self.options.ring_pages.max(1);
+        let until_wrap = match self.options.algorithm {
+            // Vectored writes take sub-buffers from anywhere: only the seed's rings have to end where they wrap.
+            Algorithm::OverlappedNHash => ring.len(),
+            Algorithm::Classic | Algorithm::NHash => ring.len().min(ring_pages - *ring_head),
+        };
+        *ring_head = (*ring_head + ring.len()) % ring_pages;
+        let wrapped = ring.split_off(until_wrap);
+        for contiguous in [std::mem::take(ring), wrapped] {
+            match self.options.write_unit {
+                WriteUnit::Blocked if contiguous.is_empty() => {}
+                WriteUnit::Blocked => writes.extend(file.append(contiguous)?),
+                WriteUnit::PageSized => {
+                    for page in contiguous {
+                        writes.extend(file.append(vec![page])?);
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Submits the writes of a flush; waits for them unless filling may overlap.
+    fn submit(&self, writes: Vec<(File, Request)>, bytes: usize) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        if self.options.algorithm == Algorithm::OverlappedNHash {
+            self.submit_in_background(writes, bytes);
+        } else {
+            self.space.device().submit_many(writes, Some(self.space.io())).wait()?;
+        }
+        Ok(())
+    }
+
+    fn submit_in_background(&self, writes: Vec<(File, Request)>, bytes: usize) {
+        if writes.is_empty() {
+            return;
+        }
+        let batch = self.space.device().submit_many(writes, Some(self.space.io()));
+        let done = async move { batch.wait_async().await.map(drop).map_err(|error| Arc::new(error.into())) };
+        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.in_flight.lock().push(InFlight { done: done.boxed().shared(), bytes });
+    }
+
+    /// Waits until what is in flight fits into half of the rings' memory again.
+    pub async fn throttle(&self) -> Result<()> {
+        let rings = self.options.partitions() * self.options.page_bytes * self.options.ring_pages;
+        self.drain_to(rings / 2).await
+    }
+
+    /// Waits until at most `bytes` are in flight.
+    pub async fn drain_to(&self, bytes: usize) -> Result<()> {
+        while let Some(oldest) = self.oldest_in_flight(bytes) {
+            let outcome = oldest.done.clone().await;
+            self.landed(&oldest);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Like [`Partitioner::drain_to`], blocking the thread.
+    pub fn drain_to_blocking(&self, bytes: usize) -> Result<()> {
+        while let Some(oldest) = self.oldest_in_flight(bytes) {
+            let outcome = block_on(oldest.done.clone());
+            self.landed(&oldest);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    fn oldest_in_flight(&self, bytes: usize) -> Option<InFlight> {
+        if self.in_flight_bytes.load(Ordering::Relaxed) <= bytes {
+            return None;
+        }
+        self.in_flight.lock().first().cloned()
+    }
+
+    /// Several may have waited for the same batch: it leaves the list once.
+    fn landed(&self, batch: &InFlight) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(at) = in_flight.iter().position(|other| other.done.ptr_eq(&batch.done)) {
+            in_flight.remove(at);
+            self.in_flight_bytes.fetch_sub(batch.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes a partition spilled: its full pages are submitted to the device, and so is every page it fills
+    /// from now on. Returns the bytes that are free once the writes, which are in flight on return, complete.
+    /// `None` if another worker is filling the partition at this moment.
+    pub fn try_spill(&self, partition: usize) -> Result<Option<usize>> {
+        let Some(mut filling) = self.partitions.get(partition).and_then(Mutex::try_lock) else {
+            return Ok(None);
+        };
+        self.spill_locked(partition, &mut filling).map(Some)
+    }
+
+    /// As [`Partitioner::try_spill`], waiting for the partition if need be.
+    pub fn spill(&self, partition: usize) -> Result<usize> {
+        let Some(lock) = self.partitions.get(partition) else { return Ok(0) };
+        self.spill_locked(partition, &mut lock.lock())
+    }
+
+    fn spill_locked(&self, number: usize, filling: &mut Filling) -> Result<usize> {
+        let file = filling
+            .file
+            .get_or_insert_with(|| PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes));
+        let pages = std::mem::take(&mut filling.resident);
+        if pages.is_empty() {
+            self.recount(number, filling);
+            return Ok(0);
+        }
+        let bytes = std::mem::take(&mut filling.resident_bytes);
+        let writes = file.append(pages)?;
+        self.recount(number, filling);
+        // Also with the algorithms that wait: the caller waits with `drain_to`.
+        self.submit_in_background(writes, bytes);
+        Ok(bytes)
+    }
+
+    /// Whether the partition has been spilled.
+    pub fn is_spilled(&self, partition: usize) -> bool {
+        self.partitions.get(partition).is_some_and(|filling| filling.lock().file.is_some())
+    }
+
+    /// Ends the input: seals every page being filled and submits what belongs on the device. The partitions
+    /// may be read once [`Partitioner::drain_to`] zero has returned.
+    pub fn finish(&self) -> Result<Vec<Partition>> {
+        let mut writes = Vec::new();
+        let mut bytes = 0;
+        let mut finished = Vec::with_capacity(self.partitions.len());
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let mut filling = partition.lock();
+            if filling.builder.rows() > 0 {
+                let mut buffer =
+                    self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
+                let rows = filling.builder.rows() as u32;
+                filling.builder.encode(PageIdentity::default(), &mut buffer)?;
+                filling.keep(SealedPage::new(buffer, rows));
+            }
+            bytes += self.collect(&mut filling, &mut writes)?;
+            filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 0);
+            filling.resident_bytes = 0;
+            finished.push(Partition {
+                resident: std::mem::take(&mut filling.resident),
+                file: filling.file.take().map(Arc::new),
+                rows: std::mem::take(&mut filling.rows),
+            });
+            self.recount(number, &mut filling);
+        }
+        self.submit_in_background(writes, bytes);
+        Ok(finished)
+    }
+
+    fn recount(&self, number: usize, filling: &mut Filling) {
+        let now = filling.builder.memory_bytes() + filling.ring_bytes + filling.resident_bytes;
+        let before = std::mem::replace(&mut filling.counted_bytes, now);
+        if now >= before {
+            self.memory_bytes.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.memory_bytes.fetch_sub(before - now, Ordering::Relaxed);
+        }
+        if let Some(bytes) = self.resident_bytes.get(number) {
+            bytes.store(filling.resident_bytes, Ordering::Relaxed);
+        }
+        if let Some(rows) = self.resident_rows.get(number) {
+            rows.store(if filling.file.is_some() { 0 } else { filling.rows as usize }, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Which rows of a batch go to which partition.
+
+/// The rows of one batch, grouped by partition: a counting sort of row numbers by partition number.
+///
+/// Reused from batch to batch, so that scattering allocates only while batches still grow.
+#[derive(Debug, Default)]
+pub struct Scatter {
+    /// Row numbers, partition after partition, in row order inside each.
+    rows: Vec<u32>,
+    /// `rows[starts[p]..starts[p + 1]]` are the rows of partition `p`.
+    starts: Vec<u32>,
+}
+
+impl Scatter {
+    /// Groups rows by the top `partition_bits` of their hashes.
+    pub fn by_hash(&mut self, hashes: &[u64], partition_bits: u32) {
+        self.group(hashes.len(), 1 << partition_bits, |row| {
+            partition_of(hashes.get(row).copied().unwrap_or(0), partition_bits)
+        });
+    }
+
+    /// Groups the rows named by `selected` by the top `partition_bits` of their hashes.
+    pub fn by_hash_of(&mut self, selected: &[u32], hashes: &[u64], partition_bits: u32) {
+        let partition = |at: usize| {
+            let row = selected.get(at).copied().unwrap_or(0) as usize;
+            partition_of(hashes.get(row).copied().unwrap_or(0), partition_bits)
+        };
+        self.group(selected.len(), 1 << partition_bits, partition);
+        for row in &mut self.rows {
+            if let Some(&selected_row) = selected.get(*row as usize) {
+                *row = selected_row;
+            }
+        }
+    }
+
+    /// Number of partitions of the last grouping.
+    pub fn partitions(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
+    /// The rows of `partition`, in batch order.
+    pub fn rows_of(&self, partition: usize) -> &[u32] {
+        let bound = |at: usize| self.starts.get(at).map_or(0, |&start| start as usize);
+        self.rows.get(bound(partition)..bound(partition + 1)).unwrap_or(&[])
+    }
+
+    fn group(&mut self, row_count: usize, partitions: usize, partition_of_row: impl Fn(usize) -> usize) {
+        self.starts.clear();
+        self.starts.resize(partitions + 1, 0);
+        for row in 0..row_count {
+            if let Some(count) = self.starts.get_mut(partition_of_row(row) + 1) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for start in &mut self.starts {
+            sum += *start;
+            *start = sum;
+        }
+        self.rows.clear();
+        self.rows.resize(row_count, 0);
+        // `starts[p]` serves as the write cursor of partition `p` and ends up at the start of `p + 1`.
+        for row in 0..row_count {
+            if let Some(cursor) = self.starts.get_mut(partition_of_row(row)) {
+                if let Some(slot) = self.rows.get_mut(*cursor as usize) {
+                    *slot = row as u32;
+                }
+                *cursor += 1;
+            }
+        }
+        self.starts.rotate_right(1);
+        if let Some(first) = self.starts.first_mut() {
+            *first = 0;
+        }
+    }
+}
+
+/// The partition of a row: the top `partition_bits` of its hash.
+#[inline]
+pub fn partition_of(hash: u64, partition_bits: u32) -> usize {
+    // A shift by 64 would be undefined for one partition; splitting it in two is not.
+    ((hash >> 1) >> (63 - partition_bits)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_rows_by_top_bits_in_order() {
+        let hashes: Vec<u64> = [3u64, 0, 3, 1, 0, 2].iter().map(|p| p << 62).collect();
+        let mut scatter = Scatter::default();
+        scatter.by_hash(&hashes, 2);
+        assert_eq!(scatter.partitions(), 4);
+        assert_eq!(scatter.rows_of(0), [1, 4]);
+        assert_eq!(scatter.rows_of(1), [3]);
+        assert_eq!(scatter.rows_of(2), [5]);
+        assert_eq!(scatter.rows_of(3), [0, 2]);
+    }
+
+    #[test]
+    fn one_partition_takes_every_row() {
+        let mut scatter = Scatter::default();
+        scatter.by_hash(&[u64::MAX, 0, 7], 0);
+        assert_eq!(scatter.rows_of(0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn selected_rows_keep_their_numbers() {
+        let hashes: Vec<u64> = [1u64, 0, 1, 0].iter().map(|p| p << 63).collect();
+        let mut scatter = Scatter::default();
+        scatter.by_hash_of(&[0, 2, 3], &hashes, 1);
+        assert_eq!(scatter.rows_of(0), [3]);
+        assert_eq!(scatter.rows_of(1), [0, 2]);
+        scatter.by_hash(&[], 1);
+        assert_eq!(scatter.rows_of(1), [0u32; 0]);
+    }
+}
