@@ -159,8 +159,21 @@ fn front_checksum(page: &[u8], front: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header), directory)
 }
 
-/// Reads and checks header and directory. Positions are checked against the length of `page`.
-pub(crate) fn read_front(page: &[u8], verify_checksum: bool) -> Result<PageMeta> {
+impl PageMeta {
+    /// Bytes of header and directory of a page with so many columns.
+    pub fn front_bytes(columns: usize) -> usize {
+        front_bytes(columns)
+    }
+
+    /// Reads header and directory, with their checksum, from the start of a page of `page_bytes` bytes, of which
+    /// only [`front_bytes`](Self::front_bytes) need be there.
+    pub fn read(front: &[u8], page_bytes: usize) -> Result<Self> {
+        read_front(front, page_bytes, true)
+    }
+}
+
+/// Reads and checks header and directory from the start of `page`. Positions are checked against `page_bytes`.
+pub(crate) fn read_front(page: &[u8], page_bytes: usize, verify_checksum: bool) -> Result<PageMeta> {
     if page.len() < HEADER_BYTES {
         return Err(PageError::Truncated {
             part: "header",
@@ -193,10 +206,10 @@ pub(crate) fn read_front(page: &[u8], verify_checksum: bool) -> Result<PageMeta>
         }
     }
     let used_bytes = u64_at(page, 40) as usize;
-    if page.len() < used_bytes {
+    if page_bytes < used_bytes {
         return Err(PageError::Truncated {
             part: "mini-pages",
-            found_bytes: page.len(),
+            found_bytes: page_bytes,
             needed_bytes: used_bytes,
         });
     }
@@ -219,11 +232,10 @@ pub(crate) fn read_front(page: &[u8], verify_checksum: bool) -> Result<PageMeta>
                 encoding,
             };
             let end = mini_page.offset_bytes + u64::from(mini_page.length_bytes);
-            if mini_page.offset_bytes < front as u64 || end > page.len() as u64 {
+            if mini_page.offset_bytes < front as u64 || end > page_bytes as u64 {
                 return Err(malformed(format!(
-                    "mini-page at {}..{end} lies outside the page's {} bytes",
-                    mini_page.offset_bytes,
-                    page.len()
+                    "mini-page at {}..{end} lies outside the page's {page_bytes} bytes",
+                    mini_page.offset_bytes
                 )));
             }
             Ok(mini_page)

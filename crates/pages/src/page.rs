@@ -32,7 +32,7 @@ pub struct Page {
 impl Page {
     /// `bytes` starts with the page's header and holds at least its used bytes.
     pub fn open(bytes: Buffer, schema: Arc<PageSchema>, verify: Verify) -> Result<Self> {
-        let meta = read_front(&bytes, verify == Verify::Checksums)?;
+        let meta = read_front(&bytes, bytes.len(), verify == Verify::Checksums)?;
         let page_number = meta.identity.page_number;
         if meta.columns.len() != schema.columns() {
             let (found, expected) = (meta.columns.len(), schema.columns());

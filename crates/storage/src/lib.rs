@@ -1,0 +1,50 @@
+//! Where does data live?
+//!
+//! A database is a directory: a manifest that names everything, and segment files of PAX pages. A write statement
+//! appends one segment file and then replaces the manifest; readers keep the snapshot they started with.
+//!
+//! ```text
+//!  nandina.lock        held by the one process that writes
+//!  nandina.manifest    tables, their schemas and segments; replaced atomically           (manifest)
+//!  segment-7.pax       header │ stripe: pages… │ page index │ stripe … │ directory       (segment, page_index)
+//!                                   ▲                ▲                      ▲
+//!                       row id = page and slot   one row per page    one row per stripe
+//! ```
+//!
+//! Reading goes down this picture from the right: the directory prunes stripes, a stripe's page index prunes pages
+//! and says where each mini-page stands, and then only the needed mini-pages are read, in deep batches.
+//!
+//! Invariants:
+//! * A file that the manifest names is complete and durable before the manifest names it.
+//! * A segment file is never changed after that; it is deleted when no reader's snapshot names it any more.
+//! * What the manifest does not name is removed when the database is opened for writing.
+//!
+//! Byte-level diagrams and the assumptions about the medium: `docs/format.md`.
+
+mod block_on;
+mod error;
+mod fetch;
+mod ids;
+mod manifest;
+mod page_index;
+mod read_plan;
+mod scan;
+mod segment;
+mod statistics;
+mod store;
+mod table;
+mod writer;
+
+pub use block_on::block_on;
+pub use error::{Result, StorageError};
+pub use fetch::FetchOptions;
+pub use ids::{PageNumber, RowId, SegmentId, TableId};
+pub use page_index::{ColumnRange, PageRanges};
+pub use read_plan::MERGE_GAP_BYTES;
+pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
+pub use store::{MANIFEST, Mode, Store};
+pub use table::{ColumnStatistics, Table, TableStatistics};
+pub use writer::{
+    CommitSummary, DEFAULT_PAGE_BYTES, IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition,
+    TableWriter, WriteMode, WriteOptions, WriterLane,
+};

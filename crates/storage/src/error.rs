@@ -1,0 +1,92 @@
+//! What can go wrong with a database. Every message names the file, table or page, and the way out.
+
+use std::path::PathBuf;
+
+use arrow_schema::ArrowError;
+use nandina_device::Error as DeviceError;
+use nandina_pages::PageError;
+
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error("{} is not a directory: give the path of a database directory", path.display())]
+    NotADirectory { path: PathBuf },
+
+    #[error("there is no database in {}: open it for writing once to create one", path.display())]
+    NoDatabase { path: PathBuf },
+
+    #[error("database {} is open for writing in another process{holder}: close it there, or open it read-only", path.display())]
+    Locked { path: PathBuf, holder: String },
+
+    #[error("database {} was opened read-only: open it for writing to change it", path.display())]
+    ReadOnly { path: PathBuf },
+
+    #[error("{file} is damaged: {reason}; restore the database from a copy")]
+    Damaged { file: String, reason: String },
+
+    #[error(
+        "{file} has format version {found}, this build reads version {supported}: open it with the release that wrote it"
+    )]
+    Version { file: String, found: u32, supported: u32 },
+
+    #[error("{file}, page {page}: {source}")]
+    Page { file: String, page: u64, source: PageError },
+
+    #[error("{file}, page {page}: {source}")]
+    PageRead { file: String, page: u64, source: DeviceError },
+
+    #[error("table {name:?} exists already: drop it first or choose another name")]
+    TableExists { name: String },
+
+    #[error("there is no table {name:?}{hint}")]
+    NoTable { name: String, hint: String },
+
+    #[error(
+        "table {name:?} was dropped or replaced while rows were being written: nothing was stored, run the statement again"
+    )]
+    TableGone { name: String },
+
+    #[error("page size {page_bytes} cannot be used: choose a power of two from 32 KiB to 4 MiB")]
+    PageSize { page_bytes: usize },
+
+    #[error("table {table:?}: column {column:?} is NOT NULL, but a row without a value was given")]
+    NullValue { table: String, column: String },
+
+    #[error("table {table:?}: batch schema does not match: {reason}")]
+    SchemaMismatch { table: String, reason: String },
+
+    #[error("table {table:?} has no column number {column}")]
+    NoColumn { table: String, column: usize },
+
+    #[error(
+        "table {table:?} has no row with id {row_id}: row ids are valid only for the table's snapshot they came from"
+    )]
+    NoRow { table: String, row_id: crate::RowId },
+
+    #[error("a lane of the writer of table {table:?} was given up before it finished: nothing was stored")]
+    UnfinishedLane { table: String },
+
+    #[error("the last change of database {} could not be confirmed on the medium: reopen the database to see whether it took effect", path.display())]
+    Unconfirmed { path: PathBuf },
+
+    #[error("writing rows that cannot be stored: {0}")]
+    Encode(PageError),
+
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+}
+
+impl StorageError {
+    pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), reason: reason.into() }
+    }
+
+    /// Whether the medium was full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_no_space())
+    }
+}

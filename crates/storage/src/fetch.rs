@@ -1,0 +1,302 @@
+//! Fetching rows by their ids, in bulk: every needed mini-page is read once, however many rows it holds, and reads go
+//! out in deep batches.
+//!
+//! ```text
+//!  row ids ──sort──► pages ──index──► mini-pages ──merge──► requests (window)
+//!                                                              │
+//!  batch in the order of the ids ◄──permute── take per page ◄──┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use futures::Stream;
+use nandina_device::{IoAccount, Request};
+use nandina_pages::{MiniPageMeta, decode_mini_page};
+
+use crate::block_on::block_on;
+use crate::error::{Result, StorageError};
+use crate::ids::{PageNumber, RowId};
+use crate::page_index::{Stripe, StripeIndex, index_columns};
+use crate::read_plan::{MAX_REQUEST_BYTES, MERGE_GAP_BYTES, Needed, Place, plan};
+use crate::segment::{Segment, into_buffer};
+use crate::table::Table;
+
+/// Page indexes loaded at once, and groups of pages decoded at once, are bounded by this many pages.
+const GROUP_PAGES: usize = 1024;
+
+#[derive(Debug, Clone)]
+pub struct FetchOptions {
+    /// Most bytes read or being read at once.
+    pub window_bytes: usize,
+    /// Traffic is counted for this query too.
+    pub account: Option<Arc<IoAccount>>,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self { window_bytes: 4 << 20, account: None }
+    }
+}
+
+/// One page and the slots wanted of it, ascending.
+struct WantedPage {
+    segment: Arc<Segment>,
+    /// In the segment.
+    number: u64,
+    slots: Vec<u32>,
+    /// Its first row's position in the result in the order of the ids.
+    rows: usize,
+    mini_pages: Vec<(MiniPageMeta, Place)>,
+    end_extent: usize,
+}
+
+impl Table {
+    /// The rows of the given ids, in their order, repeated where ids are repeated. Ids must come from this snapshot.
+    pub async fn fetch(
+        &self,
+        row_ids: &[RowId],
+        projection: &[usize],
+        options: &FetchOptions,
+    ) -> Result<RecordBatch> {
+        self.check_columns(projection)?;
+        let schema: SchemaRef = Arc::new(self.schema().project(projection)?);
+        let mut order: Vec<u32> = (0..row_ids.len() as u32).collect();
+        let id_at = |position: u32| row_ids.get(position as usize).copied().unwrap_or(RowId::from_bits(0));
+        let sorted = row_ids.is_sorted();
+        if !sorted {
+            order.sort_by_key(|&position| id_at(position));
+        }
+        let by_page: Vec<&[u32]> = order.chunk_by(|&a, &b| id_at(a).page() == id_at(b).page()).collect();
+        let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
+        for group in by_page.chunks(GROUP_PAGES) {
+            let wanted = group.iter().filter_map(|positions| {
+                let page = id_at(*positions.first()?).page();
+                Some((page, positions.iter().map(|&position| u32::from(id_at(position).slot())).collect()))
+            });
+            self.fetch_pages(wanted.collect(), projection, options, &mut pieces).await?;
+        }
+        let back = inverse(&order);
+        let mut arrays = Vec::with_capacity(projection.len());
+        for column in 0..projection.len() {
+            let of_column: Vec<&dyn Array> =
+                pieces.iter().filter_map(|piece| piece.get(column)).map(AsRef::as_ref).collect();
+            let array = match of_column.as_slice() {
+                [] => arrow_array::new_empty_array(schema.field(column).data_type()),
+                pieces => arrow_select::concat::concat(pieces)?,
+            };
+            arrays.push(if sorted { array } else { arrow_select::take::take(&array, &back, None)? });
+        }
+        let row_count = RecordBatchOptions::new().with_row_count(Some(row_ids.len()));
+        Ok(RecordBatch::try_new_with_options(schema, arrays, &row_count)?)
+    }
+
+    /// [`fetch`](Self::fetch) for blocking threads.
+    pub fn fetch_blocking(
+        &self,
+        row_ids: &[RowId],
+        projection: &[usize],
+        options: &FetchOptions,
+    ) -> Result<RecordBatch> {
+        block_on(self.fetch(row_ids, projection, options))
+    }
+
+    /// Reads the wanted slots of ascending pages; one piece of arrays per page is added to `pieces`.
+    async fn fetch_pages(
+        &self,
+        wanted: Vec<(PageNumber, Vec<u32>)>,
+        projection: &[usize],
+        options: &FetchOptions,
+        pieces: &mut Vec<Vec<ArrayRef>>,
+    ) -> Result<()> {
+        let indexes = self.load_indexes(&wanted, projection, options).await?;
+        let mut pages = Vec::with_capacity(wanted.len());
+        let mut extents: Vec<(Arc<Segment>, u64, u64)> = Vec::new();
+        for (page, slots) in wanted {
+            let missing = || self.no_row(page, &slots);
+            let (segment, stripe_number) = self.stripe_of(page, options).await?.ok_or_else(missing)?;
+            let key = (segment.record.first_page, stripe_number);
+            let (stripe, index) = indexes.get(&key).ok_or_else(missing)?;
+            let number = page.0 - segment.record.first_page;
+            let in_stripe = (number - stripe.first_page) as u32;
+            let position = index.page_at_slot(in_stripe).ok_or_else(missing)?;
+            let (_, page_slots, rows) = index.page(position).ok_or_else(missing)?;
+            if slots.last().is_none_or(|&last| last >= rows) {
+                return Err(missing());
+            }
+            let page_bytes = segment.shape.page_bytes as u64;
+            let start = stripe.offset + u64::from(in_stripe) * page_bytes;
+            let mut mini_pages = Vec::with_capacity(projection.len());
+            for &column in projection {
+                let meta = index
+                    .mini_page(position, column)
+                    .filter(|meta| meta.range().end as u64 <= u64::from(page_slots) * page_bytes);
+                let damaged = || StorageError::damaged(segment.location(), "a page index contradicts itself");
+                mini_pages.push(meta.ok_or_else(damaged)?);
+            }
+            let mut ascending: Vec<usize> = (0..mini_pages.len()).collect();
+            ascending.sort_unstable_by_key(|&at| mini_pages.get(at).map(|meta| meta.offset_bytes));
+            let needed: Vec<Needed> = ascending
+                .iter()
+                .filter_map(|&at| mini_pages.get(at))
+                .map(|meta| Needed { offset: start + meta.offset_bytes, length: meta.length_bytes.into() })
+                .collect();
+            let (page_extents, places) = plan(&needed, MERGE_GAP_BYTES, MAX_REQUEST_BYTES);
+            let base = extents.len();
+            extents.extend(
+                page_extents.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)),
+            );
+            let mut placed = vec![None; mini_pages.len()];
+            for (&at, place) in ascending.iter().zip(places) {
+                if let (Some(slot), Some(meta)) = (placed.get_mut(at), mini_pages.get(at)) {
+                    *slot = Some((*meta, Place { extent: base + place.extent, ..place }));
+                }
+            }
+            let mini_pages = placed.into_iter().flatten().collect();
+            let (rows, end_extent) = (rows as usize, extents.len());
+            pages.push(WantedPage { segment, number, slots, rows, mini_pages, end_extent });
+        }
+        self.read_pages(pages, extents, projection, options, pieces).await
+    }
+
+    /// Reads the extents in a window and takes the wanted rows page by page.
+    async fn read_pages(
+        &self,
+        pages: Vec<WantedPage>,
+        extents: Vec<(Arc<Segment>, u64, u64)>,
+        projection: &[usize],
+        options: &FetchOptions,
+        pieces: &mut Vec<Vec<ArrayRef>>,
+    ) -> Result<()> {
+        let device = self.store().device();
+        let mut batch = device.batch(options.account.as_ref());
+        let mut buffers: Vec<Option<Buffer>> = vec![None; extents.len()];
+        let (mut submitted, mut released, mut held_bytes) = (0, 0, 0);
+        for page in pages {
+            while released < page.end_extent && !all_read(&buffers, released, page.end_extent) {
+                let mut requests = Vec::new();
+                // In groups: refill when a quarter of the window is free, or when this page waits for it.
+                if submitted < page.end_extent || held_bytes <= options.window_bytes as u64 / 4 * 3 {
+                    while let Some((segment, offset, length)) = extents.get(submitted) {
+                        if submitted >= page.end_extent && held_bytes + length > options.window_bytes as u64 {
+                            break;
+                        }
+                        let request = Request::read(*offset, device.buffer(*length as usize));
+                        requests.push((segment.file()?.clone(), request));
+                        held_bytes += length;
+                        submitted += 1;
+                    }
+                }
+                if !requests.is_empty() {
+                    batch.add(requests);
+                }
+                let next = std::future::poll_fn(|context| Pin::new(&mut batch).poll_next(context)).await;
+                let Some(finished) = next else { break };
+                let (at, completion) = finished.map_err(|source| StorageError::PageRead {
+                    file: page.segment.location(),
+                    page: page.number,
+                    source,
+                })?;
+                if let (Some(slot), Some(buffer)) = (buffers.get_mut(at), completion.into_buffer()) {
+                    *slot = Some(into_buffer(buffer));
+                }
+            }
+            pieces.push(self.take_rows(&page, &buffers, projection)?);
+            while released < page.end_extent {
+                held_bytes -= extents.get(released).map_or(0, |(_, _, length)| *length);
+                if let Some(slot) = buffers.get_mut(released) {
+                    *slot = None;
+                }
+                released += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_rows(
+        &self,
+        page: &WantedPage,
+        buffers: &[Option<Buffer>],
+        projection: &[usize],
+    ) -> Result<Vec<ArrayRef>> {
+        let slots = UInt32Array::from(page.slots.clone());
+        let mut arrays = Vec::with_capacity(projection.len());
+        for ((meta, place), &column) in page.mini_pages.iter().zip(projection) {
+            let buffer = buffers.get(place.extent).and_then(Option::as_ref);
+            let buffer = buffer.filter(|buffer| place.start + place.length <= buffer.len());
+            let bytes = buffer.map(|buffer| buffer.slice_with_length(place.start, place.length));
+            let field = self.schema().field(column);
+            let array = decode_mini_page(bytes.unwrap_or_default(), field, page.rows, meta)
+                .map_err(|error| page.segment.in_page(page.number, error))?;
+            arrays.push(arrow_select::take::take(&array, &slots, None)?);
+        }
+        Ok(arrays)
+    }
+
+    async fn stripe_of(
+        &self,
+        page: PageNumber,
+        options: &FetchOptions,
+    ) -> Result<Option<(Arc<Segment>, usize)>> {
+        let Some(segment) = self.segment_of(page) else { return Ok(None) };
+        let directory = segment.directory(options.account.as_ref()).await?;
+        let stripe = directory.stripe_of(page.0 - segment.record.first_page);
+        Ok(stripe.map(|stripe| (Arc::clone(segment), stripe)))
+    }
+
+    /// Page indexes of all stripes that hold wanted pages, by segment and stripe; read side by side.
+    async fn load_indexes(
+        &self,
+        wanted: &[(PageNumber, Vec<u32>)],
+        projection: &[usize],
+        options: &FetchOptions,
+    ) -> Result<BTreeMap<(u64, usize), (Stripe, Arc<StripeIndex>)>> {
+        let columns = index_columns(projection, &[]);
+        let mut stripes: BTreeMap<(u64, usize), (Arc<Segment>, Stripe)> = BTreeMap::new();
+        for (page, slots) in wanted {
+            let missing = || self.no_row(*page, slots);
+            let (segment, number) = self.stripe_of(*page, options).await?.ok_or_else(missing)?;
+            let directory = segment.directory(options.account.as_ref()).await?;
+            let stripe = directory.stripes.get(number).copied().ok_or_else(missing)?;
+            stripes.insert((segment.record.first_page, number), (segment, stripe));
+        }
+        let cache = self.index_cache();
+        let loads = stripes.into_iter().map(|(key, (segment, stripe))| {
+            let columns = &columns;
+            async move {
+                if let Some(index) = cache.get(key, columns) {
+                    return Ok((key, (stripe, index)));
+                }
+                let index = segment.stripe_index(&stripe, columns, options.account.as_ref()).await?;
+                let index = Arc::new(index);
+                cache.put(key, &index);
+                Ok((key, (stripe, index)))
+            }
+        });
+        futures::future::try_join_all(loads).await.map(BTreeMap::from_iter)
+    }
+
+    fn no_row(&self, page: PageNumber, slots: &[u32]) -> StorageError {
+        let slot = slots.last().copied().unwrap_or(0) as u16;
+        StorageError::NoRow { table: self.name().to_owned(), row_id: RowId::new(page, slot) }
+    }
+}
+
+fn all_read(buffers: &[Option<Buffer>], from: usize, to: usize) -> bool {
+    buffers.get(from..to).is_some_and(|buffers| buffers.iter().all(Option::is_some))
+}
+
+/// Where each position went.
+fn inverse(order: &[u32]) -> UInt32Array {
+    let mut inverse = vec![0u32; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        if let Some(slot) = inverse.get_mut(from as usize) {
+            *slot = to as u32;
+        }
+    }
+    inverse.into()
+}

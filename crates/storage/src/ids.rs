@@ -1,0 +1,72 @@
+//! Numbers that name things.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+identifier!(
+    /// Never used again, also not after DROP.
+    TableId
+);
+identifier!(
+    /// Names a segment file of the database. Never used again.
+    SegmentId
+);
+identifier!(
+    /// Counts the pages of one table through all its segments. Less than 2^48.
+    PageNumber
+);
+
+/// A row of one table: page number (48 bits) and slot in the page (16 bits).
+///
+/// Ids ascend in the order of storage. They stay valid as long as the table is only appended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId(u64);
+
+impl RowId {
+    pub const SLOT_BITS: u32 = 16;
+    /// Most rows of one page.
+    pub const SLOTS: usize = 1 << Self::SLOT_BITS;
+
+    pub fn new(page: PageNumber, slot: u16) -> Self {
+        debug_assert!(page.0 < 1 << 48);
+        Self(page.0 << Self::SLOT_BITS | u64::from(slot))
+    }
+
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    pub fn page(self) -> PageNumber {
+        PageNumber(self.0 >> Self::SLOT_BITS)
+    }
+
+    pub fn slot(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+impl fmt::Display for RowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.page(), self.slot())
+    }
+}

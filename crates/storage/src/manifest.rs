@@ -1,0 +1,189 @@
+//! The manifest: the one small file that says which tables there are and which segments they consist of.
+//!
+//! ```text
+//!  NANDINA MANIFEST 1 <crc32c of the rest, 8 hex digits> <length of the rest>\n
+//!  { "generation": …, "next_segment": …, "next_table": …, "tables": [ … ] }
+//! ```
+//!
+//! JSON, so that people can read it. Replaced as a whole for every change.
+
+use arrow_ipc::convert::try_schema_from_flatbuffer_bytes;
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
+use arrow_schema::Schema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, StorageError};
+use crate::ids::{SegmentId, TableId};
+
+const MAGIC: &str = "NANDINA MANIFEST";
+const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    /// Counts the changes.
+    pub generation: u64,
+    pub next_segment: u64,
+    pub next_table: u64,
+    pub tables: Vec<TableRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TableRecord {
+    pub id: TableId,
+    pub name: String,
+    pub page_bytes: u32,
+    /// For people; `schema` decides.
+    pub columns: Vec<String>,
+    /// Arrow IPC schema message, in hex digits.
+    pub schema: String,
+    /// In order of their page numbers.
+    pub segments: Vec<SegmentRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SegmentRecord {
+    pub id: SegmentId,
+    /// Table-wide number of the segment's first page.
+    pub first_page: u64,
+    /// Page numbers the segment takes up; some may be unused.
+    pub page_numbers: u64,
+    pub pages: u64,
+    pub rows: u64,
+    pub file_bytes: u64,
+    pub header_bytes: u64,
+    pub directory_offset: u64,
+    pub directory_bytes: u64,
+}
+
+impl Manifest {
+    pub fn empty() -> Self {
+        Self { generation: 0, next_segment: 1, next_table: 1, tables: Vec::new() }
+    }
+
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let body = serde_json::to_vec_pretty(self)
+            .map_err(|error| StorageError::damaged("manifest", format!("cannot be written: {error}")))?;
+        let mut out =
+            format!("{MAGIC} {VERSION} {:08x} {}\n", crc32c::crc32c(&body), body.len()).into_bytes();
+        out.extend_from_slice(&body);
+        Ok(out)
+    }
+
+    /// `file` is named in errors.
+    pub fn decode(bytes: &[u8], file: &str) -> Result<Self> {
+        let damaged = |reason: &str| StorageError::damaged(file, reason);
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .ok_or_else(|| damaged("its first line is cut off"))?;
+        let (line, body) = bytes.split_at(end);
+        let body = body.get(1..).unwrap_or_default();
+        let line = std::str::from_utf8(line).map_err(|_| damaged("its first line is not text"))?;
+        let fields = line.strip_prefix(MAGIC).ok_or_else(|| damaged("it is not a Nandina manifest"))?;
+        let mut fields = fields.split_whitespace();
+        let found: u32 =
+            fields.next().and_then(|field| field.parse().ok()).ok_or_else(|| damaged("it has no version"))?;
+        if found != VERSION {
+            return Err(StorageError::Version { file: file.to_owned(), found, supported: VERSION });
+        }
+        if fields.nth(1).and_then(|length| length.parse().ok()) != Some(body.len()) {
+            return Err(damaged("it is longer or shorter than its first line says"));
+        }
+        if line != first_line(body) {
+            return Err(damaged("its checksum does not match"));
+        }
+        serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))
+    }
+}
+
+fn first_line(body: &[u8]) -> String {
+    format!("{MAGIC} {VERSION} {:08x} {}", crc32c::crc32c(body), body.len())
+}
+
+/// Arrow IPC schema message.
+pub(crate) fn encode_schema(schema: &Schema) -> Vec<u8> {
+    let options = IpcWriteOptions::default();
+    let mut dictionaries = DictionaryTracker::new(false);
+    IpcDataGenerator::default()
+        .schema_to_bytes_with_dictionary_tracker(schema, &mut dictionaries, &options)
+        .ipc_message
+}
+
+pub(crate) fn decode_schema(bytes: &[u8], file: &str) -> Result<Schema> {
+    try_schema_from_flatbuffer_bytes(bytes).map_err(|error| StorageError::damaged(file, error.to_string()))
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let segment = SegmentRecord {
+            id: SegmentId(4),
+            first_page: 0,
+            page_numbers: 9,
+            pages: 8,
+            rows: 1000,
+            file_bytes: 65536,
+            header_bytes: 4096,
+            directory_offset: 61440,
+            directory_bytes: 4096,
+        };
+        let table = TableRecord {
+            id: TableId(2),
+            name: "orders".to_owned(),
+            page_bytes: 65536,
+            columns: vec!["key Int64".to_owned()],
+            schema: "00ff".to_owned(),
+            segments: vec![segment],
+        };
+        Manifest { generation: 7, next_segment: 5, next_table: 3, tables: vec![table] }
+    }
+
+    #[test]
+    fn round_trip() {
+        let bytes = manifest().encode().unwrap();
+        assert_eq!(Manifest::decode(&bytes, "m").unwrap(), manifest());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let intact = manifest().encode().unwrap();
+        for at in 0..intact.len() {
+            for bit in 0..8 {
+                let mut bytes = intact.clone();
+                bytes[at] ^= 1 << bit;
+                assert!(Manifest::decode(&bytes, "m").is_err(), "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn truncated_empty_and_newer_files_are_named() {
+        let bytes = manifest().encode().unwrap();
+        let message = |bytes: &[u8]| Manifest::decode(bytes, "db/nandina.manifest").unwrap_err().to_string();
+        assert!(message(b"").starts_with("db/nandina.manifest is damaged: its first line is cut off"));
+        assert!(message(&bytes[..bytes.len() - 10]).contains("longer or shorter than its first line says"));
+        assert!(message(b"PAR1 something\n").contains("it is not a Nandina manifest"));
+        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 1 ", "MANIFEST 2 ", 1);
+        assert!(
+            message(newer.as_bytes())
+                .starts_with("db/nandina.manifest has format version 2, this build reads")
+        );
+    }
+
+    #[test]
+    fn hex_digits() {
+        assert_eq!(from_hex(&to_hex(&[0, 1, 254, 255])), Some(vec![0, 1, 254, 255]));
+        assert_eq!(from_hex("0g"), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! From needed byte ranges to read requests: whole 4 KiB blocks, neighbours merged.
+//!
+//! ```text
+//!  needed     ▓▓▓      ▓▓▓▓▓ ▓▓                     ▓▓▓
+//!  blocks   ├────┼────┼────┼────┼────┼────┼────┼────┼────┤
+//!  extents  [════════════════════]              [════════]
+//!                 gap is read too                gap is skipped
+//! ```
+
+/// Two needed ranges become one request when the gap between them is at most this long.
+///
+/// A request costs what it keeps the device or a core busy; a gap costs its transfer. Measured with
+/// `scan_bench --merge-gap` (docs/benchmarks/scan.md): between 8 and 64 KiB scans differ by less than the noise,
+/// longer gaps lose bandwidth, shorter ones requests.
+pub const MERGE_GAP_BYTES: u64 = 16 << 10;
+
+/// Requests are not merged beyond this length: it reaches the device's bandwidth, and more would only delay the first
+/// row and pin more memory per buffer.
+pub(crate) const MAX_REQUEST_BYTES: u64 = 512 << 10;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// A needed range of a file, and where it will be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Needed {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// One read request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// Where a needed range stands: in which extent, and from which byte of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub extent: usize,
+    pub start: usize,
+    pub length: usize,
+}
+
+/// Plans the requests for `needed`, which ascends by offset. Empty ranges are placed nowhere in particular.
+pub(crate) fn plan(
+    needed: &[Needed],
+    merge_gap_bytes: u64,
+    max_request_bytes: u64,
+) -> (Vec<Extent>, Vec<Place>) {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut places = Vec::with_capacity(needed.len());
+    for range in needed {
+        if range.length == 0 {
+            places.push(Place { extent: 0, start: 0, length: 0 });
+            continue;
+        }
+        let start = range.offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = (range.offset + range.length).next_multiple_of(BLOCK_BYTES);
+        match extents.last_mut() {
+            Some(last) if joins(last, start, end, merge_gap_bytes, max_request_bytes) => {
+                last.length = last.length.max(end - last.offset);
+            }
+            _ => extents.push(Extent { offset: start, length: end - start }),
+        }
+        let extent = extents.len() - 1;
+        let start = extents.last().map_or(0, |last| range.offset - last.offset) as usize;
+        places.push(Place { extent, start, length: range.length as usize });
+    }
+    (extents, places)
+}
+
+fn joins(last: &Extent, start: u64, end: u64, merge_gap_bytes: u64, max_request_bytes: u64) -> bool {
+    let last_end = last.offset + last.length;
+    debug_assert!(start >= last.offset, "ranges ascend");
+    // Ranges that share a block always share the request: no block is read twice.
+    start < last_end || (start - last_end <= merge_gap_bytes && end - last.offset <= max_request_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needed(ranges: &[(u64, u64)]) -> Vec<Needed> {
+        ranges.iter().map(|&(offset, length)| Needed { offset, length }).collect()
+    }
+
+    fn extents(ranges: &[(u64, u64)], gap: u64, max: u64) -> Vec<(u64, u64)> {
+        plan(&needed(ranges), gap, max).0.iter().map(|extent| (extent.offset, extent.length)).collect()
+    }
+
+    #[test]
+    fn whole_blocks() {
+        assert_eq!(extents(&[(100, 10)], 0, 1 << 20), [(0, 4096)]);
+        assert_eq!(extents(&[(4000, 200)], 0, 1 << 20), [(0, 8192)]);
+        assert_eq!(extents(&[(4096, 4096)], 0, 1 << 20), [(4096, 4096)]);
+    }
+
+    #[test]
+    fn ranges_in_one_block_share_a_request() {
+        let (extents, places) = plan(&needed(&[(100, 10), (200, 50), (4000, 200), (8000, 10)]), 0, 4096);
+        assert_eq!(extents, [Extent { offset: 0, length: 8192 }]);
+        assert_eq!(places.iter().map(|place| place.start).collect::<Vec<_>>(), [100, 200, 4000, 8000]);
+    }
+
+    #[test]
+    fn gaps_up_to_the_limit_are_read() {
+        assert_eq!(extents(&[(0, 4096), (12288, 4096)], 8192, 1 << 20), [(0, 16384)]);
+        assert_eq!(extents(&[(0, 4096), (12288, 4096)], 8191, 1 << 20), [(0, 4096), (12288, 4096)]);
+    }
+
+    #[test]
+    fn requests_do_not_grow_beyond_the_limit() {
+        assert_eq!(extents(&[(0, 4096), (4096, 4096), (8192, 4096)], 0, 8192), [(0, 8192), (8192, 4096)]);
+        assert_eq!(extents(&[(0, 1 << 20)], 0, 8192), [(0, 1 << 20)]);
+    }
+
+    #[test]
+    fn empty_ranges_need_nothing() {
+        let (extents, places) = plan(&needed(&[(50, 0), (5000, 8), (6000, 0)]), 0, 1 << 20);
+        assert_eq!(extents, [Extent { offset: 4096, length: 4096 }]);
+        assert_eq!(places.len(), 3);
+        assert_eq!(places[1], Place { extent: 0, start: 904, length: 8 });
+    }
+}

@@ -1,0 +1,415 @@
+//! A database: opening it, its catalog, and the one step that makes a change take effect.
+//!
+//! ```text
+//!   write statement:   segment file ──fsync──► directory ──fsync──► manifest.new ──fsync──► rename ──fsync──► done
+//!   crash before the rename: the old manifest; the new segment is removed as an orphan at the next open
+//!   crash after it:          the new manifest, and everything it names is durable already
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_schema::SchemaRef;
+use nandina_device::{Device, DeviceOptions, DirectoryLock};
+use nandina_pages::PageSchema;
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Result, StorageError};
+use crate::ids::{SegmentId, TableId};
+use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
+use crate::page_index::{IndexCache, IndexLayout};
+use crate::segment::{Segment, TableShape, file_name, id_in_name};
+use crate::table::Table;
+use crate::writer::{IfExists, TableDefinition, TableWriter, Target, WriteOptions};
+
+/// Name of the manifest in the database's directory.
+pub const MANIFEST: &str = "nandina.manifest";
+const LOCK: &str = "nandina.lock";
+/// Says who holds the lock, for the message that the next one gets.
+const HOLDER: &str = "nandina.pid";
+
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// By one process at a time. Creates the database if there is none.
+    Write,
+    /// Sees the database as it was when it was opened.
+    ReadOnly,
+}
+
+/// An open database. Clones share it; it is closed with the last clone, table, scan and writer.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<StoreInner>,
+}
+
+#[derive(Debug)]
+struct StoreInner {
+    device: Device,
+    mode: Mode,
+    catalog: RwLock<Arc<Catalog>>,
+    /// Held while the manifest is replaced.
+    commit: Mutex<CommitState>,
+    next_segment: AtomicU64,
+    /// Last, so that it is given back after everything else.
+    _lock: Option<DirectoryLock>,
+}
+
+#[derive(Debug, Default)]
+struct CommitState {
+    /// A manifest was renamed into place, but its durability could not be confirmed.
+    unconfirmed: bool,
+}
+
+/// One state of the database.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    manifest: Manifest,
+    tables: BTreeMap<String, Arc<TableEntry>>,
+}
+
+/// One state of a table: what a snapshot holds.
+#[derive(Debug)]
+pub(crate) struct TableEntry {
+    pub shape: Arc<TableShape>,
+    pub segments: Vec<Arc<Segment>>,
+    pub index_cache: IndexCache,
+}
+
+impl Store {
+    /// Opens the database in a directory, with default device options.
+    pub fn open_path(directory: impl AsRef<Path>, mode: Mode) -> Result<Self> {
+        let directory = directory.as_ref();
+        if directory.exists() && !directory.is_dir() {
+            return Err(StorageError::NotADirectory { path: directory.to_owned() });
+        }
+        if mode == Mode::Write && !directory.exists() {
+            std::fs::create_dir_all(directory).map_err(|source| {
+                let path = directory.to_owned();
+                nandina_device::Error::Path { operation: "create", path, source }
+            })?;
+        }
+        if !directory.exists() {
+            return Err(StorageError::NoDatabase { path: directory.to_owned() });
+        }
+        Self::open(Device::open(directory, DeviceOptions::default())?, mode)
+    }
+
+    /// Opens the database in the device's directory.
+    pub fn open(device: Device, mode: Mode) -> Result<Self> {
+        let lock = match mode {
+            Mode::Write => Some(take_lock(&device)?),
+            Mode::ReadOnly => None,
+        };
+        let manifest = match read_manifest(&device)? {
+            Some(manifest) => manifest,
+            None if mode == Mode::ReadOnly => {
+                return Err(StorageError::NoDatabase { path: device.path().to_owned() });
+            }
+            None => {
+                refuse_lost_manifest(&device)?;
+                let manifest = Manifest::empty();
+                device.write_small(MANIFEST, &manifest.encode()?)?;
+                manifest
+            }
+        };
+        if mode == Mode::Write {
+            remove_orphans(&device, &manifest)?;
+        }
+        let next_segment = AtomicU64::new(manifest.next_segment);
+        let catalog = RwLock::new(Arc::new(Catalog::new(manifest, &device)?));
+        let commit = Mutex::default();
+        let store =
+            Self { inner: Arc::new(StoreInner { device, mode, catalog, commit, next_segment, _lock: lock }) };
+        if mode == Mode::ReadOnly {
+            // The writer may drop tables meanwhile; an open file stays readable.
+            for table in store.catalog().tables.values() {
+                table.segments.iter().try_for_each(|segment| segment.file().map(drop))?;
+            }
+        }
+        Ok(store)
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.inner.mode
+    }
+
+    /// Names of all tables, sorted.
+    pub fn table_names(&self) -> Vec<String> {
+        self.catalog().tables.keys().cloned().collect()
+    }
+
+    /// The table as it is now. The handle keeps seeing this state.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let catalog = self.catalog();
+        let entry = catalog.tables.get(name).ok_or_else(|| catalog.missing(name))?;
+        Ok(Table::new(self.clone(), Arc::clone(entry)))
+    }
+
+    pub fn has_table(&self, name: &str) -> bool {
+        self.catalog().tables.contains_key(name)
+    }
+
+    /// Creates an empty table.
+    pub fn create_table(&self, definition: TableDefinition, if_exists: IfExists) -> Result<Table> {
+        self.check_writable()?;
+        definition.check()?;
+        let name = definition.name.clone();
+        self.commit(Target::Create { definition, if_exists }, None)?;
+        self.table(&name)
+    }
+
+    /// A writer whose commit creates the table with the rows written, or replaces an existing one: all or nothing.
+    pub fn create_table_with_rows(
+        &self,
+        definition: TableDefinition,
+        if_exists: IfExists,
+        options: WriteOptions,
+    ) -> Result<TableWriter> {
+        self.check_writable()?;
+        definition.check()?;
+        if if_exists == IfExists::Fail && self.has_table(&definition.name) {
+            return Err(StorageError::TableExists { name: definition.name });
+        }
+        let shape = shape(TableId(0), &definition.name, definition.page_bytes, &definition.schema)?;
+        TableWriter::new(self.clone(), shape, Target::Create { definition, if_exists }, options)
+    }
+
+    /// Removes a table. Snapshots of it stay readable; its files go with the last of them.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        self.change(|catalog, tables, _| {
+            let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
+            Ok(entry.segments.clone())
+        })
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.inner.mode {
+            Mode::Write => Ok(()),
+            Mode::ReadOnly => Err(StorageError::ReadOnly { path: self.inner.device.path().to_owned() }),
+        }
+    }
+
+    pub(crate) fn new_segment_id(&self) -> SegmentId {
+        SegmentId(self.inner.next_segment.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.inner.catalog.read())
+    }
+
+    /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
+    pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
+        let device = &self.inner.device;
+        self.change(|_, tables, manifest| match target {
+            Target::Create { definition, if_exists } => {
+                let replaced = tables.remove(&definition.name);
+                if replaced.is_some() && if_exists == IfExists::Fail {
+                    return Err(StorageError::TableExists { name: definition.name });
+                }
+                let id = TableId(manifest.next_table);
+                manifest.next_table += 1;
+                let shape = shape(id, &definition.name, definition.page_bytes, &definition.schema)?;
+                let segments = segment
+                    .map(|record| Arc::new(Segment::new(record, Arc::clone(&shape), device.clone())))
+                    .into_iter()
+                    .collect();
+                tables.insert(definition.name, TableEntry::new(shape, segments));
+                Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
+            }
+            Target::Rows { shape, overwrite } => {
+                let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
+                let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+                let (mut segments, replaced) = if overwrite {
+                    (Vec::new(), entry.segments.clone())
+                } else {
+                    (entry.segments.clone(), Vec::new())
+                };
+                // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
+                let first_page =
+                    entry.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers);
+                if let Some(mut record) = segment {
+                    record.first_page = first_page;
+                    segments.push(Arc::new(Segment::new(record, Arc::clone(&entry.shape), device.clone())));
+                }
+                let shape = Arc::clone(&entry.shape);
+                tables.insert(shape.name.clone(), TableEntry::new(shape, segments));
+                Ok(replaced)
+            }
+        })
+    }
+
+    /// Replaces the manifest by a changed one. `edit` returns the segments that nothing names any more.
+    fn change(
+        &self,
+        edit: impl FnOnce(
+            &Catalog,
+            &mut BTreeMap<String, Arc<TableEntry>>,
+            &mut Manifest,
+        ) -> Result<Vec<Arc<Segment>>>,
+    ) -> Result<()> {
+        let mut state = self.inner.commit.lock();
+        if state.unconfirmed {
+            return Err(StorageError::Unconfirmed { path: self.inner.device.path().to_owned() });
+        }
+        let before = self.catalog();
+        let (mut manifest, mut tables) = (before.manifest.clone(), before.tables.clone());
+        let obsolete = edit(&before, &mut tables, &mut manifest)?;
+        manifest.generation += 1;
+        manifest.next_segment = self.inner.next_segment.load(Ordering::Relaxed);
+        manifest.tables = tables.values().map(|entry| entry.record()).collect();
+        self.replace_manifest(&manifest, &mut state)?;
+        *self.inner.catalog.write() = Arc::new(Catalog { manifest, tables });
+        obsolete.iter().for_each(|segment| segment.set_obsolete());
+        Ok(())
+    }
+
+    fn replace_manifest(&self, manifest: &Manifest, state: &mut CommitState) -> Result<()> {
+        let device = &self.inner.device;
+        let contents = manifest.encode()?;
+        let Err(error) = device.write_small(MANIFEST, &contents) else { return Ok(()) };
+        // Was the new manifest in place when it failed? Only if it surely was not, its segment may be removed.
+        match device.read_small(MANIFEST) {
+            Ok(found) if found != contents => {
+                let _ = device.remove(&replacement_of(MANIFEST));
+                return Err(error.into());
+            }
+            Ok(_) if device.sync_directory().is_ok() => return Ok(()),
+            _ => {}
+        }
+        state.unconfirmed = true;
+        Err(StorageError::Unconfirmed { path: device.path().to_owned() })
+    }
+
+    /// Whether the last change could not be confirmed: then no file may be removed.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.inner.commit.lock().unconfirmed
+    }
+}
+
+impl Drop for StoreInner {
+    fn drop(&mut self) {
+        if self.mode == Mode::Write {
+            let _ = self.device.remove(HOLDER);
+        }
+    }
+}
+
+impl Catalog {
+    fn new(manifest: Manifest, device: &Device) -> Result<Self> {
+        let file = device.path().join(MANIFEST).display().to_string();
+        let mut tables = BTreeMap::new();
+        for record in &manifest.tables {
+            let damaged =
+                |reason: &str| StorageError::damaged(&file, format!("table {:?}: {reason}", record.name));
+            let schema =
+                from_hex(&record.schema).ok_or_else(|| damaged("its schema is not in hex digits"))?;
+            let schema = Arc::new(decode_schema(&schema, &file)?);
+            let shape = shape(record.id, &record.name, record.page_bytes as usize, &schema)?;
+            let segments = record
+                .segments
+                .iter()
+                .map(|segment| Arc::new(Segment::new(segment.clone(), Arc::clone(&shape), device.clone())))
+                .collect();
+            tables.insert(record.name.clone(), TableEntry::new(shape, segments));
+        }
+        Ok(Self { manifest, tables })
+    }
+
+    fn missing(&self, name: &str) -> StorageError {
+        let same = self.tables.keys().find(|other| other.eq_ignore_ascii_case(name));
+        let hint = match same {
+            Some(other) => format!(", but there is {other:?}: names are told apart by case"),
+            None if self.tables.is_empty() => ": the database has no tables yet".to_owned(),
+            None => String::new(),
+        };
+        StorageError::NoTable { name: name.to_owned(), hint }
+    }
+}
+
+impl TableEntry {
+    fn new(shape: Arc<TableShape>, segments: Vec<Arc<Segment>>) -> Arc<Self> {
+        Arc::new(Self { shape, segments, index_cache: IndexCache::default() })
+    }
+
+    fn record(&self) -> TableRecord {
+        let schema = self.shape.page_schema().arrow();
+        TableRecord {
+            id: self.shape.id,
+            name: self.shape.name.clone(),
+            page_bytes: self.shape.page_bytes as u32,
+            columns: schema
+                .fields()
+                .iter()
+                .map(|field| {
+                    let required = if field.is_nullable() { "" } else { " NOT NULL" };
+                    format!("{} {}{required}", field.name(), field.data_type())
+                })
+                .collect(),
+            schema: to_hex(&encode_schema(schema)),
+            segments: self.segments.iter().map(|segment| segment.record.clone()).collect(),
+        }
+    }
+}
+
+fn shape(id: TableId, name: &str, page_bytes: usize, schema: &SchemaRef) -> Result<Arc<TableShape>> {
+    let table = PageSchema::try_new(Arc::clone(schema)).map_err(StorageError::Encode)?;
+    Ok(Arc::new(TableShape { id, name: name.to_owned(), page_bytes, layout: IndexLayout::new(table)? }))
+}
+
+fn take_lock(device: &Device) -> Result<DirectoryLock> {
+    let Some(lock) = device.try_lock(LOCK)? else {
+        let holder = device.read_small(HOLDER).ok().and_then(|pid| String::from_utf8(pid).ok());
+        let holder = holder.map(|pid| format!(" (process {})", pid.trim())).unwrap_or_default();
+        return Err(StorageError::Locked { path: device.path().to_owned(), holder });
+    };
+    device.write_small(HOLDER, std::process::id().to_string().as_bytes())?;
+    Ok(lock)
+}
+
+fn read_manifest(device: &Device) -> Result<Option<Manifest>> {
+    if !device.exists(MANIFEST)? {
+        return Ok(None);
+    }
+    let file = device.path().join(MANIFEST).display().to_string();
+    Manifest::decode(&device.read_small(MANIFEST)?, &file).map(Some)
+}
+
+/// Segments without a manifest are not leftovers but a database that lost its manifest: nothing may be removed.
+fn refuse_lost_manifest(device: &Device) -> Result<()> {
+    if device.list()?.iter().any(|name| id_in_name(name).is_some()) {
+        let file = device.path().join(MANIFEST).display().to_string();
+        return Err(StorageError::damaged(file, "it is missing, but there are segment files beside it"));
+    }
+    Ok(())
+}
+
+/// What a crash left behind: segments that no manifest names, and half-written replacements of small files.
+fn remove_orphans(device: &Device, manifest: &Manifest) -> Result<()> {
+    let segments: Vec<String> = manifest
+        .tables
+        .iter()
+        .flat_map(|table| &table.segments)
+        .map(|segment| file_name(segment.id))
+        .collect();
+    for name in device.list()? {
+        let orphan = id_in_name(&name).is_some() && !segments.contains(&name);
+        if orphan || name == replacement_of(MANIFEST) || name == replacement_of(HOLDER) {
+            log::info!("removing {name}, left behind by a process that ended before it finished");
+            device.remove(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the device prepares the new contents of a small file.
+fn replacement_of(name: &str) -> String {
+    format!("{name}.new")
+}

@@ -1,0 +1,190 @@
+//! A table as a reader sees it: one state of it, kept as long as the handle lives.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, SchemaRef};
+use nandina_device::IoAccount;
+
+use crate::block_on::block_on;
+use crate::error::{Result, StorageError};
+use crate::ids::{PageNumber, TableId};
+use crate::page_index::{ColumnRange, IndexCache, PageRanges};
+use crate::scan::{Scan, ScanOptions};
+use crate::segment::Segment;
+use crate::statistics::{bounds, bounds_are_exact, joined};
+use crate::store::{Store, TableEntry};
+use crate::writer::{TableWriter, Target, WriteMode, WriteOptions};
+
+/// A snapshot of a table. Changes made later do not show; the files stay until the last snapshot is gone.
+#[derive(Debug, Clone)]
+pub struct Table {
+    store: Store,
+    entry: Arc<TableEntry>,
+}
+
+/// What the page index knows about a whole table.
+#[derive(Debug, Clone)]
+pub struct TableStatistics {
+    pub rows: u64,
+    pub pages: u64,
+    /// Length of the files, indexes included.
+    pub file_bytes: u64,
+    pub columns: Vec<ColumnStatistics>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ColumnStatistics {
+    pub nulls: u64,
+    /// Bounds as arrays of one value; null where nothing is known.
+    pub min: ArrayRef,
+    pub max: ArrayRef,
+    /// The bounds occur in the column and agree with MIN and MAX.
+    pub bounds_are_exact: bool,
+}
+
+impl Table {
+    pub(crate) fn new(store: Store, entry: Arc<TableEntry>) -> Self {
+        Self { store, entry }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn id(&self) -> TableId {
+        self.entry.shape.id
+    }
+
+    pub fn name(&self) -> &str {
+        &self.entry.shape.name
+    }
+
+    pub fn schema(&self) -> &SchemaRef {
+        self.entry.shape.page_schema().arrow()
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.entry.shape.page_bytes
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.entry.segments.iter().map(|segment| segment.record.rows).sum()
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.entry.segments.iter().map(|segment| segment.record.pages).sum()
+    }
+
+    /// Length of the table's files, indexes included.
+    pub fn file_bytes(&self) -> u64 {
+        self.entry.segments.iter().map(|segment| segment.record.file_bytes).sum()
+    }
+
+    /// The table as it is now, which may be later than this snapshot.
+    pub fn refreshed(&self) -> Result<Table> {
+        self.store.table(self.name())
+    }
+
+    pub(crate) fn index_cache(&self) -> &IndexCache {
+        &self.entry.index_cache
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.entry.segments
+    }
+
+    /// The segment that holds a page.
+    pub(crate) fn segment_of(&self, page: PageNumber) -> Option<&Arc<Segment>> {
+        let after = self.entry.segments.partition_point(|segment| segment.record.first_page <= page.0);
+        let segment = self.entry.segments.get(after.checked_sub(1)?)?;
+        (page.0 - segment.record.first_page < segment.record.page_numbers).then_some(segment)
+    }
+
+    /// Checks column numbers.
+    pub(crate) fn check_columns(&self, columns: &[usize]) -> Result<()> {
+        match columns.iter().find(|&&column| column >= self.schema().fields().len()) {
+            None => Ok(()),
+            Some(&column) => Err(StorageError::NoColumn { table: self.name().to_owned(), column }),
+        }
+    }
+
+    /// A scan whose readers share its work. Nothing is read yet.
+    pub fn scan(&self, options: ScanOptions) -> Result<Arc<Scan>> {
+        Scan::new(self.clone(), options)
+    }
+
+    /// A writer of rows into this table.
+    pub fn writer(&self, mode: WriteMode, options: WriteOptions) -> Result<TableWriter> {
+        self.store.check_writable()?;
+        let shape = Arc::clone(&self.entry.shape);
+        let target = Target::Rows { shape: Arc::clone(&shape), overwrite: mode == WriteMode::Overwrite };
+        TableWriter::new(self.store.clone(), shape, target, options)
+    }
+
+    /// What is known of each segment about these columns.
+    pub async fn segment_ranges(
+        &self,
+        columns: &[usize],
+        account: Option<&Arc<IoAccount>>,
+    ) -> Result<PageRanges> {
+        let mut ranges = Vec::with_capacity(self.entry.segments.len());
+        for segment in &self.entry.segments {
+            ranges.push(segment.directory(account).await?.ranges(columns));
+        }
+        PageRanges::joined(&ranges, columns, self.schema())
+    }
+
+    /// Rows, nulls and bounds of the whole table, from the segments' directories. Blocks while those are read, once.
+    pub fn statistics(&self) -> Result<TableStatistics> {
+        let columns: Vec<usize> = (0..self.schema().fields().len()).collect();
+        let ranges = block_on(self.segment_ranges(&columns, None))?;
+        let columns = columns
+            .into_iter()
+            .map(|column| {
+                let data_type = self.schema().field(column).data_type();
+                let unknown = ColumnRange::unknown(data_type, 0);
+                let range = ranges.column(column).unwrap_or(&unknown);
+                let nulls = range.nulls.iter().flatten().sum();
+                let (min, max) = range.bounds_of_all(&ranges);
+                ColumnStatistics { nulls, min, max, bounds_are_exact: bounds_are_exact(data_type) }
+            })
+            .collect();
+        Ok(TableStatistics { rows: self.rows(), pages: self.pages(), file_bytes: self.file_bytes(), columns })
+    }
+}
+
+impl PageRanges {
+    /// One row per group: each group's containers joined.
+    fn joined(groups: &[PageRanges], columns: &[usize], schema: &SchemaRef) -> Result<PageRanges> {
+        let rows = groups.iter().map(|group| group.rows.values().iter().sum::<u64>()).collect();
+        let mut joined = Vec::with_capacity(columns.len());
+        for &column in columns {
+            let data_type = schema.field(column).data_type();
+            let (mut mins, mut maxes, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
+            for group in groups {
+                let Some(range) = group.column(column) else { continue };
+                let (min, max) = range.bounds_of_all(group);
+                mins.push(min);
+                maxes.push(max);
+                nulls.push(range.nulls.iter().flatten().sum::<u64>());
+            }
+            joined.push((column, ColumnRange::from_bounds(data_type, &mins, &maxes, nulls)?));
+        }
+        Ok(PageRanges::new(rows, joined))
+    }
+}
+
+impl ColumnRange {
+    /// Bounds of all containers together.
+    fn bounds_of_all(&self, ranges: &PageRanges) -> (ArrayRef, ArrayRef) {
+        let has_values = |container: usize| {
+            let rows = ranges.rows.values().get(container).copied().unwrap_or(0);
+            self.nulls.values().get(container).copied().unwrap_or(0) < rows
+        };
+        if self.min.data_type() == &DataType::Null {
+            return bounds(self.min.slice(0, 0).as_ref());
+        }
+        joined(&self.min, &self.max, has_values)
+    }
+}

@@ -1,0 +1,596 @@
+//! Writing rows: one segment file per statement, filled by any number of lanes side by side.
+//!
+//! ```text
+//!  lane 1 ─► page builder ─► write buffer (1 MiB) ─►┐
+//!  lane 2 ─► page builder ─► write buffer           ├─► device, a window of writes in flight per lane
+//!    …          each lane fills a stripe of its own │
+//!                                                   ┘
+//!  commit: last pages, page indexes, directory, header ─► fsync ─► manifest
+//! ```
+//!
+//! Nothing shows until the commit; a writer dropped before it leaves nothing behind.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use futures::Stream;
+use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request};
+use nandina_pages::{Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify};
+use parking_lot::Mutex;
+
+use crate::block_on::block_on;
+use crate::error::{Result, StorageError};
+use crate::ids::{RowId, SegmentId};
+use crate::manifest::{SegmentRecord, encode_schema};
+use crate::page_index::{Stripe, StripeColumn, StripeIndexBuilder, encode_directory};
+use crate::segment::{BLOCK_BYTES, TableShape, encode_header, file_name, into_buffer};
+use crate::statistics::{bounds, bounds_type, has_bounds, joined, unknown};
+use crate::store::Store;
+
+pub const MIN_PAGE_BYTES: usize = 32 << 10;
+pub const MAX_PAGE_BYTES: usize = 4 << 20;
+
+/// Chosen by scans of 1…16 of 16 columns at all page sizes, see docs/benchmarks/scan.md.
+pub const DEFAULT_PAGE_BYTES: usize = 256 << 10;
+
+/// Length of stripes: long enough that its page index is a few blocks per column, short enough to share out work.
+const STRIPE_BYTES: usize = 16 << 20;
+
+/// Length of writes, or the page size if that is more: reaches the device's sequential bandwidth at small depth.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A table to be created.
+#[derive(Debug, Clone)]
+pub struct TableDefinition {
+    pub name: String,
+    pub schema: SchemaRef,
+    /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`].
+    pub page_bytes: usize,
+}
+
+impl TableDefinition {
+    pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
+        Self { name: name.into(), schema, page_bytes: DEFAULT_PAGE_BYTES }
+    }
+
+    pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
+        self.page_bytes = page_bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let page_bytes = self.page_bytes;
+        if !page_bytes.is_power_of_two() || !(MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&page_bytes) {
+            return Err(StorageError::PageSize { page_bytes });
+        }
+        PageSchema::try_new(Arc::clone(&self.schema)).map(drop).map_err(StorageError::Encode)
+    }
+}
+
+/// What to do when a table of that name exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    Fail,
+    Replace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteMode {
+    Append,
+    /// The rows written take the place of all rows there are.
+    Overwrite,
+}
+
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Most bytes in flight per lane.
+    pub window_bytes: usize,
+    /// Traffic is counted for this query too.
+    pub account: Option<Arc<IoAccount>>,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self { window_bytes: 4 << 20, account: None }
+    }
+}
+
+/// What a commit stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitSummary {
+    pub rows: u64,
+    pub pages: u64,
+    /// Length of the new file.
+    pub file_bytes: u64,
+}
+
+/// What a commit does to the catalog.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Create { definition: TableDefinition, if_exists: IfExists },
+    Rows { shape: Arc<TableShape>, overwrite: bool },
+}
+
+/// Collects the rows of one statement. Lanes write, [`commit`](Self::commit) makes it all take effect.
+#[derive(Debug)]
+pub struct TableWriter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    device: Device,
+    shape: Arc<TableShape>,
+    target: Target,
+    options: WriteOptions,
+    segment: SegmentId,
+    file: File,
+    schema_message: Vec<u8>,
+    header_bytes: u64,
+    space: Mutex<Space>,
+    stripes: Mutex<Vec<(Stripe, Vec<StripeColumn>)>>,
+    /// A finished lane, kept with its partly filled page and stripe for the next one or the commit.
+    idle: Mutex<Option<Lane>>,
+    open_lanes: AtomicUsize,
+    rows: AtomicU64,
+    committed: Mutex<bool>,
+}
+
+/// The end of the file as allotted so far.
+#[derive(Debug)]
+struct Space {
+    next_offset: u64,
+    next_page: u64,
+}
+
+impl TableWriter {
+    pub(crate) fn new(
+        store: Store,
+        shape: Arc<TableShape>,
+        target: Target,
+        options: WriteOptions,
+    ) -> Result<Self> {
+        let device = store.device().clone();
+        let segment = store.new_segment_id();
+        let file = device.create(&file_name(segment), FileClass::Table)?;
+        let schema_message = encode_schema(shape.page_schema().arrow());
+        let header_bytes = encode_header(segment, shape.page_bytes, &schema_message).len() as u64;
+        let space = Mutex::new(Space { next_offset: header_bytes, next_page: 0 });
+        let shared = Shared {
+            store,
+            device,
+            shape,
+            target,
+            options,
+            segment,
+            file,
+            schema_message,
+            header_bytes,
+            space,
+            stripes: Mutex::default(),
+            idle: Mutex::default(),
+            open_lanes: AtomicUsize::new(0),
+            rows: AtomicU64::new(0),
+            committed: Mutex::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub fn schema(&self) -> &SchemaRef {
+        self.shared.shape.page_schema().arrow()
+    }
+
+    /// A lane for one thread or task. All lanes must be finished before the commit.
+    pub fn lane(&self) -> WriterLane {
+        self.shared.open_lanes.fetch_add(1, Ordering::AcqRel);
+        let lane = self.shared.idle.lock().take().unwrap_or_else(|| Lane::new(&self.shared));
+        WriterLane { shared: Arc::clone(&self.shared), lane: Some(lane) }
+    }
+
+    /// Rows of finished lanes.
+    pub fn rows(&self) -> u64 {
+        self.shared.rows.load(Ordering::Acquire)
+    }
+
+    /// Makes the rows of all lanes durable and visible, at once. On error nothing has changed.
+    pub async fn commit(self) -> Result<CommitSummary> {
+        let shared = &self.shared;
+        if shared.open_lanes.load(Ordering::Acquire) > 0 {
+            return Err(StorageError::UnfinishedLane { table: shared.shape.name.clone() });
+        }
+        let lane = shared.idle.lock().take();
+        if let Some(mut lane) = lane {
+            lane.flush_page(shared).await?;
+            lane.close_stripe(shared).await?;
+            lane.wait_until(0).await?;
+        }
+        let record = shared.finish_file().await?;
+        let summary = record.as_ref().map_or_else(CommitSummary::default, |record| CommitSummary {
+            rows: record.rows,
+            pages: record.pages,
+            file_bytes: record.file_bytes,
+        });
+        let keeps_file = record.is_some();
+        let creates = matches!(shared.target, Target::Create { .. } | Target::Rows { overwrite: true, .. });
+        if keeps_file || creates {
+            let result = shared.store.commit(shared.target.clone(), record);
+            *shared.committed.lock() = keeps_file && (result.is_ok() || shared.store.is_unconfirmed());
+            result?;
+        }
+        Ok(summary)
+    }
+
+    /// [`commit`](Self::commit) for blocking threads.
+    pub fn commit_blocking(self) -> Result<CommitSummary> {
+        block_on(self.commit())
+    }
+
+    /// Drops everything written. Dropping the writer does the same.
+    pub fn abort(self) {}
+}
+
+impl Shared {
+    /// Allots a stripe for `slots` pages.
+    fn allot_stripe(&self, slots: u64) -> OpenStripe {
+        let mut space = self.space.lock();
+        let (first_page, offset) = (space.next_page, space.next_offset);
+        space.next_page += slots;
+        space.next_offset += slots * self.shape.page_bytes as u64;
+        let entries = StripeIndexBuilder::new(self.shape.page_schema().columns());
+        OpenStripe { first_page, offset, capacity: slots, used: 0, used_bytes: 0, entries }
+    }
+
+    /// Gives back what a stripe did not use, if nothing was allotted after it.
+    fn give_back(&self, stripe: &OpenStripe) {
+        let mut space = self.space.lock();
+        if space.next_page == stripe.first_page + stripe.capacity
+            && space.next_offset == stripe.offset + stripe.capacity * self.shape.page_bytes as u64
+        {
+            space.next_page = stripe.first_page + stripe.used;
+            space.next_offset = stripe.offset + stripe.used_bytes;
+        }
+    }
+
+    fn allot_bytes(&self, bytes: u64) -> u64 {
+        let mut space = self.space.lock();
+        let offset = space.next_offset;
+        space.next_offset += bytes.next_multiple_of(BLOCK_BYTES);
+        offset
+    }
+
+    fn aligned(&self, bytes: &[u8]) -> AlignedBuffer {
+        let mut buffer = self.device.buffer(bytes.len().next_multiple_of(BLOCK_BYTES as usize));
+        buffer.fill(0);
+        for (target, source) in buffer.iter_mut().zip(bytes) {
+            *target = *source;
+        }
+        buffer
+    }
+
+    /// Writes directory and header and makes the file durable. `None` if there are no rows.
+    async fn finish_file(&self) -> Result<Option<SegmentRecord>> {
+        let mut stripes = std::mem::take(&mut *self.stripes.lock());
+        stripes.sort_unstable_by_key(|(stripe, _)| stripe.first_page);
+        if stripes.is_empty() {
+            return Ok(None);
+        }
+        let directory = self.aligned(&encode_directory(&self.shape.layout, &stripes)?);
+        let directory_bytes = directory.len() as u64;
+        let directory_offset = self.allot_bytes(directory_bytes);
+        let header = self.aligned(&encode_header(self.segment, self.shape.page_bytes, &self.schema_message));
+        let requests = vec![
+            (self.file.clone(), Request::write(directory_offset, directory)),
+            (self.file.clone(), Request::write(0, header)),
+        ];
+        self.device.submit_many(requests, self.options.account.as_ref()).wait_async().await?;
+        self.file.sync_async().await?;
+        self.device.sync_directory()?;
+        let space = self.space.lock();
+        Ok(Some(SegmentRecord {
+            id: self.segment,
+            first_page: 0,
+            page_numbers: space.next_page,
+            pages: stripes.iter().map(|(stripe, _)| stripe.pages).sum(),
+            rows: stripes.iter().map(|(stripe, _)| stripe.rows).sum(),
+            file_bytes: space.next_offset,
+            header_bytes: self.header_bytes,
+            directory_offset,
+            directory_bytes,
+        }))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !*self.committed.get_mut()
+            && let Err(error) = self.device.remove(&file_name(self.segment))
+        {
+            log::warn!("an aborted write leaves its file until the database is opened again: {error}");
+        }
+    }
+}
+
+/// One stream of rows into a [`TableWriter`].
+#[derive(Debug)]
+pub struct WriterLane {
+    shared: Arc<Shared>,
+    /// `None` only after `finish`.
+    lane: Option<Lane>,
+}
+
+impl WriterLane {
+    /// Appends all rows of a batch. Waits only when the lane's window of writes is full.
+    pub async fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        check_batch(&self.shared.shape, batch)?;
+        match &mut self.lane {
+            Some(lane) => lane.append(&self.shared, batch).await,
+            None => Err(StorageError::UnfinishedLane { table: self.shared.shape.name.clone() }),
+        }
+    }
+
+    /// [`append`](Self::append) for blocking threads.
+    pub fn append_blocking(&mut self, batch: &RecordBatch) -> Result<()> {
+        block_on(self.append(batch))
+    }
+
+    /// Ends the lane; its rows become part of the commit.
+    pub async fn finish(mut self) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let Some(mut lane) = self.lane.take() else { return Ok(()) };
+        loop {
+            // Two partly filled pages become one: a statement ends with one short page, however many lanes it had.
+            let other = shared.idle.lock().take();
+            let Some(mut other) = other else { break };
+            if let Some(rest) = lane.take_rest(&shared)? {
+                other.append(&shared, &rest).await?;
+            }
+            lane.close_stripe(&shared).await?;
+            lane.wait_until(0).await?;
+            lane = other;
+        }
+        shared.rows.fetch_add(std::mem::take(&mut lane.rows), Ordering::AcqRel);
+        let displaced = shared.idle.lock().replace(lane);
+        shared.open_lanes.fetch_sub(1, Ordering::AcqRel);
+        match displaced {
+            None => Ok(()),
+            // Another lane was put there meanwhile: put both together.
+            Some(displaced) => {
+                shared.open_lanes.fetch_add(1, Ordering::AcqRel);
+                let again = WriterLane { shared, lane: Some(displaced) };
+                Box::pin(again.finish()).await
+            }
+        }
+    }
+
+    /// [`finish`](Self::finish) for blocking threads.
+    pub fn finish_blocking(self) -> Result<()> {
+        block_on(self.finish())
+    }
+}
+
+fn check_batch(shape: &TableShape, batch: &RecordBatch) -> Result<()> {
+    let schema = shape.page_schema().arrow();
+    if batch.num_columns() != schema.fields().len() {
+        let reason = format!("{} columns given, {} expected", batch.num_columns(), schema.fields().len());
+        return Err(StorageError::SchemaMismatch { table: shape.name.clone(), reason });
+    }
+    for (field, array) in schema.fields().iter().zip(batch.columns()) {
+        if field.data_type() != array.data_type() {
+            let (name, expected, found) = (field.name(), field.data_type(), array.data_type());
+            let reason = format!("column {name:?} is {expected}, {found} was given");
+            return Err(StorageError::SchemaMismatch { table: shape.name.clone(), reason });
+        }
+        if !field.is_nullable() && array.logical_null_count() > 0 {
+            return Err(StorageError::NullValue { table: shape.name.clone(), column: field.name().clone() });
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct OpenStripe {
+    first_page: u64,
+    offset: u64,
+    /// In page numbers, as is `used`.
+    capacity: u64,
+    used: u64,
+    /// To the end of the last page, which may be short.
+    used_bytes: u64,
+    entries: StripeIndexBuilder,
+}
+
+/// Full pages that wait to become one write.
+#[derive(Debug)]
+struct WriteBlock {
+    buffer: AlignedBuffer,
+    offset: u64,
+    /// Where the next page goes, and where the last one ends.
+    filled_bytes: usize,
+    used_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Lane {
+    builder: PageBuilder,
+    /// Bounds of the rows in the builder, one entry per batch they came from.
+    bounds: Vec<Vec<PieceBounds>>,
+    stripe: Option<OpenStripe>,
+    block: Option<WriteBlock>,
+    writes: Batch,
+    /// Length of each write of `writes`, by its index.
+    write_bytes: Vec<usize>,
+    in_flight_bytes: usize,
+    rows: u64,
+}
+
+impl Lane {
+    fn new(shared: &Shared) -> Self {
+        let builder =
+            PageBuilder::new(Arc::clone(shared.shape.page_schema()), shared.shape.page_bytes, RowId::SLOTS);
+        let writes = shared.device.batch(shared.options.account.as_ref());
+        let (bounds, write_bytes) = Default::default();
+        Self { builder, bounds, stripe: None, block: None, writes, write_bytes, in_flight_bytes: 0, rows: 0 }
+    }
+
+    async fn append(&mut self, shared: &Shared, batch: &RecordBatch) -> Result<()> {
+        let mut from = 0;
+        while from < batch.num_rows() {
+            let rows = Rows::Range(from..batch.num_rows());
+            let taken = self.builder.append(batch, rows).map_err(StorageError::Encode)?;
+            if taken > 0 {
+                let of_rows = batch.columns().iter().map(|array| PieceBounds::of(&array.slice(from, taken)));
+                self.bounds.push(of_rows.collect());
+                from += taken;
+                self.rows += taken as u64;
+            }
+            if from < batch.num_rows() {
+                self.flush_page(shared).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows in the builder as a batch; they are staged no more.
+    fn take_rest(&mut self, shared: &Shared) -> Result<Option<RecordBatch>> {
+        if self.builder.is_empty() {
+            return Ok(None);
+        }
+        self.bounds.clear();
+        self.rows -= self.builder.rows() as u64;
+        shared.rows.fetch_add(std::mem::take(&mut self.rows), Ordering::AcqRel);
+        let mut buffer = shared.device.buffer(self.builder.encoded_bytes());
+        self.builder.encode(PageIdentity::default(), &mut buffer).map_err(StorageError::Encode)?;
+        let page = Page::open(into_buffer(buffer), Arc::clone(shared.shape.page_schema()), Verify::Trusted);
+        page.and_then(|page| page.batch(None)).map(Some).map_err(StorageError::Encode)
+    }
+
+    /// Encodes the page in the builder and submits it when enough have come together.
+    async fn flush_page(&mut self, shared: &Shared) -> Result<()> {
+        if self.builder.is_empty() {
+            return Ok(());
+        }
+        let page_bytes = shared.shape.page_bytes;
+        let slots = self.builder.encoded_bytes().div_ceil(page_bytes) as u64;
+        if self.stripe.as_ref().is_none_or(|stripe| stripe.used + slots > stripe.capacity) {
+            self.close_stripe(shared).await?;
+        }
+        let default_slots = (STRIPE_BYTES / page_bytes).max(4) as u64;
+        let stripe = self.stripe.get_or_insert_with(|| shared.allot_stripe(default_slots.max(slots)));
+        let needed_bytes = slots as usize * page_bytes;
+        let room = |block: &WriteBlock| block.buffer.len() - block.filled_bytes;
+        if self.block.as_ref().is_some_and(|block| room(block) < needed_bytes) {
+            let block = self.block.take();
+            submit(&mut self.writes, &mut self.write_bytes, &mut self.in_flight_bytes, &shared.file, block);
+        }
+        let block = self.block.get_or_insert_with(|| {
+            let left_in_stripe = (stripe.capacity - stripe.used) as usize * page_bytes;
+            let buffer = shared.device.buffer(WRITE_BYTES.max(needed_bytes).min(left_in_stripe));
+            let offset = stripe.offset + stripe.used * page_bytes as u64;
+            WriteBlock { buffer, offset, filled_bytes: 0, used_bytes: 0 }
+        });
+        let target = block.buffer.get_mut(block.filled_bytes..block.filled_bytes + needed_bytes);
+        let identity = PageIdentity::new(stripe.first_page + stripe.used);
+        let meta = self.builder.encode(identity, target.unwrap_or_default()).map_err(StorageError::Encode)?;
+        let bounds = joined_bounds(shared, &std::mem::take(&mut self.bounds))?;
+        let used_bytes = meta.used_bytes.next_multiple_of(BLOCK_BYTES as usize);
+        stripe.entries.push(stripe.used as u32, slots as u32, &meta, bounds);
+        stripe.used_bytes = stripe.used * page_bytes as u64 + used_bytes as u64;
+        stripe.used += slots;
+        block.used_bytes = block.filled_bytes + used_bytes;
+        block.filled_bytes += needed_bytes;
+        self.wait_until(shared.options.window_bytes).await
+    }
+
+    /// Writes what is left of the stripe, and its page index.
+    async fn close_stripe(&mut self, shared: &Shared) -> Result<()> {
+        let block = self.block.take();
+        submit(&mut self.writes, &mut self.write_bytes, &mut self.in_flight_bytes, &shared.file, block);
+        let Some(stripe) = self.stripe.take() else { return Ok(()) };
+        shared.give_back(&stripe);
+        let (pages, rows) = (stripe.entries.pages() as u64, stripe.entries.table_rows());
+        let identity = PageIdentity::new(stripe.first_page);
+        let (index, columns) = stripe.entries.finish(&shared.shape.layout, identity)?;
+        let index = shared.aligned(&index);
+        let index_bytes = index.len() as u64;
+        let index_offset = shared.allot_bytes(index_bytes);
+        let written = index.len();
+        let block =
+            WriteBlock { buffer: index, offset: index_offset, filled_bytes: written, used_bytes: written };
+        submit(&mut self.writes, &mut self.write_bytes, &mut self.in_flight_bytes, &shared.file, Some(block));
+        let stripe = Stripe {
+            first_page: stripe.first_page,
+            offset: stripe.offset,
+            pages,
+            page_numbers: stripe.used,
+            rows,
+            index_offset,
+            index_bytes,
+        };
+        shared.stripes.lock().push((stripe, columns));
+        self.wait_until(shared.options.window_bytes).await
+    }
+
+    /// Waits until at most so many bytes are in flight.
+    async fn wait_until(&mut self, bytes: usize) -> Result<()> {
+        while self.in_flight_bytes > bytes {
+            let next = std::future::poll_fn(|context| Pin::new(&mut self.writes).poll_next(context)).await;
+            let Some(finished) = next else { break };
+            let (index, _) = finished?;
+            self.in_flight_bytes -= self.write_bytes.get(index).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+}
+
+fn submit(
+    writes: &mut Batch,
+    write_bytes: &mut Vec<usize>,
+    in_flight_bytes: &mut usize,
+    file: &File,
+    block: Option<WriteBlock>,
+) {
+    let Some(mut block) = block else { return };
+    block.buffer.truncate(block.used_bytes);
+    write_bytes.push(block.used_bytes);
+    *in_flight_bytes += block.used_bytes;
+    writes.add(vec![(file.clone(), Request::write(block.offset, block.buffer))]);
+}
+
+/// Bounds of a column of the rows that one batch gave to a page.
+#[derive(Debug)]
+struct PieceBounds {
+    min: ArrayRef,
+    max: ArrayRef,
+    /// Without values, null bounds mean just that; with values, that nothing is known.
+    has_values: bool,
+}
+
+impl PieceBounds {
+    fn of(array: &ArrayRef) -> Self {
+        let (min, max) = if has_bounds(array.data_type()) {
+            bounds(array.as_ref())
+        } else {
+            unknown(&bounds_type(array.data_type()))
+        };
+        Self { min, max, has_values: array.null_count() < array.len() }
+    }
+}
+
+/// Bounds of a page from those of its pieces.
+fn joined_bounds(shared: &Shared, pieces: &[Vec<PieceBounds>]) -> Result<Vec<(ArrayRef, ArrayRef)>> {
+    let of_column = |column: usize| -> Result<(ArrayRef, ArrayRef)> {
+        let pieces: Vec<&PieceBounds> = pieces.iter().filter_map(|piece| piece.get(column)).collect();
+        if let [only] = pieces.as_slice() {
+            return Ok((Arc::clone(&only.min), Arc::clone(&only.max)));
+        }
+        let mins: Vec<&dyn Array> = pieces.iter().map(|piece| piece.min.as_ref()).collect();
+        let maxes: Vec<&dyn Array> = pieces.iter().map(|piece| piece.max.as_ref()).collect();
+        let has_values = |piece: usize| pieces.get(piece).is_some_and(|piece| piece.has_values);
+        Ok(joined(&arrow_select::concat::concat(&mins)?, &arrow_select::concat::concat(&maxes)?, has_values))
+    };
+    (0..shared.shape.page_schema().columns()).map(of_column).collect()
+}
