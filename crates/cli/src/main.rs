@@ -1,2 +1,87 @@
-use mimalloc as _;
-fn main() {}
+//! `nandina`: the command line. A thin face over the crate of the same name.
+//!
+//! ```text
+//!   arguments ─► engine (options, database) ─► shell │ scripts │ import │ tpch │ demo
+//!                                                  └────────┴─► statement ─► output
+//! ```
+
+mod allocator;
+mod arguments;
+mod demo;
+mod engine;
+mod failure;
+mod import;
+mod interrupt;
+mod output;
+mod progress;
+mod scripts;
+mod shell;
+mod statement;
+mod tpch;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use crate::arguments::{Arguments, Command, EngineArguments};
+use crate::failure::{Failure, Result};
+use crate::interrupt::Interrupt;
+
+// Faster than the system's with many threads; see `allocator` for how it is set up.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let matches = Arguments::command().get_matches();
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    if let Ok(options) = engine::options(engine_arguments(&arguments)) {
+        allocator::suit(options.memory_limit.unwrap_or_else(nandina::default_memory_limit));
+    }
+    let work = scripts::Work::in_order(&arguments, &matches);
+    match start(arguments, work) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            failure.exit_code()
+        }
+    }
+}
+
+fn engine_arguments(arguments: &Arguments) -> &EngineArguments {
+    match &arguments.command {
+        Some(Command::Import(import)) => &import.engine,
+        Some(Command::Tpch(tpch)) => &tpch.engine,
+        Some(Command::Demo(demo)) => &demo.engine,
+        None => &arguments.engine,
+    }
+}
+
+fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
+    let engine = engine_arguments(&arguments);
+    let workers =
+        engine.threads.unwrap_or(0).max(std::thread::available_parallelism().map_or(1, usize::from));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting threads", error))?;
+    let result = runtime.block_on(run(arguments, work));
+    // Threads that wait for a device must not keep a cancelled program alive.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    result
+}
+
+async fn run(arguments: Arguments, work: scripts::Work) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    match &arguments.command {
+        Some(Command::Import(import)) => import::run(import, interrupt).await,
+        Some(Command::Tpch(tpch)) => tpch::run(tpch, interrupt).await,
+        Some(Command::Demo(demo)) => demo::run(demo, interrupt).await,
+        None if work.is_empty() && std::io::stdin().is_terminal() => shell::run(&arguments, interrupt).await,
+        None => scripts::run(&arguments, work, interrupt).await,
+    }
+}

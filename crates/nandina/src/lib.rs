@@ -1,0 +1,48 @@
+//! What a user of Nandina holds: a [`Database`], its [`Session`]s, and the results of their statements.
+//!
+//! ```text
+//!   Options ──► Database ──► Session ──sql(text)──► Query ── rows (RecordBatch stream)
+//!               directory     settings                  ├── progress_meter()
+//!               of tables     memory governor           └── profile()
+//! ```
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use nandina::{Database, Options};
+//!
+//! let options = Options { memory_limit: Some(256 << 20), ..Options::default() };
+//! let session = Database::in_memory(options)?.session()?;
+//! let rows = session.sql("SELECT sum(x) FROM (VALUES (1), (2)) AS t(x)").await?.collect().await?;
+//! assert_eq!(rows[0].num_rows(), 1);
+//! # Ok::<(), nandina::Error>(())
+//! # }).unwrap();
+//! ```
+
+pub mod byte_size;
+mod copy;
+mod database;
+mod engine;
+mod error;
+mod file_alias;
+mod files;
+mod options;
+pub mod process_memory;
+mod profile;
+mod progress;
+mod query;
+mod session;
+mod settings;
+pub mod statement_text;
+pub mod suggestion;
+mod tables;
+pub mod tpch;
+
+pub use database::Database;
+pub use error::{Error, Result};
+pub use files::{expand as expand_files, looks_like_path};
+pub use options::{IoBackend, Options, Settings, default_memory_limit};
+pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};
+pub use progress::{Progress, ProgressMeter};
+pub use query::{Answer, Query};
+pub use session::{Import, Session};
+pub use settings::NAMES as SETTING_NAMES;

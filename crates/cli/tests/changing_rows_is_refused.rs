@@ -1,0 +1,17 @@
+//! `DELETE`, `UPDATE` and transactions say that they cannot be done, and do nothing.
+
+mod program;
+
+use program::csv;
+
+#[test]
+fn rows_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let changes =
+        ["DELETE FROM t", "DELETE FROM t WHERE a IN (SELECT 1)", "UPDATE t SET a = 0", "TRUNCATE TABLE t"];
+    for change in changes {
+        let ran = csv(folder.path(), &format!("CREATE TABLE t AS SELECT 1 AS a; {change}"));
+        assert!(ran.failed(1).contains("rows cannot be changed or deleted yet"), "{change}");
+    }
+    assert!(csv(folder.path(), "BEGIN").failed(1).contains("transactions of several statements"));
+}

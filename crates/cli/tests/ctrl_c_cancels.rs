@@ -1,0 +1,42 @@
+//! Ctrl-C cancels a query: exit code 130, and nothing is left in the folder for temporary files.
+
+mod program;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use program::{command, names_below};
+
+/// Waits until `condition` holds; fails after a minute.
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn temporary_files_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let temp = folder.path().join("temp");
+    let files = || {
+        names_below(&temp)
+            .iter()
+            .filter(|name| std::fs::metadata(name).is_ok_and(|file| file.len() > 0))
+            .count()
+    };
+    // Sorting far more than fits: it spills soon and would take minutes.
+    let sql = "SELECT * FROM tpch('lineitem', 20) ORDER BY l_comment, l_partkey";
+    let mut child = command(folder.path());
+    let mut child =
+        child.args(["-m", "64MB", "--temp-dir", "temp", "--format", "csv", "-c", sql]).spawn().unwrap();
+    wait_for("spilling", || files() > 0 || child.try_wait().unwrap().is_some());
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let asked = Instant::now();
+    let ran = program::ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    assert_eq!(ran.err, "cancelled\n");
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert_eq!(names_below(&temp), Vec::<String>::new());
+}

@@ -1,0 +1,66 @@
+//! A database: a directory of native tables, or nothing but memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::options::{Options, Settings};
+use crate::session::Session;
+
+/// A database that is open in this process. Cheap to clone; closed when the last clone and session is gone.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let database = nandina::Database::in_memory(nandina::Options::default())?;
+/// let session = database.session()?;
+/// let batches = session.sql("SELECT 40 + 2 AS answer").await?.collect().await?;
+/// assert_eq!(batches[0].num_rows(), 1);
+/// # Ok::<(), nandina::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    directory: Option<PathBuf>,
+    options: Options,
+}
+
+impl Database {
+    /// Opens the database in `directory`, which is created if it does not exist.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let directory = directory.as_ref();
+        let fail = |message: String| Error::Database { path: directory.to_path_buf(), message };
+        if directory.exists() && !directory.is_dir() {
+            return Err(fail(
+                "is a file; a database is a directory (to query a file write FROM 'file')".to_owned(),
+            ));
+        }
+        std::fs::create_dir_all(directory).map_err(|error| fail(format!("cannot be created: {error}")))?;
+        let directory = directory.canonicalize().map_err(|error| fail(error.to_string()))?;
+        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options }) })
+    }
+
+    /// A database whose tables live in memory and vanish with it.
+    pub fn in_memory(options: Options) -> Result<Self> {
+        Ok(Database { inner: Arc::new(Inner { directory: None, options }) })
+    }
+
+    /// A new session with settings of its own.
+    pub fn session(&self) -> Result<Session> {
+        let settings = Settings::resolve(&self.inner.options, self.directory())?;
+        Session::new(self.clone(), settings)
+    }
+
+    /// Where the tables are; none for a database in memory.
+    pub fn directory(&self) -> Option<&Path> {
+        self.inner.directory.as_deref()
+    }
+
+    /// The options the database was opened with.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+}

@@ -1,0 +1,226 @@
+//! What a session runs on: memory governor, temporary space and DataFusion's runtime.
+//!
+//! ```text
+//!   Settings ──► MemoryGovernor ──────┐
+//!            ──► TempSpace (ours) ────┼──► RuntimeEnv, SessionConfig ──► SessionContext
+//!            ──► OperatorFolder (DF) ─┤                                  (+ our physical optimizer rules)
+//!            ──► caches' limits ──────┘
+//! ```
+//!
+//! Both kinds of temporary files travel as extensions of the session's configuration, so that they live as long
+//! as the last query that may write to them, and are gone after it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
+use nandina_device::{Backend, Device, DeviceOptions};
+use nandina_exec::memory::MemoryGovernor;
+use nandina_exec::temp::SessionTempSpace;
+use nandina_spill::{TempOptions, TempSpace};
+
+use crate::error::{Error, Result};
+use crate::options::{IoBackend, Settings};
+
+/// Share of the memory limit that descriptions of files (Parquet footers, statistics, listings) may take.
+const CACHE_SHARE: u64 = 16;
+/// DataFusion's own limit for cached file metadata, which is enough for any limit.
+const MOST_CACHE_BYTES: u64 = 50 << 20;
+/// Share of the memory limit, and most, that a device keeps in unused buffers.
+const BUFFER_SHARE: u64 = 16;
+const MOST_BUFFER_BYTES: u64 = 16 << 20;
+
+/// What the settings of a session come to.
+pub(crate) struct Engine {
+    pub governor: Arc<MemoryGovernor>,
+    pub runtime: Arc<RuntimeEnv>,
+    pub config: SessionConfig,
+    temp_space: Arc<TempSpace>,
+}
+
+impl Engine {
+    /// For a session that starts.
+    pub(crate) fn start(settings: &Settings) -> Result<Self> {
+        let governor = Arc::new(MemoryGovernor::new(Some(settings.memory_limit_bytes as usize)));
+        let config = SessionConfig::new()
+            .with_information_schema(true)
+            .with_default_catalog_and_schema(crate::session::CATALOG, crate::session::SCHEMA)
+            .with_create_default_catalog_and_schema(false);
+        Self::with_new_temp_space(settings, governor, config)
+    }
+
+    /// For a session whose settings change. What runs keeps what it has.
+    pub(crate) fn changed(&self, old: &Settings, new: &Settings, config: SessionConfig) -> Result<Self> {
+        self.governor.set_limit_bytes(Some(new.memory_limit_bytes as usize));
+        if (&old.temp_directory, old.io_backend) != (&new.temp_directory, new.io_backend) {
+            return Self::with_new_temp_space(new, Arc::clone(&self.governor), config);
+        }
+        self.temp_space.set_quota_bytes(new.temp_quota_bytes);
+        let folder = config.get_extension::<OperatorFolder>();
+        let folder = folder.ok_or_else(|| Error::setting("the session has lost its temporary folder"))?;
+        Ok(Engine {
+            governor: Arc::clone(&self.governor),
+            runtime: runtime(new, &self.governor, &folder)?,
+            config: configured(config, new),
+            temp_space: Arc::clone(&self.temp_space),
+        })
+    }
+
+    fn with_new_temp_space(
+        settings: &Settings,
+        governor: Arc<MemoryGovernor>,
+        config: SessionConfig,
+    ) -> Result<Self> {
+        let fail = |reason: String| {
+            Error::setting(format!(
+                "temp_directory: '{}' cannot be used ({reason}); choose another with SET temp_directory or --temp-dir",
+                settings.temp_directory.display()
+            ))
+        };
+        fs::create_dir_all(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
+        let device = Device::open(&settings.temp_directory, device_options(settings));
+        let device = device.map_err(|error| fail(error.to_string()))?;
+        let options = TempOptions { quota_bytes: settings.temp_quota_bytes, ..TempOptions::default() };
+        let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
+        let folder =
+            OperatorFolder::create(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
+        let folder = Arc::new(folder);
+        Ok(Engine {
+            runtime: runtime(settings, &governor, &folder)?,
+            governor,
+            config: configured(config, settings)
+                .with_extension(Arc::new(SessionTempSpace(Arc::clone(&temp_space))))
+                .with_extension(folder),
+            temp_space,
+        })
+    }
+}
+
+/// How devices are opened under these settings.
+pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
+    let backend = match settings.io_backend {
+        IoBackend::Auto => Backend::Auto,
+        IoBackend::IoUring => Backend::IoUring,
+        IoBackend::ThreadPool => Backend::ThreadPool,
+    };
+    let retained_buffer_bytes = (settings.memory_limit_bytes / BUFFER_SHARE).min(MOST_BUFFER_BYTES) as usize;
+    DeviceOptions { backend, retained_buffer_bytes, ..DeviceOptions::default() }
+}
+
+/// The settings that DataFusion's planner and operators read.
+fn configured(config: SessionConfig, settings: &Settings) -> SessionConfig {
+    config.with_target_partitions(settings.threads).with_batch_size(settings.batch_rows())
+}
+
+fn runtime(
+    settings: &Settings,
+    governor: &Arc<MemoryGovernor>,
+    folder: &OperatorFolder,
+) -> Result<Arc<RuntimeEnv>> {
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![folder.0.clone()]))
+        .with_max_temp_directory_size(settings.temp_quota_bytes.unwrap_or(u64::MAX));
+    let cache_bytes = (settings.memory_limit_bytes / CACHE_SHARE).min(MOST_CACHE_BYTES) as usize;
+    let cache = CacheManagerConfig::default()
+        .with_metadata_cache_limit(cache_bytes)
+        .with_file_statistics_cache_limit(cache_bytes / 8)
+        .with_list_files_cache_limit(0);
+    let pool: Arc<dyn MemoryPool> = Arc::clone(governor) as _;
+    let builder = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool)
+        .with_disk_manager_builder(disk)
+        .with_cache_manager(cache);
+    Ok(builder.build_arc()?)
+}
+
+/// The folder for temporary files of DataFusion's own operators (sorts, aggregations). It bears the number of
+/// its process, so that what a killed process left is known for garbage at the next start.
+#[derive(Debug)]
+struct OperatorFolder(PathBuf);
+
+const FOLDER_PREFIX: &str = "nandina-operators-";
+
+impl OperatorFolder {
+    fn create(parent: &Path) -> std::io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        remove_abandoned(parent);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("{FOLDER_PREFIX}{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(OperatorFolder(path))
+    }
+}
+
+impl Drop for OperatorFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            log::warn!("cannot remove the temporary folder {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// Removes the folders of processes that are gone.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)?.split('-').next());
+        let is_gone = process.is_some_and(|process| !Path::new("/proc").join(process).exists());
+        if is_gone && let Err(error) = fs::remove_dir_all(entry.path()) {
+            log::warn!("cannot remove what an earlier process left in {}: {error}", entry.path().display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    fn settings(directory: &Path) -> Settings {
+        let options = Options { temp_directory: Some(directory.to_path_buf()), ..Options::default() };
+        Settings::resolve(&options, None).unwrap()
+    }
+
+    #[test]
+    fn temporary_folders_live_as_long_as_a_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        let engine = Engine::start(&settings(folder.path())).unwrap();
+        let config = engine.config.clone();
+        drop(engine);
+        assert_eq!(names(), 2);
+        drop(config);
+        assert_eq!(names(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        // No process has this number: the kernel's largest is 4194304.
+        let left = folder.path().join(format!("{FOLDER_PREFIX}4294967295-0/datafusion-abc"));
+        fs::create_dir_all(&left).unwrap();
+        let _engine = Engine::start(&settings(folder.path())).unwrap();
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn changes_keep_the_temporary_space_unless_they_concern_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = settings(folder.path());
+        let engine = Engine::start(&old).unwrap();
+        let limited = old.with("memory_limit", "64MB").unwrap();
+        let changed = engine.changed(&old, &limited, engine.config.clone()).unwrap();
+        assert!(Arc::ptr_eq(&engine.temp_space, &changed.temp_space));
+        assert_eq!(changed.governor.limit_bytes(), Some(64 << 20));
+        assert_eq!(changed.config.batch_size(), limited.batch_rows());
+        let moved = old.with("temp_directory", &folder.path().join("x").display().to_string()).unwrap();
+        let changed = engine.changed(&old, &moved, engine.config.clone()).unwrap();
+        assert!(!Arc::ptr_eq(&engine.temp_space, &changed.temp_space));
+    }
+}

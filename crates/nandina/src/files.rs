@@ -1,0 +1,472 @@
+//! Files as tables: `SELECT … FROM 'orders.parquet'`, without declaring anything.
+//!
+//! A table name that looks like a path (it has a folder, an extension of a known format, a pattern or a
+//! leading `~`) and is not the name of a table stands for files:
+//!
+//! ```text
+//!   'orders.parquet'   '~/data/*.csv'   'logs/2026-??.ndjson.gz'   'export/'
+//!         └── expanded to the files that exist ──┴── one format ──┴── one schema, merged over the files
+//! ```
+//!
+//! Every way this can fail names the file: missing, unreadable, of unknown or mixed format, or with contents
+//! that are not what the name says.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{TableProvider, UrlTableFactory};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::arrow::ArrowFormat;
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::execution::SessionState;
+use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
+use parking_lot::RwLock;
+
+use crate::error::{Error, Result};
+use crate::suggestion;
+
+/// Formats that can be read, by extension.
+const EXTENSIONS: [(&str, Format); 11] = [
+    ("parquet", Format::Parquet),
+    ("pq", Format::Parquet),
+    ("csv", Format::Csv),
+    ("tsv", Format::Csv),
+    ("tbl", Format::Csv),
+    ("json", Format::Json),
+    ("ndjson", Format::Json),
+    ("jsonl", Format::Json),
+    ("arrow", Format::Arrow),
+    ("feather", Format::Arrow),
+    ("ipc", Format::Arrow),
+];
+
+/// How CSV files of one table are written; what is `None` is found out from the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CsvDialect {
+    pub delimiter: Option<u8>,
+    pub header: Option<bool>,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Parquet,
+    Csv,
+    Json,
+    Arrow,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Format::Parquet => "Parquet",
+            Format::Csv => "CSV",
+            Format::Json => "JSON",
+            Format::Arrow => "Arrow IPC",
+        }
+    }
+}
+
+/// What a path's extension says: `logs.csv.gz` is CSV, compressed by gzip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    format: Format,
+    compression: FileCompressionType,
+}
+
+/// Makes tables of the paths that stand where a table name is expected.
+#[derive(Debug)]
+pub(crate) struct FileTables {
+    state: Weak<RwLock<SessionState>>,
+}
+
+impl FileTables {
+    pub(crate) fn new(state: Weak<RwLock<SessionState>>) -> Self {
+        FileTables { state }
+    }
+}
+
+#[async_trait]
+impl UrlTableFactory for FileTables {
+    async fn try_new(&self, name: &str) -> datafusion::common::Result<Option<Arc<dyn TableProvider>>> {
+        if !looks_like_path(name) {
+            return Ok(None);
+        }
+        // The session is being dropped when the state is gone; nothing can be looked up then.
+        let Some(state) = self.state.upgrade().map(|state| state.read().clone()) else { return Ok(None) };
+        Ok(Some(open(&state, &[name], &CsvDialect::default()).await?))
+    }
+}
+
+/// Whether a name stands for files rather than for a table.
+pub fn looks_like_path(name: &str) -> bool {
+    let has_known_extension = || kind_of(Path::new(name)).is_ok();
+    name.contains('/') || name.starts_with('~') || is_pattern(name) || has_known_extension()
+}
+
+/// `~` and relative paths as absolute ones.
+pub(crate) fn absolute_path(path: &str) -> Result<PathBuf> {
+    let home =
+        || std::env::var_os("HOME").map(PathBuf::from).ok_or_else(|| Error::file(path, "HOME is not set"));
+    let path_buf = match path.strip_prefix('~') {
+        Some("") => home()?,
+        Some(rest) if rest.starts_with('/') => home()?.join(rest.trim_start_matches('/')),
+        _ => PathBuf::from(path.strip_prefix("file://").unwrap_or(path)),
+    };
+    std::path::absolute(&path_buf).map_err(|error| Error::file(path, describe(&error)))
+}
+
+/// The files that `name` stands for, in order; at least one, all of which can be read.
+pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
+    let path = absolute_path(name)?;
+    let files = if path.is_dir() {
+        known_files_below(&path, name)?
+    } else if path.exists() || !is_pattern(name) {
+        vec![path]
+    } else {
+        let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
+        let found =
+            glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
+        let files: Vec<PathBuf> =
+            found.filter_map(std::result::Result::ok).filter(|path| path.is_file()).collect();
+        if files.is_empty() {
+            return Err(Error::file(name, "no file matches this pattern"));
+        }
+        files
+    };
+    for file in &files {
+        check_readable(file, name, files.len() > 1)?;
+    }
+    Ok(files)
+}
+
+/// Opens the files that `names` stand for (paths, folders, patterns) as one table.
+pub(crate) async fn open(
+    state: &SessionState,
+    names: &[&str],
+    dialect: &CsvDialect,
+) -> Result<Arc<dyn TableProvider>> {
+    let mut files = Vec::new();
+    for name in names {
+        files.extend(expand(name)?);
+    }
+    let name = &names.join(", ");
+    let kind = common_kind(name, &files)?;
+    let format = reader(state, kind, &files, dialect)?;
+    let mut urls = Vec::with_capacity(files.len());
+    for file in &files {
+        let url =
+            url::Url::from_file_path(file).map_err(|()| Error::file(name, "the path is not absolute"))?;
+        urls.push(ListingTableUrl::try_new(url, None)?);
+    }
+    let schema = infer_schema(state, &format, &urls, &files, kind).await?;
+    if schema.fields().is_empty() {
+        return Err(Error::file(name, format!("the {} file has no columns", kind.format.name())));
+    }
+    // The names were given one by one, so none must be filtered out by its extension again.
+    let options = ListingOptions::new(format).with_file_extension("");
+    let config =
+        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
+    let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
+    Ok(Arc::new(ListingTable::try_new(config)?.with_cache(cache)))
+}
+
+async fn infer_schema(
+    state: &SessionState,
+    format: &Arc<dyn FileFormat>,
+    urls: &[ListingTableUrl],
+    files: &[PathBuf],
+    kind: Kind,
+) -> Result<arrow::datatypes::SchemaRef> {
+    let mut objects: Vec<ObjectMeta> = Vec::with_capacity(urls.len());
+    let Some(first) = urls.first() else { return Err(Error::unsupported("a table of no files")) };
+    let store = state.runtime_env().object_store(first)?;
+    for (url, file) in urls.iter().zip(files) {
+        let object = store.head(url.prefix()).await;
+        objects.push(object.map_err(|error| Error::file(display(file), error.to_string()))?);
+    }
+    match format.infer_schema(state, &store, &objects).await {
+        Ok(schema) => Ok(schema),
+        Err(all_error) => {
+            // Which one was it? The error for all of them does not say.
+            for (object, file) in objects.iter().zip(files) {
+                if let Err(error) = format.infer_schema(state, &store, std::slice::from_ref(object)).await {
+                    let reason = Error::from(error);
+                    let message = format!("not a readable {} file ({reason})", kind.format.name());
+                    return Err(Error::file(display(file), message));
+                }
+            }
+            let reason = Error::from(all_error);
+            Err(Error::file(
+                format!(
+                    "{} and {} more",
+                    files.first().map_or_else(String::new, |file| display(file)),
+                    files.len() - 1
+                ),
+                format!("the files do not have the same columns ({reason})"),
+            ))
+        }
+    }
+}
+
+/// The DataFusion reader for a kind of file, with the session's defaults.
+fn reader(
+    state: &SessionState,
+    kind: Kind,
+    files: &[PathBuf],
+    dialect: &CsvDialect,
+) -> Result<Arc<dyn FileFormat>> {
+    let defaults = state.default_table_options();
+    Ok(match kind.format {
+        Format::Parquet => Arc::new(ParquetFormat::default().with_options(defaults.parquet)),
+        Format::Arrow => Arc::new(ArrowFormat),
+        Format::Json => {
+            let is_array = kind.compression == FileCompressionType::UNCOMPRESSED
+                && files.first().is_some_and(|file| first_lines(file).trim_start().starts_with('['));
+            Arc::new(
+                JsonFormat::default()
+                    .with_options(defaults.json)
+                    .with_file_compression_type(kind.compression)
+                    .with_newline_delimited(!is_array),
+            )
+        }
+        Format::Csv => {
+            let start = match kind.compression {
+                FileCompressionType::UNCOMPRESSED => {
+                    files.first().map(|file| first_lines(file)).unwrap_or_default()
+                }
+                _ => String::new(),
+            };
+            let delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&start, files));
+            let mut csv = CsvFormat::default()
+                .with_options(defaults.csv)
+                .with_file_compression_type(kind.compression)
+                .with_has_header(dialect.header.unwrap_or(true))
+                .with_delimiter(delimiter)
+                .with_escape(dialect.escape);
+            if let Some(quote) = dialect.quote {
+                csv = csv.with_quote(quote);
+            }
+            Arc::new(csv)
+        }
+    })
+}
+
+/// The delimiter that occurs most often in the first line.
+fn likely_delimiter(start: &str, files: &[PathBuf]) -> u8 {
+    let first_line = start.lines().next().unwrap_or_default();
+    let extension = files.first().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
+    let usual = match extension {
+        Some("tsv") => b'\t',
+        Some("tbl") => b'|',
+        _ => b',',
+    };
+    let occurrences = |delimiter: u8| first_line.bytes().filter(|byte| *byte == delimiter).count();
+    let mut best = usual;
+    for candidate in [b',', b';', b'\t', b'|'] {
+        if occurrences(candidate) > occurrences(best) {
+            best = candidate;
+        }
+    }
+    best
+}
+
+/// The first few kilobytes of a file as text; empty when they cannot be read.
+fn first_lines(file: &Path) -> String {
+    let mut start = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(16 << 10).read_to_end(&mut start));
+    if read.is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&start).trim_start_matches('\u{feff}').to_owned()
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+fn display(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn describe(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "no permission to read it".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn check_readable(file: &Path, name: &str, is_one_of_many: bool) -> Result<()> {
+    let shown = if is_one_of_many { display(file) } else { name.to_owned() };
+    match File::open(file) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::file(shown, format!("no such file{}", similar_file(file))));
+        }
+        Err(error) => return Err(Error::file(shown, describe(&error))),
+    }
+    if std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) {
+        return Err(Error::file(shown, "the file is empty"));
+    }
+    Ok(())
+}
+
+/// "; did you mean …?" with the nearest name in the same folder.
+fn similar_file(missing: &Path) -> String {
+    let (Some(folder), Some(name)) = (missing.parent(), missing.file_name().and_then(|name| name.to_str()))
+    else {
+        return String::new();
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return format!(" (there is no folder '{}')", folder.display());
+    };
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    suggestion::phrase(name, names.iter().map(String::as_str))
+}
+
+/// The files of known formats in a folder and the folders below it, in the order of their names.
+fn known_files_below(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        let entries =
+            std::fs::read_dir(&next).map_err(|error| Error::file(display(&next), describe(&error)))?;
+        for entry in entries {
+            let path = entry.map_err(|error| Error::file(display(&next), describe(&error)))?.path();
+            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if path.is_dir() && !is_hidden {
+                folders.push(path);
+            } else if !is_hidden && kind_of(&path).is_ok() {
+                files.push(path);
+            }
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::file(name, "the folder holds no Parquet, CSV, JSON or Arrow file"));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn common_kind(name: &str, files: &[PathBuf]) -> Result<Kind> {
+    let mut common: Option<(Kind, &Path)> = None;
+    for file in files {
+        let shown = if files.len() == 1 { name.to_owned() } else { display(file) };
+        let kind = kind_of(file).map_err(|message| Error::file(shown, message))?;
+        match common {
+            None => common = Some((kind, file)),
+            Some((other, _)) if other == kind => {}
+            Some((_, other_file)) => {
+                return Err(Error::file(
+                    name,
+                    format!(
+                        "a table is of one format, but '{}' and '{}' differ",
+                        display(other_file),
+                        display(file)
+                    ),
+                ));
+            }
+        }
+    }
+    common.map(|(kind, _)| kind).ok_or_else(|| Error::file(name, "no such file"))
+}
+
+fn kind_of(path: &Path) -> Result<Kind, String> {
+    let lower = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let compressions = [
+        (".gz", FileCompressionType::GZIP),
+        (".bz2", FileCompressionType::BZIP2),
+        (".xz", FileCompressionType::XZ),
+        (".zst", FileCompressionType::ZSTD),
+    ];
+    let mut stem = lower.as_str();
+    let mut compression = FileCompressionType::UNCOMPRESSED;
+    for (ending, kind) in compressions {
+        if let Some(rest) = lower.strip_suffix(ending) {
+            stem = rest;
+            compression = kind;
+        }
+    }
+    let extension = stem.rsplit_once('.').map(|(_, extension)| extension).unwrap_or_default();
+    let format = EXTENSIONS.iter().find(|(known, _)| *known == extension).map(|(_, format)| *format);
+    match format {
+        Some(format @ (Format::Parquet | Format::Arrow))
+            if compression != FileCompressionType::UNCOMPRESSED =>
+        {
+            Err(format!("{} files are compressed inside; unpack it first", format.name()))
+        }
+        Some(format) => Ok(Kind { format, compression }),
+        None => {
+            Err("its format is not known; files that end in .parquet, .csv, .tsv, .json, .ndjson or .arrow \
+                     can be read, text ones also compressed (.gz, .zst, .bz2, .xz)"
+                .to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tables_are_not_paths() {
+        for path in ["orders.parquet", "data/x", "~/a.csv", "*.csv", "a.ndjson.gz", "/x/y.PARQUET"] {
+            assert!(looks_like_path(path), "{path}");
+        }
+        for name in ["orders", "public.orders", "my table", "a.b.c"] {
+            assert!(!looks_like_path(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn extensions_tell_format_and_compression() {
+        let kind = kind_of(Path::new("a.CSV.gz")).unwrap();
+        assert_eq!((kind.format, kind.compression), (Format::Csv, FileCompressionType::GZIP));
+        assert!(kind_of(Path::new("a.parquet.gz")).unwrap_err().contains("compressed inside"));
+        assert!(kind_of(Path::new("a.xlsx")).unwrap_err().contains("not known"));
+    }
+
+    #[test]
+    fn a_missing_file_gets_the_nearest_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("orders.csv"), "a\n1\n").unwrap();
+        let missing = folder.path().join("order.csv");
+        let message = expand(missing.to_str().unwrap()).unwrap_err().to_string();
+        assert!(message.contains("no such file; did you mean 'orders.csv'?"), "{message}");
+    }
+
+    #[test]
+    fn patterns_expand_in_order_and_folders_are_searched() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        for name in ["b.csv", "a.csv", "sub/c.csv", "notes.txt"] {
+            std::fs::write(folder.path().join(name), "x\n1\n").unwrap();
+        }
+        let names = |pattern: &str| -> Vec<String> {
+            let pattern = folder.path().join(pattern);
+            let files = expand(pattern.to_str().unwrap()).unwrap();
+            files.iter().map(|file| file.strip_prefix(folder.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(names("*.csv"), ["a.csv", "b.csv"]);
+        assert_eq!(names(""), ["a.csv", "b.csv", "sub/c.csv"]);
+        let nothing = folder.path().join("*.json");
+        assert!(expand(nothing.to_str().unwrap()).unwrap_err().to_string().contains("no file matches"));
+    }
+
+    #[test]
+    fn the_delimiter_is_found_in_the_first_line() {
+        assert_eq!(likely_delimiter("a;b;c\n1,5;2;3", &[]), b';');
+        assert_eq!(likely_delimiter("a,b\n", &[]), b',');
+        assert_eq!(likely_delimiter("", &[PathBuf::from("x.tsv")]), b'\t');
+    }
+}

@@ -1,0 +1,195 @@
+//! What a user may choose when opening a database, and what is chosen for him.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::{byte_size, process_memory};
+
+/// Share of the usable memory that a session takes unless told otherwise, in percent. The rest is for the
+/// page cache, the rest of the program that embeds the session, and the fixed overhead.
+const DEFAULT_MEMORY_PERCENT: u64 = 60;
+/// Below this an operator could not keep even its fixed buffers (partition sub-pages, one batch per input).
+pub(crate) const SMALLEST_MEMORY_LIMIT_BYTES: u64 = 1 << 20;
+/// Rows per batch where memory allows: DataFusion's own default, which its kernels are tuned for.
+const BATCH_ROWS: usize = 8192;
+
+/// How requests reach the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoBackend {
+    /// io_uring where the system permits it, a pool of threads elsewhere.
+    #[default]
+    Auto,
+    IoUring,
+    ThreadPool,
+}
+
+impl IoBackend {
+    /// The values of the setting `io_backend`.
+    pub const NAMES: [&'static str; 3] = ["auto", "io_uring", "threads"];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            IoBackend::Auto => "auto",
+            IoBackend::IoUring => "io_uring",
+            IoBackend::ThreadPool => "threads",
+        }
+    }
+}
+
+impl FromStr for IoBackend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(IoBackend::Auto),
+            "io_uring" => Ok(IoBackend::IoUring),
+            "threads" => Ok(IoBackend::ThreadPool),
+            _ => {
+                Err(Error::setting(format!("io_backend is one of {}, not '{text}'", Self::NAMES.join(", "))))
+            }
+        }
+    }
+}
+
+/// Choices for a database; what is `None` gets a default that fits the machine.
+///
+/// ```
+/// let options = nandina::Options { memory_limit: Some(256 << 20), ..Default::default() };
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Bytes that a session may hold. Default: 60 % of what the process may use.
+    pub memory_limit: Option<u64>,
+    /// Folder for what does not fit in memory. Default: `temp` inside the database directory, or the system's
+    /// folder for temporary files.
+    pub temp_directory: Option<PathBuf>,
+    /// Most bytes of temporary files at once. Default: what the disk has.
+    pub temp_quota: Option<u64>,
+    /// Workers per operator. Default: the processors available to this process.
+    pub threads: Option<usize>,
+    /// How requests reach the device.
+    pub io_backend: IoBackend,
+    /// Rows per batch. Default: 8192, fewer under small memory limits.
+    pub batch_size: Option<usize>,
+}
+
+/// The choices in force in a session: options with their defaults filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub memory_limit_bytes: u64,
+    pub temp_directory: PathBuf,
+    pub temp_quota_bytes: Option<u64>,
+    pub threads: usize,
+    pub io_backend: IoBackend,
+    /// What the user asked for; [`Settings::batch_rows`] is what is used.
+    pub batch_size: Option<usize>,
+}
+
+impl Settings {
+    /// Fills in the defaults for a database in `directory` (none: in memory).
+    pub fn resolve(options: &Options, directory: Option<&Path>) -> Result<Self> {
+        let settings = Settings {
+            memory_limit_bytes: options.memory_limit.unwrap_or_else(default_memory_limit),
+            temp_directory: options
+                .temp_directory
+                .clone()
+                .unwrap_or_else(|| default_temp_directory(directory)),
+            temp_quota_bytes: options.temp_quota,
+            threads: options.threads.unwrap_or_else(available_threads),
+            io_backend: options.io_backend,
+            batch_size: options.batch_size,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Refuses values that no query could run with.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.memory_limit_bytes < SMALLEST_MEMORY_LIMIT_BYTES {
+            return Err(Error::setting(format!(
+                "memory_limit is at least {}, not {}",
+                byte_size::format(SMALLEST_MEMORY_LIMIT_BYTES),
+                byte_size::format(self.memory_limit_bytes)
+            )));
+        }
+        if !(1..=1024).contains(&self.threads) {
+            return Err(Error::setting(format!("threads is between 1 and 1024, not {}", self.threads)));
+        }
+        if self.batch_size.is_some_and(|rows| !(1..=1 << 20).contains(&rows)) {
+            return Err(Error::setting("batch_size is between 1 and 1048576 rows".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Rows per batch. Several batches are under way per worker (reader, exchange, operator, output); with
+    /// rows of a few hundred bytes, 8192 of them come to megabytes each, which small limits do not have.
+    pub fn batch_rows(&self) -> usize {
+        self.batch_size.unwrap_or(match self.memory_limit_bytes >> 20 {
+            0..16 => BATCH_ROWS / 8,
+            16..48 => BATCH_ROWS / 4,
+            48..64 => BATCH_ROWS / 2,
+            _ => BATCH_ROWS,
+        })
+    }
+}
+
+/// 60 % of what the process may use.
+pub fn default_memory_limit() -> u64 {
+    (process_memory::usable_bytes() / 100 * DEFAULT_MEMORY_PERCENT).max(SMALLEST_MEMORY_LIMIT_BYTES)
+}
+
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The system's folder for temporary files, unless that one is kept in memory: then the one for large files.
+fn default_temp_directory(database: Option<&Path>) -> PathBuf {
+    if let Some(database) = database {
+        return database.join("temp");
+    }
+    let system = std::env::temp_dir();
+    let on_disk = Path::new("/var/tmp");
+    if process_memory::is_memory_file_system(&system) && on_disk.is_dir() {
+        on_disk.to_path_buf()
+    } else {
+        system
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_fit_the_machine() {
+        let settings = Settings::resolve(&Options::default(), None).unwrap();
+        assert!(settings.memory_limit_bytes < process_memory::usable_bytes());
+        assert_eq!(settings.threads, available_threads());
+        assert_eq!(settings.temp_quota_bytes, None);
+    }
+
+    #[test]
+    fn a_database_spills_beside_its_tables() {
+        let settings = Settings::resolve(&Options::default(), Some(Path::new("/data/shop"))).unwrap();
+        assert_eq!(settings.temp_directory, Path::new("/data/shop/temp"));
+    }
+
+    #[test]
+    fn batches_shrink_with_the_limit() {
+        let rows = |mebibytes: u64| {
+            let options = Options { memory_limit: Some(mebibytes << 20), ..Options::default() };
+            Settings::resolve(&options, None).unwrap().batch_rows()
+        };
+        assert_eq!([rows(8), rows(32), rows(63), rows(64)], [1024, 2048, 4096, 8192]);
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        let tiny = Options { memory_limit: Some(1000), ..Options::default() };
+        assert!(Settings::resolve(&tiny, None).unwrap_err().to_string().contains("at least 1 MiB"));
+        let idle = Options { threads: Some(0), ..Options::default() };
+        assert!(Settings::resolve(&idle, None).is_err());
+        assert!("uring".parse::<IoBackend>().unwrap_err().to_string().contains("io_uring"));
+    }
+}

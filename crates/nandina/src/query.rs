@@ -1,0 +1,135 @@
+//! A running statement: its result rows as a stream, and what can be learned about it while it runs.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{Stream, TryStreamExt as _};
+
+use crate::error::Result;
+use crate::profile::Profile;
+use crate::progress::ProgressMeter;
+
+/// What the rows of a result are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Rows of a query.
+    Rows,
+    /// One row: how many rows a statement wrote.
+    RowsWritten,
+    /// Lines of text: a plan.
+    Text,
+    /// A statement without a result.
+    Nothing,
+}
+
+/// The result of one statement.
+///
+/// The statement runs as this stream is polled: rows of a query come as they are computed, and `INSERT`,
+/// `CREATE TABLE … AS`, `COPY` and `EXPLAIN ANALYZE` do their work then, too. Dropping it cancels the
+/// statement, undoes what it did, and frees its memory and temporary space.
+#[must_use = "a statement does nothing until its result is read"]
+pub struct Query {
+    answer: Answer,
+    schema: SchemaRef,
+    stream: SendableRecordBatchStream,
+    plan: Option<Arc<dyn ExecutionPlan>>,
+}
+
+impl Query {
+    pub(crate) fn running(
+        answer: Answer,
+        plan: Arc<dyn ExecutionPlan>,
+        stream: SendableRecordBatchStream,
+    ) -> Self {
+        Query { answer, schema: stream.schema(), stream, plan: Some(plan) }
+    }
+
+    /// A result that is already known.
+    pub(crate) fn finished(answer: Answer, batch: RecordBatch) -> Result<Self> {
+        let schema = batch.schema();
+        let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+        Ok(Query { answer, schema, stream, plan: None })
+    }
+
+    /// A result that is already known, given as named columns.
+    pub(crate) fn columns(answer: Answer, columns: Vec<(&str, ArrayRef)>) -> Result<Self> {
+        Self::finished(answer, RecordBatch::try_from_iter(columns)?)
+    }
+
+    /// A statement whose work is done when the result is polled, watched through `plan`.
+    pub(crate) fn working(
+        answer: Answer,
+        schema: SchemaRef,
+        plan: Option<Arc<dyn ExecutionPlan>>,
+        work: impl Future<Output = Result<RecordBatch>> + Send + 'static,
+    ) -> Self {
+        let rows = futures::stream::once(async move { work.await.map_err(Into::into) });
+        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
+        Query { answer, schema, stream, plan }
+    }
+
+    pub(crate) fn nothing() -> Result<Self> {
+        Self::finished(Answer::Nothing, RecordBatch::new_empty(Arc::new(arrow::datatypes::Schema::empty())))
+    }
+
+    /// What the rows of the result are.
+    pub fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    /// The columns of the result.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// How far the statement has come; can be asked from another thread while the stream is polled.
+    pub fn progress_meter(&self) -> ProgressMeter {
+        ProgressMeter::new(self.plan.as_ref())
+    }
+
+    /// What each operator did so far.
+    pub fn profile(&self) -> Option<Profile> {
+        self.plan.as_ref().map(Profile::of)
+    }
+
+    /// The plan that runs, for reading its metrics after the stream is gone.
+    pub fn plan(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        self.plan.clone()
+    }
+
+    /// Runs to the end and returns all rows. Mind the memory: nothing limits what the caller collects.
+    pub async fn collect(self) -> Result<Vec<RecordBatch>> {
+        self.try_collect().await
+    }
+
+    /// Runs to the end and drops the rows.
+    pub async fn drain(mut self) -> Result<()> {
+        while self.try_next().await?.is_some() {}
+        Ok(())
+    }
+}
+
+impl Stream for Query {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.stream.as_mut().poll_next(context).map(|item| item.map(|batch| batch.map_err(Into::into)))
+    }
+}
+
+/// The schema of [`Answer::RowsWritten`].
+pub(crate) fn count_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("count", DataType::UInt64, false)]))
+}
+
+/// The row of [`Answer::RowsWritten`].
+pub(crate) fn count_row(rows: u64) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_new(count_schema(), vec![Arc::new(UInt64Array::from(vec![rows]))])?)
+}

@@ -1,0 +1,464 @@
+//! A session: settings, and SQL statements run under them.
+//!
+//! ```text
+//!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
+//!                              ├─ COPY t FROM 'file' ──────────────► copy
+//!                              └─ DataFusion's parser and planner ─► logical plan
+//!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
+//!                                    ├─ EXPLAIN ANALYZE ───────────► run, then profile
+//!                                    ├─ DELETE, UPDATE, … ─────────► refused (see `refuse`)
+//!                                    └─ everything else ───────────► physical plan ─► Query
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{DynamicFileCatalog, TableProvider};
+use datafusion::common::{Constraints, TableReference};
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::dml::CopyTo;
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use nandina_exec::memory::MemoryGovernor;
+use parking_lot::Mutex;
+
+use crate::copy;
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::file_alias;
+use crate::files::{self, CsvDialect, FileTables};
+use crate::options::Settings;
+use crate::profile::Profile;
+use crate::query::{Answer, Query};
+use crate::settings;
+use crate::statement_text;
+use crate::tables::Tables;
+use crate::tpch::TpchFunction;
+
+/// The catalog and schema in which tables are found by their bare names.
+pub(crate) const CATALOG: &str = "nandina";
+pub(crate) const SCHEMA: &str = "main";
+
+/// What importing does about a table that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Import {
+    /// Refuses: the table is to be new.
+    Create,
+    /// Adds rows to it; columns are matched by position.
+    Append,
+    /// Replaces it.
+    Replace,
+}
+
+/// Runs statements. Sessions of one database share its tables but not their settings.
+pub struct Session {
+    database: Database,
+    context: SessionContext,
+    engine: Mutex<Engine>,
+    tables: Arc<Tables>,
+    initial: Settings,
+    settings: Mutex<Settings>,
+}
+
+impl Session {
+    pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
+        let engine = Engine::start(&settings)?;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_config(engine.config.clone())
+            .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
+            .build();
+        let context = SessionContext::new_with_state(state);
+        context.register_udtf("tpch", Arc::new(TpchFunction));
+        let tables = Tables::register(&database, &context)?;
+        // Names that are no tables are tried as files. The wrapper goes around the catalogs last, so that it
+        // sees all of them.
+        let catalogs = Arc::clone(context.state().catalog_list());
+        let files = Arc::new(FileTables::new(context.state_weak_ref()));
+        context.register_catalog_list(Arc::new(DynamicFileCatalog::new(catalogs, files)));
+        Ok(Session {
+            database,
+            context,
+            engine: Mutex::new(engine),
+            tables,
+            initial: settings.clone(),
+            settings: Mutex::new(settings),
+        })
+    }
+
+    /// Runs the statements in `text` one after the other. All but the last run to their end here; the last
+    /// one's result is returned, computed as it is read.
+    pub async fn sql(&self, text: &str) -> Result<Query> {
+        let statements = statement_text::statements(text);
+        let Some((last, before)) = statements.split_last() else { return Query::nothing() };
+        for statement in before {
+            self.execute(statement).await?.drain().await?;
+        }
+        self.execute(last).await
+    }
+
+    /// Starts one statement (without a semicolon inside).
+    pub async fn execute(&self, statement: &str) -> Result<Query> {
+        let result = self.execute_inner(statement).await;
+        result.map_err(|error| match error {
+            Error::UnknownTable { .. } => error.with_tables(&self.table_names()),
+            other => other,
+        })
+    }
+
+    async fn execute_inner(&self, text: &str) -> Result<Query> {
+        let text = statement_text::without_leading_comments(text);
+        if let Some(statement) = settings::parse(text)? {
+            return self.run_setting(statement).await;
+        }
+        if let Some(from) = copy::parse(text)? {
+            return self.copy_from(from).await;
+        }
+        let state = self.context.state();
+        let mut statement = parse_one(&state, text)?;
+        if is_show_tables(&statement) {
+            return self.show_tables().await;
+        }
+        refuse(&statement)?;
+        file_alias::add(&mut statement);
+        let plan = Box::pin(state.statement_to_plan(statement)).await?;
+        Box::pin(self.run_plan(&state, plan)).await
+    }
+
+    /// Runs the statements in `text` to their end and drops their rows.
+    pub async fn run(&self, text: &str) -> Result<()> {
+        self.sql(text).await?.drain().await
+    }
+
+    /// Loads files (paths, folders, patterns) into a table; the result is the number of rows.
+    pub async fn import(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
+        let state = self.context.state();
+        let source = files::open(&state, files, &CsvDialect::default()).await?;
+        if mode == Import::Append {
+            let from = copy::CopyFrom {
+                table: table.to_owned(),
+                columns: Vec::new(),
+                path: files.join(", "),
+                dialect: CsvDialect::default(),
+            };
+            let plan = copy::insert_plan(self, source, &from).await?;
+            return self.start_plan(&state, plan, Answer::RowsWritten).await;
+        }
+        let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
+        let create = CreateMemoryTable {
+            name: TableReference::bare(table),
+            constraints: Constraints::default(),
+            input: Arc::new(rows),
+            if_not_exists: false,
+            or_replace: mode == Import::Replace,
+            column_defaults: Vec::new(),
+            temporary: false,
+        };
+        self.tables.create(&state, create).await
+    }
+
+    /// The names of the tables of the database, sorted.
+    pub fn table_names(&self) -> Vec<String> {
+        self.tables.names()
+    }
+
+    /// A table by its name, or files by their path or pattern.
+    pub async fn table(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
+        let provider = self.context.table_provider(TableReference::bare(name)).await;
+        provider.map_err(|error| match Error::from(error) {
+            Error::Query { message }
+                if message.contains("doesn't exist") || message.contains("not found") =>
+            {
+                Error::UnknownTable { name: name.to_owned(), hint: String::new() }
+                    .with_tables(&self.table_names())
+            }
+            other => other,
+        })
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// What accounts for the memory of this session.
+    pub fn governor(&self) -> Arc<MemoryGovernor> {
+        Arc::clone(&self.engine.lock().governor)
+    }
+
+    /// DataFusion's context, for what this crate does not wrap.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    async fn run_plan(&self, state: &SessionState, plan: LogicalPlan) -> Result<Query> {
+        match plan {
+            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
+                Err(cannot_change())
+            }
+            LogicalPlan::Dml(_) => self.start_plan(state, plan, Answer::RowsWritten).await,
+            LogicalPlan::Copy(copy) => {
+                let plan = LogicalPlan::Copy(with_absolute_target(copy)?);
+                self.start_plan(state, plan, Answer::RowsWritten).await
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                self.tables.create(state, create).await
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
+                self.tables.drop_table(&drop)?;
+                Query::nothing()
+            }
+            LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
+                let frame = self.context.execute_logical_plan(plan).await?;
+                // EXECUTE of a prepared statement comes back as the plan to run.
+                match frame.logical_plan() {
+                    LogicalPlan::EmptyRelation(_) => Query::nothing(),
+                    plan => self.start_plan(state, plan.clone(), Answer::Rows).await,
+                }
+            }
+            LogicalPlan::Analyze(analyze) => {
+                self.explain_analyze(state, &analyze.input, analyze.verbose).await
+            }
+            LogicalPlan::Explain(_) => self.explain(state, plan).await,
+            plan => self.start_plan(state, plan, Answer::Rows).await,
+        }
+    }
+
+    /// Starts a plan.
+    async fn start_plan(&self, state: &SessionState, plan: LogicalPlan, answer: Answer) -> Result<Query> {
+        let physical = state.create_physical_plan(&plan).await?;
+        self.start(state, physical, answer)
+    }
+
+    /// Starts a physical plan.
+    fn start(&self, state: &SessionState, plan: Arc<dyn ExecutionPlan>, answer: Answer) -> Result<Query> {
+        let stream = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+        Ok(Query::running(answer, plan, stream))
+    }
+
+    /// Runs the query to its end, drops its rows and returns what its operators did.
+    async fn explain_analyze(
+        &self,
+        state: &SessionState,
+        input: &LogicalPlan,
+        verbose: bool,
+    ) -> Result<Query> {
+        let input = match input {
+            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => return Err(cannot_change()),
+            LogicalPlan::Copy(copy) => LogicalPlan::Copy(with_absolute_target(copy.clone())?),
+            other => other.clone(),
+        };
+        let plan = state.create_physical_plan(&input).await?;
+        let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
+        let executed = Arc::clone(&plan);
+        let work = async move {
+            query.drain().await?;
+            text_lines(&Profile::of(&executed).render(verbose))
+        };
+        Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
+    }
+
+    async fn explain(&self, state: &SessionState, plan: LogicalPlan) -> Result<Query> {
+        let batches = self.start_plan(state, plan, Answer::Text).await?.collect().await?;
+        let mut text = String::new();
+        for batch in &batches {
+            for name in ["plan_type", "plan"] {
+                if batch.column_by_name(name).is_none() {
+                    return Err(Error::unsupported("this form of EXPLAIN is not supported"));
+                }
+            }
+            let column = |name: &str| -> Result<StringArray> {
+                let values = batch
+                    .column_by_name(name)
+                    .map(|values| arrow::compute::cast(values, &arrow::datatypes::DataType::Utf8));
+                let values = values.transpose()?;
+                let strings =
+                    values.as_ref().and_then(|values| values.as_any().downcast_ref::<StringArray>());
+                Ok(strings.cloned().unwrap_or_else(|| StringArray::new_null(batch.num_rows())))
+            };
+            let (kinds, plans) = (column("plan_type")?, column("plan")?);
+            for (kind, plan) in kinds.iter().zip(plans.iter()) {
+                text.push_str(&kind.unwrap_or_default().replace('_', " "));
+                text.push_str(":\n");
+                for line in plan.unwrap_or_default().trim_end().lines() {
+                    text.push_str("  ");
+                    text.push_str(line);
+                    text.push('\n');
+                }
+            }
+        }
+        Query::finished(Answer::Text, text_lines(&text)?)
+    }
+
+    async fn copy_from(&self, from: copy::CopyFrom) -> Result<Query> {
+        let state = self.context.state();
+        let source = files::open(&state, &[&from.path], &from.dialect).await?;
+        let plan = copy::insert_plan(self, source, &from).await?;
+        self.start_plan(&state, plan, Answer::RowsWritten).await
+    }
+
+    async fn show_tables(&self) -> Result<Query> {
+        let names = self.table_names();
+        let (mut columns, mut rows) = (Vec::new(), Vec::new());
+        for name in &names {
+            let table = self.table(name).await?;
+            columns.push(table.schema().fields().len() as u64);
+            rows.push(self.tables.rows(name, &table));
+        }
+        Query::columns(
+            Answer::Rows,
+            vec![
+                ("table", Arc::new(StringArray::from(names)) as ArrayRef),
+                ("columns", Arc::new(UInt64Array::from(columns))),
+                ("rows", Arc::new(UInt64Array::from(rows))),
+            ],
+        )
+    }
+
+    async fn run_setting(&self, statement: settings::Statement) -> Result<Query> {
+        match statement {
+            settings::Statement::Set { name, value } => {
+                let changed = self.settings().with(&name, &value)?;
+                self.apply(changed)?;
+                Query::nothing()
+            }
+            settings::Statement::Reset { name } => {
+                let changed = self.settings().with_default(&name, self.database.options(), &self.initial)?;
+                self.apply(changed)?;
+                Query::nothing()
+            }
+            settings::Statement::Show { name } => {
+                let value = self.settings().shown(&name);
+                Query::columns(
+                    Answer::Rows,
+                    vec![
+                        ("name", Arc::new(StringArray::from(vec![name])) as ArrayRef),
+                        ("value", Arc::new(StringArray::from(vec![value]))),
+                    ],
+                )
+            }
+            settings::Statement::ShowAll => self.show_all(),
+        }
+    }
+
+    fn show_all(&self) -> Result<Query> {
+        let current = self.settings();
+        let mut rows: Vec<(String, String)> =
+            settings::NAMES.iter().map(|(name, _)| ((*name).to_owned(), current.shown(name))).collect();
+        let mut others: Vec<(String, String)> = self
+            .context
+            .copied_config()
+            .options()
+            .entries()
+            .into_iter()
+            .map(|entry| (entry.key, entry.value.unwrap_or_default()))
+            .collect();
+        others.sort();
+        rows.append(&mut others);
+        let (names, values): (Vec<String>, Vec<String>) = rows.into_iter().unzip();
+        Query::columns(
+            Answer::Rows,
+            vec![
+                ("name", Arc::new(StringArray::from(names)) as ArrayRef),
+                ("value", Arc::new(StringArray::from(values))),
+            ],
+        )
+    }
+
+    /// Makes changed settings take effect for statements that start from now on.
+    fn apply(&self, changed: Settings) -> Result<()> {
+        let mut settings = self.settings.lock();
+        let mut engine = self.engine.lock();
+        let reference = self.context.state_ref();
+        let mut state = reference.write();
+        *engine = engine.changed(&settings, &changed, state.config().clone())?;
+        *state = SessionStateBuilder::from(state.clone())
+            .with_config(engine.config.clone())
+            .with_runtime_env(Arc::clone(&engine.runtime))
+            .build();
+        *settings = changed;
+        Ok(())
+    }
+}
+
+/// The schema of [`Answer::Text`].
+fn text_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]))
+}
+
+/// The rows of [`Answer::Text`].
+fn text_lines(text: &str) -> Result<RecordBatch> {
+    let lines: ArrayRef = Arc::new(StringArray::from(text.lines().collect::<Vec<_>>()));
+    Ok(RecordBatch::try_new(text_schema(), vec![lines])?)
+}
+
+fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
+    let limit = state.config_options().sql_parser.recursion_limit;
+    let mut parser = DFParserBuilder::new(text).with_recursion_limit(limit.get()).build()?;
+    let mut statements = parser.parse_statements()?;
+    match (statements.pop_front(), statements.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        (None, _) => Err(Error::Syntax { message: "there is no statement".to_owned() }),
+        (Some(_), false) => Err(Error::Syntax { message: "there is more than one statement".to_owned() }),
+    }
+}
+
+fn is_show_tables(statement: &Statement) -> bool {
+    matches!(statement, Statement::Statement(inner) if matches!(inner.as_ref(), SqlStatement::ShowTables { .. }))
+}
+
+/// Refuses statements that DataFusion would plan but that native tables cannot do.
+///
+/// They are refused by their syntax, before planning: DataFusion hands `DELETE … WHERE x IN (SELECT …)` to a
+/// table as a deletion without any condition, which would delete everything.
+fn refuse(statement: &Statement) -> Result<()> {
+    let inner = match statement {
+        Statement::Statement(inner) => inner.as_ref(),
+        Statement::Explain(explain) => return refuse(&explain.statement),
+        _ => return Ok(()),
+    };
+    match inner {
+        SqlStatement::Delete(_)
+        | SqlStatement::Update(_)
+        | SqlStatement::Merge(_)
+        | SqlStatement::Truncate(_) => Err(cannot_change()),
+        SqlStatement::StartTransaction { .. }
+        | SqlStatement::Commit { .. }
+        | SqlStatement::Rollback { .. } => Err(Error::unsupported(
+            "transactions of several statements are not supported; every statement is one of its own",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_change() -> Error {
+    Error::unsupported(
+        "rows cannot be changed or deleted yet; write a new table with CREATE TABLE … AS SELECT and DROP the old one",
+    )
+}
+
+fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
+    if !copy.output_url.contains("://") {
+        let is_folder = copy.output_url.ends_with('/');
+        let path = files::absolute_path(&copy.output_url)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
+            return Err(Error::file(&copy.output_url, format!("there is no folder '{}'", parent.display())));
+        }
+        copy.output_url = path.display().to_string();
+        if is_folder {
+            copy.output_url.push('/');
+        }
+    }
+    Ok(copy)
+}

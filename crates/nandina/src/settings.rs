@@ -1,0 +1,231 @@
+//! `SET`, `RESET` and `SHOW` for Nandina's own settings, beside DataFusion's (`datafusion.…`).
+//!
+//! ```sql
+//! SET memory_limit = '256MB';   SHOW memory_limit;   RESET memory_limit;   SHOW ALL;
+//! ```
+
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::options::{IoBackend, Options, Settings};
+use crate::{byte_size, process_memory, suggestion};
+
+/// Nandina's settings: name and what it does.
+pub const NAMES: [(&str, &str); 6] = [
+    ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
+    ("temp_directory", "folder for what does not fit into memory"),
+    ("temp_quota", "most bytes of temporary files at once, or 'none'"),
+    ("threads", "workers per operator"),
+    ("batch_size", "rows per batch, or 'auto'"),
+    ("io_backend", "how requests reach the device: auto, io_uring or threads"),
+];
+
+/// A statement about a setting.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// `SET name = value`, `SET name TO value`
+    Set { name: String, value: String },
+    /// `RESET name`
+    Reset { name: String },
+    /// `SHOW name`
+    Show { name: String },
+    /// `SHOW ALL`
+    ShowAll,
+}
+
+/// Recognises a statement about one of our settings, or about no setting at all but meant as one.
+/// DataFusion's own settings and everything else are `None`.
+///
+/// These are read here and not by the SQL parser so that values need no quotes: `SET memory_limit = 256MB`.
+pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
+    let mut words = text.split_whitespace();
+    let verb = words.next().unwrap_or_default().to_ascii_uppercase();
+    let rest = text.get(verb.len()..).unwrap_or_default().trim();
+    match verb.as_str() {
+        "SET" => {
+            let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
+            let (name, value) = rest.split_at(end);
+            let Some(name) = own_name(name)? else { return Ok(None) };
+            let value = value.trim();
+            let is_to = value.get(..2).is_some_and(|word| word.eq_ignore_ascii_case("to"));
+            let value = value.strip_prefix('=').or(if is_to { value.get(2..) } else { None });
+            match value.map(unquoted).filter(|value| !value.is_empty()) {
+                Some(value) => Ok(Some(Statement::Set { name, value })),
+                None => Err(Error::setting(format!("write SET {name} = 'value'"))),
+            }
+        }
+        "RESET" => Ok(own_name(rest)?.map(|name| Statement::Reset { name })),
+        "SHOW" if rest.eq_ignore_ascii_case("all") => Ok(Some(Statement::ShowAll)),
+        "SHOW" if rest.split_whitespace().count() == 1 => {
+            let other = ["tables", "columns", "functions", "databases", "schemas"];
+            if other.iter().any(|word| rest.eq_ignore_ascii_case(word)) {
+                return Ok(None);
+            }
+            Ok(own_name(rest)?.map(|name| Statement::Show { name }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The setting of ours that `name` names; `None` for DataFusion's; an error with the nearest one otherwise.
+fn own_name(name: &str) -> Result<Option<String>> {
+    let lower = name.trim_matches('"').to_ascii_lowercase();
+    // DataFusion's names for the same things would bypass the memory governor and the temporary space.
+    let alias = match lower.as_str() {
+        "datafusion.runtime.memory_limit" => "memory_limit",
+        "datafusion.runtime.temp_directory" => "temp_directory",
+        "datafusion.runtime.max_temp_directory_size" => "temp_quota",
+        "datafusion.execution.target_partitions" => "threads",
+        "datafusion.execution.batch_size" => "batch_size",
+        other => other.strip_prefix("nandina.").unwrap_or(other),
+    };
+    if NAMES.iter().any(|(known, _)| *known == alias) {
+        return Ok(Some(alias.to_owned()));
+    }
+    let is_for_datafusion = lower.contains('.') || lower == "timezone" || lower == "time" || lower.is_empty();
+    if is_for_datafusion {
+        return Ok(None);
+    }
+    let mut hint = suggestion::phrase(&lower, NAMES.iter().map(|(known, _)| *known));
+    if hint.is_empty() {
+        let names: Vec<&str> = NAMES.iter().map(|(known, _)| *known).collect();
+        hint = format!("; there are: {} (SHOW ALL lists DataFusion's too)", names.join(", "));
+    }
+    Err(Error::setting(format!("there is no setting '{lower}'{hint}")))
+}
+
+fn unquoted(value: &str) -> String {
+    let value = value.trim();
+    let inner = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let inner = inner.or_else(|| value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')));
+    inner.map_or_else(|| value.to_owned(), |inner| inner.replace("''", "'"))
+}
+
+impl Settings {
+    /// The settings with one of them changed.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Result<Settings> {
+        let mut changed = self.clone();
+        let is_none = ["none", "unlimited", "off"].iter().any(|word| value.eq_ignore_ascii_case(word));
+        match name {
+            "memory_limit" if is_none => {
+                return Err(Error::setting("memory_limit cannot be switched off; '90%' is possible"));
+            }
+            "memory_limit" => {
+                changed.memory_limit_bytes = amount(name, value, process_memory::usable_bytes())?;
+            }
+            "temp_directory" => changed.temp_directory = directory(value)?,
+            "temp_quota" if is_none => changed.temp_quota_bytes = None,
+            "temp_quota" => changed.temp_quota_bytes = Some(amount(name, value, 0)?),
+            "threads" => changed.threads = number(name, value)?,
+            "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
+            "batch_size" => changed.batch_size = Some(number(name, value)?),
+            "io_backend" => changed.io_backend = value.parse::<IoBackend>()?,
+            _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
+        }
+        changed.check()?;
+        Ok(changed)
+    }
+
+    /// The settings with one of them as it was when the session started.
+    pub(crate) fn with_default(&self, name: &str, options: &Options, start: &Settings) -> Result<Settings> {
+        let mut changed = self.clone();
+        match name {
+            "memory_limit" => changed.memory_limit_bytes = start.memory_limit_bytes,
+            "temp_directory" => changed.temp_directory.clone_from(&start.temp_directory),
+            "temp_quota" => changed.temp_quota_bytes = start.temp_quota_bytes,
+            "threads" => changed.threads = start.threads,
+            "batch_size" => changed.batch_size = options.batch_size,
+            "io_backend" => changed.io_backend = start.io_backend,
+            _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
+        }
+        Ok(changed)
+    }
+
+    /// The value of a setting as `SHOW` prints it.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        match name {
+            "memory_limit" => byte_size::format(self.memory_limit_bytes),
+            "temp_directory" => self.temp_directory.display().to_string(),
+            "temp_quota" => self.temp_quota_bytes.map_or_else(|| "none".to_owned(), byte_size::format),
+            "threads" => self.threads.to_string(),
+            "batch_size" => match self.batch_size {
+                Some(rows) => rows.to_string(),
+                None => format!("auto ({})", self.batch_rows()),
+            },
+            "io_backend" => self.io_backend.name().to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+fn amount(name: &str, value: &str, whole_bytes: u64) -> Result<u64> {
+    if whole_bytes == 0 && value.trim_end().ends_with('%') {
+        return Err(Error::setting(format!("{name} is an amount like '20GB', not a share")));
+    }
+    byte_size::parse(value, whole_bytes).map_err(|message| Error::setting(format!("{name}: {message}")))
+}
+
+fn number(name: &str, value: &str) -> Result<usize> {
+    value.parse().map_err(|_| Error::setting(format!("{name} is a whole number, not '{value}'")))
+}
+
+fn directory(value: &str) -> Result<PathBuf> {
+    let path = files::absolute_path(value)?;
+    if path.exists() && !path.is_dir() {
+        return Err(Error::setting(format!("temp_directory: '{}' is a file, not a folder", path.display())));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        let options = Options { memory_limit: Some(1 << 30), threads: Some(2), ..Options::default() };
+        Settings::resolve(&options, None).unwrap()
+    }
+
+    #[test]
+    fn values_need_no_quotes() {
+        let expected = Statement::Set { name: "memory_limit".to_owned(), value: "256MB".to_owned() };
+        for text in ["SET memory_limit = '256MB'", "set Memory_Limit=256MB", "SET memory_limit TO '256MB'"] {
+            assert_eq!(parse(text).unwrap().as_ref(), Some(&expected), "{text}");
+        }
+        assert!(parse("SET memory_limit").unwrap_err().to_string().contains("SET memory_limit = "));
+    }
+
+    #[test]
+    fn other_statements_are_left_alone() {
+        for text in ["SHOW TABLES", "SET datafusion.explain.format = tree", "SELECT 1", "SHOW COLUMNS FROM t"]
+        {
+            assert_eq!(parse(text).unwrap(), None, "{text}");
+        }
+        assert_eq!(parse("SHOW ALL").unwrap(), Some(Statement::ShowAll));
+    }
+
+    #[test]
+    fn datafusions_names_for_our_settings_are_ours() {
+        let parsed = parse("SET datafusion.runtime.memory_limit = '1G'").unwrap();
+        assert_eq!(parsed, Some(Statement::Set { name: "memory_limit".to_owned(), value: "1G".to_owned() }));
+    }
+
+    #[test]
+    fn unknown_settings_get_the_nearest() {
+        let message = parse("SET memory_limt = '1GB'").unwrap_err().to_string();
+        assert_eq!(message, "there is no setting 'memory_limt'; did you mean 'memory_limit'?");
+        assert!(parse("SHOW zebra").unwrap_err().to_string().contains("temp_quota"));
+    }
+
+    #[test]
+    fn changes_are_checked() {
+        let settings = settings();
+        assert_eq!(settings.with("memory_limit", "64MB").unwrap().memory_limit_bytes, 64 << 20);
+        assert_eq!(settings.with("temp_quota", "none").unwrap().temp_quota_bytes, None);
+        assert_eq!(settings.with("temp_quota", "1GB").unwrap().shown("temp_quota"), "1 GiB");
+        assert!(settings.with("memory_limit", "1KB").is_err());
+        assert!(settings.with("threads", "many").unwrap_err().to_string().contains("whole number"));
+        assert!(settings.with("temp_quota", "50%").is_err());
+    }
+}
