@@ -132,7 +132,8 @@ struct Requests {
 impl Requests {
     fn new(pattern: Pattern, device: &Device, file: &File, contents: &Bytes) -> Self {
         let blocks = file.len().unwrap() / pattern.request_bytes();
-        let random = Instant::now().elapsed().as_nanos() as u64 ^ 0x9e37_79b9_7f4a_7c15;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let random = now.as_nanos() as u64 | 1;
         Self {
             pattern,
             blocks,

@@ -37,13 +37,18 @@ struct BatchProgress {
     unfinished: usize,
     waker: Option<Waker>,
     parked: bool,
+    /// Who waits wants all results, not the next one.
+    wants_whole: bool,
 }
 
 impl BatchState {
-    pub(crate) fn deliver(&self, index: usize, result: Result<Completion>) {
+    pub(crate) fn deliver(&self, index: usize, result: Result<Completion>, device: &DeviceInner) {
         let mut progress = self.progress.lock();
         progress.finished.push_back((index, result));
         progress.unfinished -= 1;
+        if progress.wants_whole && progress.unfinished > 0 {
+            return;
+        }
         let waker = progress.waker.take();
         let parked = progress.parked;
         drop(progress);
@@ -51,6 +56,7 @@ impl BatchState {
             self.changed.notify_all();
         }
         if let Some(waker) = waker {
+            device.backend.sleeper_gone();
             waker.wake();
         }
     }
@@ -94,10 +100,10 @@ impl Batch {
             debug_assert!(Arc::ptr_eq(&file.device.inner, &self.device), "file of another device");
             match Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone()) {
                 Ok(operation) if operation.is_empty() => {
-                    self.state.deliver(index, Ok(operation.into_completion()));
+                    self.state.deliver(index, Ok(operation.into_completion()), &self.device);
                 }
                 Ok(operation) => operations.push(operation),
-                Err(error) => self.state.deliver(index, Err(error)),
+                Err(error) => self.state.deliver(index, Err(error), &self.device),
             }
         }
         self.device.submit(operations);
@@ -159,25 +165,39 @@ impl Batch {
             if self.device.backend.drive(&|| self.state.is_ready(whole)) {
                 continue;
             }
+            self.device.backend.sleeper_added();
             let mut progress = self.state.progress.lock();
+            progress.wants_whole = whole;
             while progress.unfinished > 0 && (whole || progress.finished.is_empty()) {
                 progress.parked = true;
                 self.state.changed.wait(&mut progress);
             }
             progress.parked = false;
+            drop(progress);
+            self.device.backend.sleeper_gone();
         }
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>, whole: bool) -> Poll<()> {
-        self.device.backend.reap();
+        if !self.state.is_ready(whole) {
+            self.device.backend.reap();
+        }
         let mut progress = self.state.progress.lock();
         if progress.unfinished == 0 || (!whole && !progress.finished.is_empty()) {
-            progress.waker = None;
+            let was_asleep = progress.waker.take().is_some();
+            drop(progress);
+            if was_asleep {
+                self.device.backend.sleeper_gone();
+            }
             return Poll::Ready(());
         }
-        match &mut progress.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
+        progress.wants_whole = whole;
+        if let Some(waker) = &mut progress.waker {
+            waker.clone_from(context.waker());
+        } else {
+            progress.waker = Some(context.waker().clone());
+            drop(progress);
+            self.device.backend.sleeper_added();
         }
         Poll::Pending
     }
@@ -199,7 +219,14 @@ impl Stream for Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if !self.state.is_ready(true) {
+        let mut progress = self.state.progress.lock();
+        let was_asleep = progress.waker.take().is_some();
+        let unfinished = progress.unfinished > 0;
+        drop(progress);
+        if was_asleep {
+            self.device.backend.sleeper_gone();
+        }
+        if unfinished {
             self.device.withdraw(&self.state);
         }
     }

@@ -431,7 +431,7 @@ pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
                 left += 1;
                 let batch = Arc::clone(&operation.batch);
                 let index = operation.index;
-                batch.deliver(index, outcome.map(|()| operation.into_completion()));
+                batch.deliver(index, outcome.map(|()| operation.into_completion()), device);
             }
         }
     }

@@ -3,27 +3,38 @@
 //! ```text
 //!   any thread ── push + enter ──► submission ring ─► kernel ─► completion ring ─► the *driver*: delivers to batches
 //!
-//!   driver = a blocking waiter, when there is one  (waits inside io_uring_enter: no hand-off, notification off)
+//!   driver = a blocking waiter, when there is one  (waits inside io_uring_enter: no hand-off)
 //!          | the reaper thread, when there is none (waits on an eventfd: serves async tasks and read-ahead)
 //!          | a polled task that finds completions ready
 //! ```
 //!
 //! Handing a completion from one thread to another costs about 10 µs, a third of a 4 KiB read. Therefore a thread
-//! that blocks becomes the driver itself and switches the eventfd off for that time; the switch is a flag in
-//! memory shared with the kernel and costs nothing.
+//! that blocks becomes the driver itself, with the eventfd switched off; the switch is a flag in memory shared with
+//! the kernel and costs nothing. A thread that keeps a window of requests in flight drives again and again: as long
+//! as it does, notification stays off between its visits too, and the reaper only looks every [`TICK`] whether it
+//! still comes.
+//!
+//! ```text
+//!                    a driver leaves requests behind, nobody sleeps
+//!      notified  ─────────────────────────────────────────────────►  ticking
+//!   (eventfd on;  ◄─────────────────────────────────────────────────  (eventfd off; the reaper
+//!    reaper waits)   nobody drove since the last tick, or somebody     wakes every TICK)
+//!                    sleeps until notified
+//! ```
 //!
 //! Invariants
 //! - The submission side of the ring is touched under `submission`, the completion side under `completion`.
 //! - Operations in the kernel ≤ seats of the device ≤ ring entries: neither ring can overflow.
-//! - No completion stays behind: a driver that leaves switches notification on and then looks at the ring once more.
-//!   Either it sees a completion, or the kernel saw the switch and wakes the reaper, which waits for the lock. (Both
-//!   sides have a full barrier between their store and their load.)
+//! - No completion stays behind. Whoever switches notification on looks at the ring afterwards: either it sees a
+//!   completion, or the kernel saw the switch and wakes the reaper, which waits for the lock. (Both sides have a full
+//!   barrier between their store and their load.) While notification is off, there is a driver or the reaper ticks.
 //! - The box of an operation belongs to the kernel from push to completion; the reaper ends only when none is left.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +52,9 @@ const ENTER_GETEVENTS: u32 = 1;
 /// Completions taken out of the ring before they are delivered.
 const REAP_BATCH: usize = 64;
 
+/// How long a completion may lie unseen after the thread that drove the ring has stopped coming.
+const TICK: Duration = Duration::from_millis(1);
+
 pub(crate) struct IoUringBackend {
     core: Arc<Core>,
     reaper: Option<JoinHandle<()>>,
@@ -53,6 +67,14 @@ struct Core {
     notification: OwnedFd,
     /// Operations whose box the kernel has.
     in_kernel: AtomicUsize,
+    /// Tasks and parked threads that rely on being notified. May be below zero for a moment, when one is notified
+    /// before it has been counted.
+    sleepers: AtomicIsize,
+    /// A thread waits in the kernel on behalf of everybody.
+    driven: AtomicBool,
+    /// Visits of drivers, so that the reaper sees whether they go on.
+    visits: AtomicU64,
+    ticking: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -74,6 +96,10 @@ impl IoUringBackend {
             completion: Mutex::new(()),
             notification,
             in_kernel: AtomicUsize::new(0),
+            sleepers: AtomicIsize::new(0),
+            driven: AtomicBool::new(false),
+            visits: AtomicU64::new(0),
+            ticking: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
         let reaper = std::thread::Builder::new().name("nandina-reaper".into()).spawn({
@@ -97,19 +123,32 @@ impl Carrier for IoUringBackend {
         let Some(driving) = self.core.completion.try_lock() else {
             return false;
         };
-        self.core.drive(driving, ready);
+        self.core.drive(&driving, ready);
         true
     }
 
     fn reap(&self) {
         self.core.reap();
     }
+
+    fn sleeper_added(&self) {
+        self.core.sleepers.fetch_add(1, Ordering::SeqCst);
+        // A driver looks at the number of sleepers when it leaves.
+        if !self.core.driven.load(Ordering::SeqCst) {
+            self.core.set_notification(true);
+            self.core.reap();
+        }
+    }
+
+    fn sleeper_gone(&self) {
+        self.core.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Drop for IoUringBackend {
     fn drop(&mut self) {
         self.core.stop.store(true, Ordering::SeqCst);
-        self.core.notify_reaper();
+        self.core.wake_reaper();
         if let Some(reaper) = self.reaper.take() {
             // The last owner of the device may be an operation that the reaper has just delivered.
             if reaper.thread().id() != std::thread::current().id() && reaper.join().is_err() {
@@ -161,12 +200,14 @@ impl Core {
     }
 
     /// Waits in the kernel and delivers until `ready`.
-    fn drive(&self, driving: MutexGuard<'_, ()>, ready: &dyn Fn() -> bool) {
-        while self.reap_some(&driving) > 0 {}
+    fn drive(&self, driving: &MutexGuard<'_, ()>, ready: &dyn Fn() -> bool) {
+        self.visits.fetch_add(1, Ordering::Relaxed);
+        self.reap_all(driving);
         if ready() {
             return;
         }
-        self.set_notification(&driving, false);
+        self.driven.store(true, Ordering::SeqCst);
+        self.set_notification(false);
         while !ready() {
             // SAFETY: waits for a completion, passes no memory.
             let entered =
@@ -177,18 +218,29 @@ impl Core {
                 log::warn!("waiting for I/O completions failed, trying again: {error}");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            while self.reap_some(&driving) > 0 {}
+            self.reap_all(driving);
         }
-        self.set_notification(&driving, true);
-        // Pairs with the kernel's barrier between posting a completion and reading the flag.
-        fence(Ordering::SeqCst);
-        while self.reap_some(&driving) > 0 {}
+        self.driven.store(false, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 || self.in_kernel.load(Ordering::SeqCst) == 0 {
+            self.set_notification(true);
+            self.reap_all(driving);
+        } else if !self.ticking.swap(true, Ordering::SeqCst) {
+            self.wake_reaper();
+        }
     }
 
-    fn set_notification(&self, _driving: &MutexGuard<'_, ()>, on: bool) {
-        // SAFETY: the completion side is only touched under `completion`, whose guard the caller passes.
-        let queue = unsafe { self.ring.completion_shared() };
-        if on { queue.enable_eventfd() } else { queue.disable_eventfd() }
+    /// Switches the eventfd on or off. Looking at the ring afterwards is up to the caller.
+    fn set_notification(&self, on: bool) {
+        // SAFETY: only the flag is touched, atomically. The queue is not dropped: that would store the position of
+        // the completion side, which belongs to whoever holds `completion`.
+        let queue = ManuallyDrop::new(unsafe { self.ring.completion_shared() });
+        if on {
+            queue.enable_eventfd()
+        } else {
+            queue.disable_eventfd()
+        }
+        // Pairs with the kernel's barrier between posting a completion and reading the flag.
+        fence(Ordering::SeqCst);
     }
 
     /// Delivers what is in the completion ring, unless another thread is doing so.
@@ -196,8 +248,12 @@ impl Core {
         if self.in_kernel.load(Ordering::Acquire) > 0
             && let Some(driving) = self.completion.try_lock()
         {
-            while self.reap_some(&driving) > 0 {}
+            self.reap_all(&driving);
         }
+    }
+
+    fn reap_all(&self, driving: &MutexGuard<'_, ()>) {
+        while self.reap_some(driving) > 0 {}
     }
 
     fn reap_some(&self, _driving: &MutexGuard<'_, ()>) -> usize {
@@ -220,18 +276,43 @@ impl Core {
     }
 
     fn reap_until_stopped(&self) {
+        let mut last_visits = 0;
         while !(self.stop.load(Ordering::SeqCst) && self.in_kernel.load(Ordering::SeqCst) == 0) {
-            let mut count = 0u64;
-            // SAFETY: reads eight bytes into a local variable.
-            unsafe { libc::read(self.notification.as_raw_fd(), (&raw mut count).cast(), 8) };
-            // Not only tried: the thread that holds the lock may have looked at the ring just before the completion
-            // that this notification is about.
-            let driving = self.completion.lock();
-            while self.reap_some(&driving) > 0 {}
+            let ticking = self.ticking.load(Ordering::SeqCst);
+            if self.wait_for_notification(ticking.then_some(TICK)) {
+                // Not only tried: the thread that holds the lock may have looked at the ring just before the
+                // completion that this notification is about.
+                let driving = self.completion.lock();
+                self.reap_all(&driving);
+            } else if let Some(driving) = self.completion.try_lock() {
+                let visits = self.visits.load(Ordering::Relaxed);
+                if visits == last_visits {
+                    self.ticking.store(false, Ordering::SeqCst);
+                    self.set_notification(true);
+                }
+                last_visits = visits;
+                self.reap_all(&driving);
+            }
         }
     }
 
-    fn notify_reaper(&self) {
+    /// Whether a notification came, before `timeout` if there is one.
+    fn wait_for_notification(&self, timeout: Option<Duration>) -> bool {
+        let descriptor = self.notification.as_raw_fd();
+        if let Some(timeout) = timeout {
+            let mut entry = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, as said.
+            if unsafe { libc::poll(&raw mut entry, 1, timeout.as_millis() as libc::c_int) } <= 0 {
+                return false;
+            }
+        }
+        let mut count = 0u64;
+        // SAFETY: reads eight bytes into a local variable.
+        unsafe { libc::read(descriptor, (&raw mut count).cast(), 8) };
+        true
+    }
+
+    fn wake_reaper(&self) {
         let one = 1u64;
         // SAFETY: writes eight bytes from a local variable.
         unsafe { libc::write(self.notification.as_raw_fd(), (&raw const one).cast(), 8) };

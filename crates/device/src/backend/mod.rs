@@ -25,4 +25,10 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// Reports operations that have ended already, without waiting.
     fn reap(&self);
+
+    /// A task or a parked thread now relies on being notified.
+    fn sleeper_added(&self) {}
+
+    /// One of them has been notified, or has given up.
+    fn sleeper_gone(&self) {}
 }
