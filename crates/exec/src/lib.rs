@@ -4,4 +4,5 @@
 mod error;
 pub mod join;
 pub mod memory;
+pub mod scan;
 pub mod temp;

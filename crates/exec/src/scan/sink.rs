@@ -1,0 +1,103 @@
+//! Rows on their way into a table: one statement, atomic and durable.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::datasource::sink::DataSink;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use futures::StreamExt;
+use nandina_storage::{Table, WriteMode, WriteOptions};
+
+use super::storage_error;
+
+/// Bytes in flight at small memory limits; enough for two writes.
+const MIN_WINDOW_BYTES: usize = 2 << 20;
+
+/// Writes all rows it is given into a table and commits them.
+#[derive(Debug)]
+pub struct TableSink {
+    table: Table,
+    mode: WriteMode,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl TableSink {
+    pub fn new(table: Table, mode: WriteMode) -> Self {
+        Self { table, mode, metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for TableSink {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "TableSink: table={}, mode={:?}", self.table.name(), self.mode)
+    }
+}
+
+#[async_trait]
+impl DataSink for TableSink {
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        self.table.schema()
+    }
+
+    async fn write_all(
+        &self,
+        mut data: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let mut options = WriteOptions::default();
+        let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
+        // The page being filled, twice: staged and encoded.
+        let staging_bytes = 2 * self.table.page_bytes();
+        while options.window_bytes > MIN_WINDOW_BYTES
+            && memory.try_grow(options.window_bytes + staging_bytes).is_err()
+        {
+            options.window_bytes /= 2;
+        }
+        if memory.size() == 0 {
+            memory.grow(options.window_bytes + staging_bytes);
+        }
+        let writer = self.table.writer(self.mode, options).map_err(storage_error)?;
+        let mut lane = writer.lane();
+        while let Some(batch) = data.next().await {
+            let batch = conform(&batch?, self.table.schema())?;
+            lane.append(&batch).await.map_err(storage_error)?;
+        }
+        lane.finish().await.map_err(storage_error)?;
+        let summary = writer.commit().await.map_err(storage_error)?;
+        let count = |name: &'static str, value: u64| {
+            MetricBuilder::new(&self.metrics).global_counter(name).add(value as usize);
+        };
+        count("bytes_written", summary.file_bytes);
+        count("pages_written", summary.pages);
+        Ok(summary.rows)
+    }
+}
+
+/// The batch with the table's types: planning has made them agree but for the likes of `Utf8` and `Utf8View`.
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(array, field)| match array.data_type() == field.data_type() {
+            true => Ok(Arc::clone(array)),
+            false => Ok(cast(array, field.data_type())?),
+        })
+        .collect::<Result<Vec<ArrayRef>>>()?;
+    // Nullability is the writer's to check: its message names table and column.
+    let nullable = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>()));
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
