@@ -78,8 +78,12 @@ impl TempSpace {
                 Err(error) => return Err(in_folder(error)),
             }
             let device = parent.subdirectory(&folder).map_err(in_folder)?;
-            // Another process may have taken the new folder for a leftover before it was locked.
+            // Another process may have taken the new folder for a leftover before it was locked, and may even have
+            // removed it between the opening of the lock file and the locking.
             let Some(lock) = device.try_lock(LOCK_NAME).ok().flatten() else { continue };
+            if !device.exists(LOCK_NAME).map_err(in_folder)? {
+                continue;
+            }
             return Ok(Arc::new(Self {
                 folder,
                 device,
