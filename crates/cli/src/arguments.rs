@@ -72,6 +72,10 @@ pub struct EngineArguments {
     #[arg(long, value_name = "BACKEND", default_value = "auto", hide_default_value = true)]
     pub io_backend: String,
 
+    /// Only read the database; another process may have it open.
+    #[arg(long)]
+    pub read_only: bool,
+
     /// Do not show progress of long queries.
     #[arg(long)]
     pub no_progress: bool,

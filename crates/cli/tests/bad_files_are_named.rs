@@ -1,5 +1,13 @@
 //! Whatever is wrong with a file, the message says which file and what.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, folder_with_files};

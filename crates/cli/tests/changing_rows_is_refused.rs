@@ -1,5 +1,13 @@
 //! `DELETE`, `UPDATE` and transactions say that they cannot be done, and do nothing.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::csv;

@@ -1,5 +1,13 @@
 //! Ctrl-C cancels a query: exit code 130, and nothing is left in the folder for temporary files.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use std::process::Command;

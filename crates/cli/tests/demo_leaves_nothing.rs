@@ -1,5 +1,13 @@
 //! The demo runs, compares, and removes everything that it wrote.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{names_below, run};

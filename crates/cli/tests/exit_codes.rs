@@ -1,5 +1,13 @@
 //! 0 for success, 1 for a query or its data, 2 for the command line.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::run;

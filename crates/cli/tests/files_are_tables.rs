@@ -1,5 +1,13 @@
 //! Files are queried by their name, without declaring anything.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, folder_with_files, run};

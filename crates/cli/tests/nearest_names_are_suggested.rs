@@ -1,5 +1,13 @@
 //! A mistyped option, command, table, column or setting gets the nearest one that exists.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, folder_with_files, run};

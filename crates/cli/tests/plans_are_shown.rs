@@ -1,5 +1,13 @@
 //! `EXPLAIN` shows the plan, `EXPLAIN ANALYZE` what its operators did.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{folder_with_files, run};

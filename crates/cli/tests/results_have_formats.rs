@@ -1,5 +1,13 @@
 //! Results as a table, CSV, JSON or Parquet, on standard output or into a file.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, folder_with_files, names_below, run};

@@ -1,5 +1,13 @@
 //! `SET`, `SHOW` and `RESET` of Nandina's settings; DataFusion's stay reachable.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, run};

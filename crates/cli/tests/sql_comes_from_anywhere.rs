@@ -1,5 +1,13 @@
 //! SQL is read from -c, from -f and from standard input.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{run, run_with_input};

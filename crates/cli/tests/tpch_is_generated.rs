@@ -1,5 +1,13 @@
 //! `nandina tpch` writes the benchmark's tables.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 mod program;
 
 use program::{csv, names_below, run};

@@ -3,9 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nandina_device::Device;
+use nandina_storage::{Mode, Store};
+
+use crate::engine;
 use crate::error::{Error, Result};
 use crate::options::{Options, Settings};
 use crate::session::Session;
+use crate::tables::Tables;
 
 /// A database that is open in this process. Cheap to clone; closed when the last clone and session is gone.
 ///
@@ -26,10 +31,12 @@ pub struct Database {
 struct Inner {
     directory: Option<PathBuf>,
     options: Options,
+    tables: Arc<Tables>,
 }
 
 impl Database {
-    /// Opens the database in `directory`, which is created if it does not exist.
+    /// Opens the database in `directory`, which is created if it does not exist. Only one process at a time has
+    /// a database open, unless the others open it with [`Options::read_only`].
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         let directory = directory.as_ref();
         let fail = |message: String| Error::Database { path: directory.to_path_buf(), message };
@@ -38,14 +45,25 @@ impl Database {
                 "is a file; a database is a directory (to query a file write FROM 'file')".to_owned(),
             ));
         }
-        std::fs::create_dir_all(directory).map_err(|error| fail(format!("cannot be created: {error}")))?;
+        if !directory.exists() {
+            if options.read_only {
+                return Err(fail("does not exist".to_owned()));
+            }
+            std::fs::create_dir_all(directory)
+                .map_err(|error| fail(format!("cannot be created: {error}")))?;
+        }
         let directory = directory.canonicalize().map_err(|error| fail(error.to_string()))?;
-        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options }) })
+        let settings = Settings::resolve(&options, Some(&directory))?;
+        let device = Device::open(&directory, engine::device_options(&settings));
+        let device = device.map_err(|error| fail(error.to_string()))?;
+        let mode = if options.read_only { Mode::ReadOnly } else { Mode::Write };
+        let tables = Tables::in_directory(Store::open(device, mode)?);
+        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, tables }) })
     }
 
     /// A database whose tables live in memory and vanish with it.
     pub fn in_memory(options: Options) -> Result<Self> {
-        Ok(Database { inner: Arc::new(Inner { directory: None, options }) })
+        Ok(Database { inner: Arc::new(Inner { directory: None, options, tables: Tables::in_memory() }) })
     }
 
     /// A new session with settings of its own.
@@ -62,5 +80,9 @@ impl Database {
     /// The options the database was opened with.
     pub fn options(&self) -> &Options {
         &self.inner.options
+    }
+
+    pub(crate) fn tables(&self) -> &Arc<Tables> {
+        &self.inner.tables
     }
 }

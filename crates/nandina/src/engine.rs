@@ -86,7 +86,7 @@ impl Engine {
         fs::create_dir_all(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
         let device = Device::open(&settings.temp_directory, device_options(settings));
         let device = device.map_err(|error| fail(error.to_string()))?;
-        let options = TempOptions { quota_bytes: settings.temp_quota_bytes, ..TempOptions::default() };
+        let options = TempOptions { quota_bytes: settings.temp_quota_bytes };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
         let folder =
             OperatorFolder::create(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;

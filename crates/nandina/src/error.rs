@@ -9,6 +9,8 @@ use std::sync::Arc;
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
+use nandina_storage::StorageError;
+
 use crate::suggestion;
 
 /// An error of this crate. Its text is one line: what happened to which object, and the way out.
@@ -91,6 +93,16 @@ impl From<DataFusionError> for Error {
             return own;
         }
         translate(error.find_root())
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::NoTable { name, .. } => Error::UnknownTable { name, hint: String::new() },
+            // Its messages name the object and the way out.
+            other => Error::Query { message: one_line(other.to_string()) },
+        }
     }
 }
 

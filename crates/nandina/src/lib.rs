@@ -25,6 +25,7 @@ mod engine;
 mod error;
 mod file_alias;
 mod files;
+mod native;
 mod options;
 pub mod process_memory;
 mod profile;

@@ -72,6 +72,8 @@ pub struct Options {
     pub io_backend: IoBackend,
     /// Rows per batch. Default: 8192, fewer under small memory limits.
     pub batch_size: Option<usize>,
+    /// Whether the database is only read, as it is now: then another process may have it open.
+    pub read_only: bool,
 }
 
 /// The choices in force in a session: options with their defaults filled in.

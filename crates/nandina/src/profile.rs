@@ -41,6 +41,8 @@ pub struct Operator {
     pub build: Duration,
     /// Part of a join's time in which it looked up rows in them.
     pub probe: Duration,
+    /// Time waited for temporary space to be written or read.
+    pub spill: Duration,
     pub peak_memory_bytes: u64,
     pub spilled_partitions: u64,
     /// Bytes written to temporary space, and read back.
@@ -105,6 +107,7 @@ impl Operator {
                 "elapsed_compute" => operator.compute += Duration::from_nanos(value),
                 "build_time" => operator.build += Duration::from_nanos(value),
                 "probe_time" | "join_time" => operator.probe += Duration::from_nanos(value),
+                "spill_time" => operator.spill += Duration::from_nanos(value),
                 "peak_memory_bytes" => operator.peak_memory_bytes += value,
                 "spilled_partitions" => operator.spilled_partitions += value,
                 "spilled_bytes" => operator.spilled_bytes += value,
@@ -131,7 +134,7 @@ impl Operator {
         if self.compute > Duration::ZERO {
             facts.push(duration(self.compute));
         }
-        for (name, time) in [("build", self.build), ("probe", self.probe)] {
+        for (name, time) in [("build", self.build), ("probe", self.probe), ("spill wait", self.spill)] {
             if time > Duration::ZERO {
                 facts.push(format!("{name} {}", duration(time)));
             }

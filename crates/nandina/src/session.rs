@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{DynamicFileCatalog, TableProvider};
+use datafusion::catalog::memory::MemoryCatalogProvider;
+use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvider};
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -77,7 +78,10 @@ impl Session {
             .build();
         let context = SessionContext::new_with_state(state);
         context.register_udtf("tpch", Arc::new(TpchFunction));
-        let tables = Tables::register(&database, &context)?;
+        let tables = Arc::clone(database.tables());
+        let catalog = MemoryCatalogProvider::new();
+        catalog.register_schema(SCHEMA, tables.schema())?;
+        context.register_catalog(CATALOG, Arc::new(catalog));
         // Names that are no tables are tried as files. The wrapper goes around the catalogs last, so that it
         // sees all of them.
         let catalogs = Arc::clone(context.state().catalog_list());
@@ -216,7 +220,7 @@ impl Session {
                 self.tables.create(state, create).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
-                self.tables.drop_table(&drop)?;
+                self.tables.drop_table(&drop).await?;
                 Query::nothing()
             }
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
@@ -314,7 +318,7 @@ impl Session {
         for name in &names {
             let table = self.table(name).await?;
             columns.push(table.schema().fields().len() as u64);
-            rows.push(self.tables.rows(name, &table));
+            rows.push(self.tables.rows(name).await?);
         }
         Query::columns(
             Answer::Rows,

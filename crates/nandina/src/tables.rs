@@ -1,41 +1,58 @@
 //! The tables of a database: made, filled and dropped by SQL.
+//!
+//! A database in a directory keeps them there (`native`); one without keeps them in memory, where they count
+//! against the memory limit of the session that filled them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::catalog::memory::{MemoryCatalogProvider, MemorySchemaProvider};
-use datafusion::catalog::{CatalogProvider, MemTable, SchemaProvider, TableProvider};
+use datafusion::catalog::memory::MemorySchemaProvider;
+use datafusion::catalog::{MemTable, SchemaProvider};
 use datafusion::common::TableReference;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SessionState, TaskContext};
-use datafusion::logical_expr::{CreateMemoryTable, DropTable, LogicalPlan};
+use datafusion::logical_expr::{CreateMemoryTable, DropTable, LogicalPlan, TableType};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::prelude::SessionContext;
 use futures::TryStreamExt as _;
+use nandina_storage::{IfExists, Store, TableDefinition};
 use parking_lot::Mutex;
 
-use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::native::{self, NativeSchema};
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::session::{CATALOG, SCHEMA};
 
-/// The tables that a session sees.
+/// The tables of a database, shared by its sessions.
 pub(crate) struct Tables {
     schema: Arc<dyn SchemaProvider>,
-    /// Memory that tables in memory hold, given back when they are dropped.
-    reservations: Mutex<HashMap<String, MemoryReservation>>,
+    home: Home,
+}
+
+enum Home {
+    Directory(Store),
+    /// Memory that each table holds, given back when it is dropped.
+    Memory(Mutex<HashMap<String, MemoryReservation>>),
 }
 
 impl Tables {
-    /// Puts the tables of `database` where `context` finds them by their bare names.
-    pub(crate) fn register(_database: &Database, context: &SessionContext) -> Result<Arc<Self>> {
-        let schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
-        let catalog = MemoryCatalogProvider::new();
-        catalog.register_schema(SCHEMA, Arc::clone(&schema))?;
-        context.register_catalog(CATALOG, Arc::new(catalog));
-        Ok(Arc::new(Tables { schema, reservations: Mutex::new(HashMap::new()) }))
+    pub(crate) fn in_directory(store: Store) -> Arc<Self> {
+        let schema = Arc::new(NativeSchema::new(store.clone()));
+        Arc::new(Tables { schema, home: Home::Directory(store) })
     }
 
+    pub(crate) fn in_memory() -> Arc<Self> {
+        Arc::new(Tables {
+            schema: Arc::new(MemorySchemaProvider::new()),
+            home: Home::Memory(Mutex::default()),
+        })
+    }
+
+    /// What DataFusion looks tables up in.
+    pub(crate) fn schema(&self) -> Arc<dyn SchemaProvider> {
+        Arc::clone(&self.schema)
+    }
+
+    /// Tables and views, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = self.schema.table_names();
         names.sort();
@@ -43,9 +60,20 @@ impl Tables {
     }
 
     /// Rows of a table, where they are known without reading it.
-    pub(crate) fn rows(&self, _name: &str, table: &Arc<dyn TableProvider>) -> Option<u64> {
-        let rows = table.statistics()?.num_rows;
-        rows.get_value().map(|rows| *rows as u64)
+    pub(crate) async fn rows(&self, name: &str) -> Result<Option<u64>> {
+        match &self.home {
+            Home::Directory(store) if store.has_table(name) => Ok(Some(store.table(name)?.rows())),
+            Home::Directory(_) => Ok(None),
+            Home::Memory(_) => {
+                let Some(table) = self.schema.table(name).await? else { return Ok(None) };
+                let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
+                let mut rows = 0;
+                for partition in &table.batches {
+                    rows += partition.read().await.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+                }
+                Ok(Some(rows))
+            }
+        }
     }
 
     /// `CREATE TABLE` and `CREATE TABLE … AS`.
@@ -58,6 +86,9 @@ impl Tables {
         if create.temporary {
             return Err(Error::unsupported("temporary tables are not supported"));
         }
+        if create.if_not_exists && create.or_replace {
+            return Err(Error::unsupported("IF NOT EXISTS and OR REPLACE exclude each other"));
+        }
         if self.schema.table_exist(&name) {
             if create.if_not_exists {
                 return Query::nothing();
@@ -65,59 +96,112 @@ impl Tables {
             if !create.or_replace {
                 return Err(Error::Query { message: format!("there is a table '{name}' already") });
             }
+            self.refuse_view(&name).await?;
         }
+        if !create.constraints.is_empty() {
+            return Err(Error::unsupported(format!(
+                "table '{name}': keys and other constraints are not supported"
+            )));
+        }
+        if !create.column_defaults.is_empty() {
+            return Err(Error::unsupported(format!("table '{name}': DEFAULT values are not supported")));
+        }
+        refuse_duplicates(&name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
         let is_filled = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
         let plan = state.create_physical_plan(&create.input).await?;
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
-        let work = async move {
-            let rows = tables.fill_in_memory(&name, &create, input, &task).await?;
-            count_row(rows)
-        };
+        let work = async move { count_row(tables.fill(name, create.or_replace, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
     }
 
-    async fn fill_in_memory(
+    async fn fill(
         &self,
-        name: &str,
-        create: &CreateMemoryTable,
+        name: String,
+        replace: bool,
         plan: Arc<dyn ExecutionPlan>,
-        task: &Arc<TaskContext>,
+        task: Arc<TaskContext>,
     ) -> Result<u64> {
-        let mut rows = execute_stream(plan, Arc::clone(task))?;
-        let reservation = MemoryConsumer::new(format!("table {name}")).register(task.memory_pool());
-        let schema = rows.schema();
-        let mut batches = Vec::new();
-        let mut count = 0;
-        while let Some(batch) = rows.try_next().await? {
-            reservation.try_grow(batch.get_array_memory_size()).map_err(|_| Error::Resources {
-                message: format!(
-                    "table '{name}' does not fit into the memory limit; open a database directory (nandina DIR) \
-                     to keep tables on disk"
-                ),
-            })?;
-            count += batch.num_rows() as u64;
-            batches.push(batch);
+        match &self.home {
+            Home::Directory(store) => {
+                let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
+                let definition = TableDefinition::new(name, plan.schema());
+                native::create_with_rows(store, definition, if_exists, plan, task).await
+            }
+            Home::Memory(reservations) => {
+                let (table, reservation, rows) = in_memory(&name, plan, &task).await?;
+                self.schema.deregister_table(&name)?;
+                self.schema.register_table(name.clone(), Arc::new(table))?;
+                reservations.lock().insert(name, reservation);
+                Ok(rows)
+            }
         }
-        let table = MemTable::try_new(schema, vec![batches])?
-            .with_constraints(create.constraints.clone())
-            .with_column_defaults(create.column_defaults.iter().cloned().collect());
-        self.schema.deregister_table(name)?;
-        self.schema.register_table(name.to_owned(), Arc::new(table))?;
-        self.reservations.lock().insert(name.to_owned(), reservation);
-        Ok(count)
     }
 
     /// `DROP TABLE`
-    pub(crate) fn drop_table(&self, drop: &DropTable) -> Result<()> {
+    pub(crate) async fn drop_table(&self, drop: &DropTable) -> Result<()> {
         let name = bare_name(&drop.name)?;
-        if self.schema.deregister_table(&name)?.is_none() && !drop.if_exists {
-            return Err(Error::UnknownTable { name, hint: String::new() });
+        if !self.schema.table_exist(&name) {
+            return match drop.if_exists {
+                true => Ok(()),
+                false => Err(Error::UnknownTable { name, hint: String::new() }),
+            };
         }
-        self.reservations.lock().remove(&name);
+        self.refuse_view(&name).await?;
+        match &self.home {
+            Home::Directory(store) => store.drop_table(&name)?,
+            Home::Memory(reservations) => {
+                self.schema.deregister_table(&name)?;
+                reservations.lock().remove(&name);
+            }
+        }
         Ok(())
     }
+
+    async fn refuse_view(&self, name: &str) -> Result<()> {
+        let table = self.schema.table(name).await?;
+        if table.is_some_and(|table| table.table_type() == TableType::View) {
+            return Err(Error::unsupported(format!("'{name}' is a view; DROP VIEW {name} removes it")));
+        }
+        Ok(())
+    }
+}
+
+/// Collects the rows of a plan into a table that counts against the memory limit.
+async fn in_memory(
+    name: &str,
+    plan: Arc<dyn ExecutionPlan>,
+    task: &Arc<TaskContext>,
+) -> Result<(MemTable, MemoryReservation, u64)> {
+    let mut rows = execute_stream(plan, Arc::clone(task))?;
+    let reservation = MemoryConsumer::new(format!("table {name}")).register(task.memory_pool());
+    let schema = rows.schema();
+    let mut batches = Vec::new();
+    let mut count = 0;
+    while let Some(batch) = rows.try_next().await? {
+        reservation.try_grow(batch.get_array_memory_size()).map_err(|_| Error::Resources {
+            message: format!(
+                "table '{name}' does not fit into the memory limit; open a database directory (nandina DIR) \
+                 to keep tables on disk"
+            ),
+        })?;
+        count += batch.num_rows() as u64;
+        batches.push(batch);
+    }
+    Ok((MemTable::try_new(schema, vec![batches])?, reservation, count))
+}
+
+fn refuse_duplicates<'a>(table: &str, columns: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = std::collections::HashSet::new();
+    for column in columns {
+        if !seen.insert(column) {
+            return Err(Error::unsupported(format!(
+                "table '{table}' would have two columns '{column}'; give one of them another name with AS"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The name of a table of ours.

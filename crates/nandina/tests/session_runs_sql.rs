@@ -1,5 +1,13 @@
 //! Statements run in a session and return their rows.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
 use arrow::util::pretty::pretty_format_batches;
 use nandina::{Answer, Database, Options, Session};
 

@@ -1,6 +1,6 @@
 //! Running the program and looking at what it says.
 
-#![allow(dead_code, reason = "every test file uses some of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "for tests, each of which uses some of it")]
 
 use std::ffi::OsStr;
 use std::io::Write as _;

@@ -1,0 +1,128 @@
+//! Native tables: the tables in a database's directory, for SQL.
+//!
+//! ```text
+//!   CREATE TABLE t AS query:   partition 0 ─► lane 0 ─┐
+//!                              partition 1 ─► lane 1 ─┼─► TableWriter ── commit: all rows, or none
+//!                              partition 2 ─► lane 2 ─┘
+//! ```
+//!
+//! A statement sees the tables as they were when it was planned: every look-up makes a provider of the newest
+//! snapshot.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::memory::MemorySchemaProvider;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
+use futures::StreamExt as _;
+use nandina_exec::scan::{NativeTableProvider, storage_error};
+use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOptions};
+use tokio::task::JoinSet;
+
+use crate::error::{Error, Result};
+
+/// Bytes in flight per lane that still make large writes.
+const SMALLEST_WINDOW_BYTES: usize = 1 << 20;
+
+/// The tables of a store, and the views of the process, as DataFusion looks them up.
+#[derive(Debug)]
+pub(crate) struct NativeSchema {
+    store: Store,
+    /// Views are not stored: they live as long as the database is open.
+    views: MemorySchemaProvider,
+}
+
+impl NativeSchema {
+    pub(crate) fn new(store: Store) -> Self {
+        NativeSchema { store, views: MemorySchemaProvider::new() }
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for NativeSchema {
+    fn table_names(&self) -> Vec<String> {
+        let mut names = self.store.table_names();
+        names.extend(self.views.table_names());
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.store.has_table(name) {
+            let table = self.store.table(name).map_err(storage_error)?;
+            return Ok(Some(Arc::new(NativeTableProvider::new(table))));
+        }
+        self.views.table(name).await
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.store.has_table(&name) {
+            return Err(Error::Query { message: format!("there is a table '{name}' already") }.into());
+        }
+        self.views.register_table(name, table)
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        self.views.deregister_table(name)
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.store.has_table(name) || self.views.table_exist(name)
+    }
+}
+
+/// Creates a table with the rows of a plan, all partitions at once, and returns their number.
+pub(crate) async fn create_with_rows(
+    store: &Store,
+    definition: TableDefinition,
+    if_exists: IfExists,
+    plan: Arc<dyn ExecutionPlan>,
+    task: Arc<TaskContext>,
+) -> Result<u64> {
+    let partitions = plan.output_partitioning().partition_count();
+    let memory = MemoryConsumer::new(format!("table {}", definition.name)).register(task.memory_pool());
+    // The page that a lane fills, staged and encoded, besides its window of writes.
+    let staging_bytes = 2 * definition.page_bytes;
+    let mut options = WriteOptions::default();
+    while memory.try_grow(partitions * (options.window_bytes + staging_bytes)).is_err() {
+        if options.window_bytes <= SMALLEST_WINDOW_BYTES {
+            memory.grow(partitions * (options.window_bytes + staging_bytes));
+            break;
+        }
+        options.window_bytes /= 2;
+    }
+    let writer = store.create_table_with_rows(definition, if_exists, options)?;
+    let mut lanes = JoinSet::new();
+    for partition in 0..partitions {
+        let rows = plan.execute(partition, Arc::clone(&task))?;
+        lanes.spawn(fill(rows, &writer));
+    }
+    while let Some(filled) = lanes.join_next().await {
+        match filled {
+            Ok(result) => result?,
+            Err(error) => return Err(DataFusionError::ExecutionJoin(Box::new(error)).into()),
+        }
+    }
+    Ok(writer.commit().await?.rows)
+}
+
+/// Writes the rows of one partition through a lane of its own.
+fn fill(
+    mut rows: datafusion::execution::SendableRecordBatchStream,
+    writer: &TableWriter,
+) -> impl Future<Output = Result<()>> + Send + 'static {
+    let mut lane = writer.lane();
+    async move {
+        while let Some(batch) = rows.next().await {
+            lane.append(&batch?).await?;
+        }
+        Ok(lane.finish().await?)
+    }
+}
