@@ -259,3 +259,29 @@ fn values_longer_than_pages() {
     let expected = arrow_select::concat::concat_batches(&schema(), &[batch(33), batch(2)]).unwrap();
     assert_eq!(fetched, expected.project(&[0, 3]).unwrap());
 }
+
+#[test]
+#[ignore = "takes 4 GiB of memory"]
+fn a_value_of_one_gigabyte() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open_path(directory.path(), Mode::Write).unwrap();
+    let writer =
+        store.create_table_with_rows(definition("t"), IfExists::Fail, WriteOptions::default()).unwrap();
+    let columns = rows(0..1).columns().to_vec();
+    let text = std::sync::Arc::new(arrow_array::StringArray::from(vec!["x".repeat(1 << 30)]));
+    let columns = [columns[..3].to_vec(), vec![text], columns[4..].to_vec()].concat();
+    let batch = RecordBatch::try_new(schema(), columns).unwrap();
+    let mut lane = writer.lane();
+    lane.append_blocking(&rows(0..10)).unwrap();
+    lane.append_blocking(&batch).unwrap();
+    lane.append_blocking(&rows(10..20)).unwrap();
+    lane.finish_blocking().unwrap();
+    writer.commit_blocking().unwrap();
+    let table = store.table("t").unwrap();
+    let scan = table.scan(ScanOptions::default()).unwrap();
+    let mut reader = scan.reader();
+    let mut batches: Vec<RecordBatch> =
+        std::iter::from_fn(|| reader.next_blocking()).map(Result::unwrap).collect();
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [10, 1, 10]);
+    assert!(batches.remove(1) == batch);
+}

@@ -1,0 +1,393 @@
+//! Scans of 1…16 of 16 columns at several page sizes, beside row-order reading and the ideal: figure 2 of the
+//! RARE-join paper, on this device. The ground for the default page size, the merge gap and the read-ahead window.
+//!
+//! ```text
+//! cargo run --release -p nandina-storage --example scan_bench -- --directory <on the disk> [--gib 1] [--rounds 5]
+//!     [--readers 2] [--markdown <file>] [--svg <file>]
+//! ```
+//!
+//! Row order reads every mini-page of every page, as a store of whole rows must: the scan of 16 columns. Ideal is the
+//! bytes of the columns divided by the bandwidth of plain sequential reads of the same file, measured in alternation.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a program for measuring"
+)]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use nandina_device::{Device, DeviceOptions, FileClass, OpenMode, Request};
+use nandina_storage::{
+    IfExists, Mode, RowId, ScanFigures, ScanOptions, Store, Table, TableDefinition, WriteOptions,
+};
+use plotters::prelude::*;
+
+const COLUMNS: usize = 16;
+const PAGE_KIB: [usize; 6] = [32, 64, 128, 256, 512, 1024];
+const PROJECTED: [usize; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
+const GAPS_KIB: [u64; 7] = [0, 4, 8, 16, 32, 64, 128];
+const WINDOWS_KIB: [usize; 6] = [256, 512, 1024, 2048, 4096, 8192];
+const BATCH_ROWS: usize = 64 << 10;
+/// At which page size gap and window are looked at: where mini-pages are small, both matter most.
+const TUNING_PAGE_KIB: [usize; 2] = [64, 256];
+
+struct Arguments {
+    directory: PathBuf,
+    gib: f64,
+    rounds: usize,
+    readers: usize,
+    markdown: Option<PathBuf>,
+    svg: Option<PathBuf>,
+}
+
+fn arguments() -> Arguments {
+    let mut arguments = Arguments {
+        directory: std::env::temp_dir().join("scan-bench"),
+        gib: 1.0,
+        rounds: 5,
+        readers: 2,
+        markdown: None,
+        svg: None,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(name) = words.next() {
+        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
+        match name.as_str() {
+            "--directory" => arguments.directory = value.into(),
+            "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
+            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
+            "--readers" => arguments.readers = value.parse().expect("a number of readers"),
+            "--markdown" => arguments.markdown = Some(value.into()),
+            "--svg" => arguments.svg = Some(value.into()),
+            other => panic!("unknown option {other}; see the head of this program"),
+        }
+    }
+    arguments
+}
+
+/// What was measured at one page size: the best of all rounds, which other work on the machine disturbs least.
+struct Figures {
+    page_kib: usize,
+    import_mib_per_second: f64,
+    raw_mib_per_second: f64,
+    /// First columns of the table, by `PROJECTED`.
+    first: Vec<Scanned>,
+    /// Columns spread evenly over the table, by `PROJECTED`.
+    spread: Vec<Scanned>,
+    fetch_rows_per_second: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Scanned {
+    millis: f64,
+    figures: ScanFigures,
+}
+
+fn main() {
+    let arguments = arguments();
+    std::fs::create_dir_all(&arguments.directory).unwrap();
+    let device = Device::open(&arguments.directory, DeviceOptions::default()).unwrap();
+    let store = Store::open(device.clone(), Mode::Write).unwrap();
+    let rows = (arguments.gib * (1u64 << 30) as f64) as usize / (COLUMNS * 8) / BATCH_ROWS * BATCH_ROWS;
+    let mut all = Vec::new();
+    let mut tuning = String::new();
+    for page_kib in PAGE_KIB {
+        let (table, import_seconds) = import(&store, page_kib, rows);
+        all.push(measure(&device, &table, page_kib, &arguments, import_seconds));
+        if TUNING_PAGE_KIB.contains(&page_kib) {
+            tune(&table, page_kib, &arguments, &mut tuning);
+        }
+        store.drop_table("t").unwrap();
+    }
+    let report = report(&all, rows, &device, &arguments) + &tuning;
+    println!("{report}");
+    if let Some(path) = &arguments.markdown {
+        std::fs::write(path, &report).unwrap();
+    }
+    if let Some(path) = &arguments.svg {
+        plot(&all, rows, path);
+    }
+    drop((store, device));
+    std::fs::remove_dir_all(&arguments.directory).unwrap();
+}
+
+fn import(store: &Store, page_kib: usize, rows: usize) -> (Table, f64) {
+    let fields: Vec<Field> =
+        (0..COLUMNS).map(|column| Field::new(format!("c{column}"), DataType::Int64, false)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let definition = TableDefinition::new("t", Arc::clone(&schema)).with_page_bytes(page_kib << 10);
+    let started = Instant::now();
+    let writer =
+        store.create_table_with_rows(definition, IfExists::Replace, WriteOptions::default()).unwrap();
+    let mut lane = writer.lane();
+    for first in (0..rows).step_by(BATCH_ROWS) {
+        let value = |row: usize, column: usize| ((first + row) * COLUMNS + column) as i64 * 0x9E37_79B9;
+        let columns = (0..COLUMNS)
+            .map(|column| {
+                Arc::new((0..BATCH_ROWS).map(|row| value(row, column)).collect::<Int64Array>()) as ArrayRef
+            })
+            .collect();
+        lane.append_blocking(&RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()).unwrap();
+    }
+    lane.finish_blocking().unwrap();
+    assert_eq!(writer.commit_blocking().unwrap().rows, rows as u64);
+    (store.table("t").unwrap(), started.elapsed().as_secs_f64())
+}
+
+fn measure(
+    device: &Device,
+    table: &Table,
+    page_kib: usize,
+    arguments: &Arguments,
+    import_seconds: f64,
+) -> Figures {
+    let projections = |spread: bool| -> Vec<Vec<usize>> {
+        let stride = |count: usize| if spread { COLUMNS / count } else { 1 };
+        PROJECTED.iter().map(|&count| (0..count).map(|column| column * stride(count)).collect()).collect()
+    };
+    let (first, spread) = (projections(false), projections(true));
+    let mut raw = Vec::new();
+    let mut fetched = Vec::new();
+    let mut times = [vec![Vec::new(); PROJECTED.len()], vec![Vec::new(); PROJECTED.len()]];
+    for _ in 0..arguments.rounds {
+        raw.push(raw_bandwidth(device));
+        fetched.push(fetch_rate(table));
+        for (kind, projections) in [&first, &spread].into_iter().enumerate() {
+            for (position, projection) in projections.iter().enumerate() {
+                let options = ScanOptions { projection: Some(projection.clone()), ..Default::default() };
+                times[kind][position].push(scan(table, options, arguments.readers));
+            }
+        }
+    }
+    let [first, spread] = times.map(|kind| kind.into_iter().map(fastest).collect());
+    let import_mib_per_second = table.file_bytes() as f64 / (1 << 20) as f64 / import_seconds;
+    let (raw_mib_per_second, fetch_rows_per_second) = (most(raw), most(fetched));
+    eprintln!("pages of {page_kib} KiB: done, raw {raw_mib_per_second:.0} MiB/s");
+    Figures { page_kib, import_mib_per_second, raw_mib_per_second, first, spread, fetch_rows_per_second }
+}
+
+fn scan(table: &Table, options: ScanOptions, readers: usize) -> Scanned {
+    let started = Instant::now();
+    let scan = table.scan(options).unwrap();
+    let rows: usize = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..readers)
+            .map(|_| {
+                let mut reader = scan.reader();
+                scope.spawn(move || {
+                    std::iter::from_fn(|| reader.next_blocking()).map(|b| b.unwrap().num_rows()).sum()
+                })
+            })
+            .collect();
+        readers.into_iter().map(|reader| -> usize { reader.join().unwrap() }).sum()
+    });
+    assert_eq!(rows as u64, table.rows());
+    Scanned { millis: started.elapsed().as_secs_f64() * 1e3, figures: scan.figures() }
+}
+
+/// Plain sequential reads of the table's file, 1 MiB each, 16 in flight.
+fn raw_bandwidth(device: &Device) -> f64 {
+    let name = device.list().unwrap().into_iter().find(|name| name.ends_with(".pax")).unwrap();
+    let file = device.open_file(&name, FileClass::Other, OpenMode::Read).unwrap();
+    let blocks = file.len().unwrap() >> 20;
+    let started = Instant::now();
+    let mut batch = device.batch(None);
+    let mut next = 0;
+    let mut done = 0;
+    while done < blocks {
+        while next < blocks && next - done < 16 {
+            batch.add(vec![(file.clone(), Request::read(next << 20, device.buffer(1 << 20)))]);
+            next += 1;
+        }
+        batch.next_blocking().unwrap().unwrap();
+        done += 1;
+    }
+    blocks as f64 / started.elapsed().as_secs_f64()
+}
+
+/// Rows by id, one column, spread at random over the table: what small pages are good for.
+fn fetch_rate(table: &Table) -> f64 {
+    let count = 40_000u64;
+    let rows_per_page = table.rows().div_ceil(table.pages());
+    let mut ids: Vec<RowId> = (0..count)
+        .map(|row| {
+            let number = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
+            let page = nandina_storage::PageNumber(number % (table.pages() - 1));
+            RowId::new(page, (number % (rows_per_page / 2)) as u16)
+        })
+        .collect();
+    ids.sort_unstable();
+    let started = Instant::now();
+    // In bulks, as a join does it.
+    for bulk in ids.chunks(8192) {
+        assert_eq!(table.fetch_blocking(bulk, &[7], &Default::default()).unwrap().num_rows(), bulk.len());
+    }
+    count as f64 / started.elapsed().as_secs_f64()
+}
+
+fn most(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, f64::max)
+}
+
+fn fastest(scans: Vec<Scanned>) -> Scanned {
+    scans.into_iter().min_by(|a, b| a.millis.total_cmp(&b.millis)).expect("at least one round")
+}
+
+fn ideal_millis(rows: usize, columns: usize, raw_mib_per_second: f64) -> f64 {
+    (rows * columns * 8) as f64 / (1 << 20) as f64 / raw_mib_per_second * 1e3
+}
+
+fn raw(all: &[Figures]) -> f64 {
+    most(all.iter().map(|figures| figures.raw_mib_per_second))
+}
+
+fn report(all: &[Figures], rows: usize, device: &Device, arguments: &Arguments) -> String {
+    let mut out = String::new();
+    let raw = raw(all);
+    writeln!(
+        out,
+        "{rows} rows of {COLUMNS} int64 columns ({:.2} GiB), direct I/O, {} backend, {} readers, best of {} rounds. \
+         Plain sequential reads of the same files: {raw:.0} MiB/s.\n",
+        (rows * COLUMNS * 8) as f64 / (1u64 << 30) as f64,
+        device.backend_name(),
+        arguments.readers,
+        arguments.rounds,
+    )
+    .unwrap();
+    type Of = fn(&Figures) -> &Vec<Scanned>;
+    let kinds: [(&str, Of); 2] = [("the first", |f| &f.first), ("evenly spread", |f| &f.spread)];
+    for (kind, of) in kinds {
+        writeln!(out, "### Milliseconds for {kind} 1…16 columns, by page size\n").unwrap();
+        write!(out, "| columns | ideal |").unwrap();
+        all.iter().for_each(|figures| write!(out, " {} KiB |", figures.page_kib).unwrap());
+        writeln!(out, "\n|---:|---:|{}", "---:|".repeat(all.len())).unwrap();
+        for (position, &columns) in PROJECTED.iter().enumerate() {
+            write!(out, "| {columns} | {:.0} |", ideal_millis(rows, columns, raw)).unwrap();
+            all.iter().for_each(|figures| write!(out, " {:.0} |", of(figures)[position].millis).unwrap());
+            writeln!(out).unwrap();
+        }
+        let last = PROJECTED.len() - 1;
+        write!(out, "| row order | {:.0} |", ideal_millis(rows, COLUMNS, raw)).unwrap();
+        all.iter().for_each(|figures| write!(out, " {:.0} |", of(figures)[last].millis).unwrap());
+        writeln!(out, "\n").unwrap();
+    }
+    writeln!(out, "### Other figures by page size\n").unwrap();
+    writeln!(out, "| page size | bytes read for 1 column ÷ its bytes | requests | mean time ÷ ideal, 1…16 columns | import MiB/s | rows by id per second |").unwrap();
+    writeln!(out, "|---:|---:|---:|---:|---:|---:|").unwrap();
+    for figures in all {
+        let one = figures.first[0].figures;
+        let ratios = figures.first.iter().zip(PROJECTED);
+        let mean =
+            ratios.map(|(scanned, columns)| scanned.millis / ideal_millis(rows, columns, raw)).sum::<f64>();
+        writeln!(
+            out,
+            "| {} KiB | {:.2} | {} | {:.2} | {:.0} | {:.0} |",
+            figures.page_kib,
+            one.bytes_read as f64 / (rows * 8) as f64,
+            one.requests,
+            mean / PROJECTED.len() as f64,
+            figures.import_mib_per_second,
+            figures.fetch_rows_per_second,
+        )
+        .unwrap();
+    }
+    out
+}
+
+/// Gap and window, at one page size.
+fn tune(table: &Table, page_kib: usize, arguments: &Arguments, out: &mut String) {
+    let spread = |count: usize| Some((0..count).map(|column| column * COLUMNS / count).collect::<Vec<_>>());
+    let time = |options: &ScanOptions| -> Scanned {
+        fastest((0..arguments.rounds).map(|_| scan(table, options.clone(), arguments.readers)).collect())
+    };
+    writeln!(out, "\n### Merge gap, pages of {page_kib} KiB: milliseconds (requests)\n").unwrap();
+    writeln!(out, "| gap | 4 of 16 columns, spread | 8 of 16 columns, spread |\n|---:|---:|---:|").unwrap();
+    for gap_kib in GAPS_KIB {
+        write!(out, "| {gap_kib} KiB |").unwrap();
+        for columns in [4, 8] {
+            let options = ScanOptions {
+                projection: spread(columns),
+                merge_gap_bytes: gap_kib << 10,
+                ..Default::default()
+            };
+            let scanned = time(&options);
+            write!(out, " {:.0} ({}) |", scanned.millis, scanned.figures.requests).unwrap();
+        }
+        writeln!(out).unwrap();
+    }
+    writeln!(out, "\n### Read-ahead window per reader, pages of {page_kib} KiB: milliseconds\n").unwrap();
+    writeln!(out, "| window | 1 of 16 columns | 4 of 16, spread | 16 of 16 |\n|---:|---:|---:|---:|")
+        .unwrap();
+    for window_kib in WINDOWS_KIB {
+        write!(out, "| {window_kib} KiB |").unwrap();
+        for columns in [1, 4, 16] {
+            let options = ScanOptions {
+                projection: spread(columns),
+                window_bytes: window_kib << 10,
+                ..Default::default()
+            };
+            write!(out, " {:.0} |", time(&options).millis).unwrap();
+        }
+        writeln!(out).unwrap();
+    }
+}
+
+fn plot(all: &[Figures], rows: usize, path: &std::path::Path) {
+    let raw = raw(all);
+    let row_order = all.iter().map(|figures| figures.first.last().unwrap().millis).fold(f64::MAX, f64::min);
+    let top = all.iter().flat_map(|figures| &figures.first).map(|s| s.millis).fold(0.0, f64::max) * 1.08;
+    let root = SVGBackend::new(path, (860, 520)).into_drawing_area();
+    root.fill(&WHITE).unwrap();
+    let mut chart = ChartBuilder::on(&root)
+        .caption("Scan of the first k of 16 columns, by page size", ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(1f64..16f64, 0f64..top)
+        .unwrap();
+    chart
+        .configure_mesh()
+        .x_desc("columns read")
+        .y_desc("milliseconds")
+        .x_labels(16)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
+        .light_line_style(WHITE)
+        .draw()
+        .unwrap();
+    for (number, figures) in all.iter().enumerate() {
+        let color = Palette99::pick(number).to_rgba();
+        let points: Vec<(f64, f64)> =
+            PROJECTED.iter().zip(&figures.first).map(|(&k, scanned)| (k as f64, scanned.millis)).collect();
+        chart
+            .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))
+            .unwrap()
+            .label(format!("{} KiB", figures.page_kib))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+    }
+    let flat = [(1.0, row_order), (16.0, row_order)];
+    let ideal = [(1.0, ideal_millis(rows, 1, raw)), (16.0, ideal_millis(rows, 16, raw))];
+    let others = [("row order", flat, RED), ("ideal", ideal, BLACK)];
+    for (label, points, color) in others {
+        chart
+            .draw_series(DashedLineSeries::new(points, 6, 4, color.stroke_width(2)))
+            .unwrap()
+            .label(label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .unwrap();
+    root.present().unwrap();
+}
