@@ -426,7 +426,7 @@ impl Partitioner {
                 filling.keep(SealedPage::new(buffer, rows));
             }
             bytes += self.collect(&mut filling, &mut writes)?;
-            filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 0);
+            filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 1);
             filling.resident_bytes = 0;
             finished.push(Partition {
                 resident: std::mem::take(&mut filling.resident),

@@ -12,6 +12,9 @@ use super::rows::{MAX_PAGE_ROWS, PageRows, RowRef};
 use super::spec::{JoinSpec, KeyHasher};
 use super::table::PartitionTable;
 
+/// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
+
 /// One bit per build row: whether a probe row has matched it. Workers set bits concurrently.
 #[derive(Debug)]
 pub struct Visited(Vec<AtomicU64>);
@@ -48,6 +51,8 @@ pub struct BuildSide {
     tables: Vec<Option<Arc<PartitionTable>>>,
     partition_bits: u32,
     visited: Option<Arc<Visited>>,
+    /// Mean size of a row, for bounding output batches in bytes.
+    row_bytes: usize,
 }
 
 impl BuildSide {
@@ -61,7 +66,9 @@ impl BuildSide {
         let rows = Arc::new(PageRows::new(&spec.build.pages, &pages)?);
         let visited =
             (spec.kind.build_rows != SideRows::Dropped).then(|| Arc::new(Visited::new(pages.len())));
-        Ok(Self { rows, tables, partition_bits, visited })
+        let count: usize = pages.iter().map(|page| page.rows()).sum();
+        let bytes: usize = pages.iter().map(|page| page.memory_bytes()).sum();
+        Ok(Self { rows, tables, partition_bits, visited, row_bytes: bytes / count.max(1) })
     }
 
     /// A build side of one partition made of `pages`.
@@ -81,6 +88,7 @@ impl BuildSide {
             tables,
             partition_bits: self.partition_bits,
             visited: self.visited.clone(),
+            row_bytes: self.row_bytes,
         }
     }
 
@@ -92,6 +100,12 @@ impl BuildSide {
     /// Which build rows have matched, if the join asks.
     pub fn visited(&self) -> Option<&Visited> {
         self.visited.as_deref()
+    }
+
+    /// Rows in an output batch whose probe rows take `probe_row_bytes` on average: `batch_rows`, unless rows
+    /// are so wide that a batch of them would not be small.
+    pub fn output_rows(&self, batch_rows: usize, probe_row_bytes: usize) -> usize {
+        (MAX_OUTPUT_BYTES / (self.row_bytes + probe_row_bytes + 1)).clamp(1, batch_rows)
     }
 
     /// The partitions' tables; `None` stands for a spilled partition.

@@ -2,8 +2,8 @@
 //!
 //! Candidates come out of the hash table with 32 equal hash bits, so nearly all of them are equal and the
 //! loops below mostly confirm. They compact the two vectors of a pair list in place, one key column at a time.
-//! Values compare as their bytes do, which for floats is Arrow's total order: the equality that DataFusion's
-//! own joins use.
+//! Values compare as their bytes do. Floats do, too, except that both zeros are equal: that is the equality of
+//! DataFusion's own joins and of its hash function.
 
 #![allow(clippy::indexing_slicing, reason = "pair lists have equal lengths; probe rows come from the batch")]
 
@@ -79,12 +79,37 @@ pub fn retain_equal(
     pairs: &mut Pairs,
 ) -> Result<()> {
     let build = rows.column(column);
+    match probe.data_type() {
+        DataType::Float16 => {
+            retain_fixed::<u16>(build, probe, nulls_equal, pairs, |b, p| b == p || (b | p) << 1 == 0);
+            return Ok(());
+        }
+        DataType::Float32 => {
+            retain_fixed::<u32>(build, probe, nulls_equal, pairs, |b, p| b == p || (b | p) << 1 == 0);
+            return Ok(());
+        }
+        DataType::Float64 => {
+            retain_fixed::<u64>(build, probe, nulls_equal, pairs, |b, p| b == p || (b | p) << 1 == 0);
+            return Ok(());
+        }
+        _ => {}
+    }
     match build.layout() {
-        ColumnLayout::Fixed { width_bytes: 1 } => retain_fixed::<u8>(build, probe, nulls_equal, pairs),
-        ColumnLayout::Fixed { width_bytes: 2 } => retain_fixed::<u16>(build, probe, nulls_equal, pairs),
-        ColumnLayout::Fixed { width_bytes: 4 } => retain_fixed::<u32>(build, probe, nulls_equal, pairs),
-        ColumnLayout::Fixed { width_bytes: 8 } => retain_fixed::<u64>(build, probe, nulls_equal, pairs),
-        ColumnLayout::Fixed { width_bytes: 16 } => retain_fixed::<u128>(build, probe, nulls_equal, pairs),
+        ColumnLayout::Fixed { width_bytes: 1 } => {
+            retain_fixed::<u8>(build, probe, nulls_equal, pairs, |b, p| b == p)
+        }
+        ColumnLayout::Fixed { width_bytes: 2 } => {
+            retain_fixed::<u16>(build, probe, nulls_equal, pairs, |b, p| b == p)
+        }
+        ColumnLayout::Fixed { width_bytes: 4 } => {
+            retain_fixed::<u32>(build, probe, nulls_equal, pairs, |b, p| b == p)
+        }
+        ColumnLayout::Fixed { width_bytes: 8 } => {
+            retain_fixed::<u64>(build, probe, nulls_equal, pairs, |b, p| b == p)
+        }
+        ColumnLayout::Fixed { width_bytes: 16 } => {
+            retain_fixed::<u128>(build, probe, nulls_equal, pairs, |b, p| b == p)
+        }
         ColumnLayout::Fixed { width_bytes } => {
             let data = probe.to_data();
             let values = &data.buffers()[0][data.offset() * width_bytes..];
@@ -111,18 +136,23 @@ pub fn retain_equal(
     Ok(())
 }
 
-fn retain_fixed<T: Copy + PartialEq>(
+#[inline]
+fn retain_fixed<T: Copy>(
     build: &PageColumn,
     probe: &ArrayRef,
     nulls_equal: bool,
     pairs: &mut Pairs,
+    equal: impl Fn(T, T) -> bool,
 ) {
     let data = probe.to_data();
     let values = data.buffers()[0].as_ptr().cast::<T>();
     let offset = data.offset();
     // SAFETY: probe rows are rows of this array, whose first buffer holds a `T` for every one of them.
     let value = |row: usize| unsafe { values.add(offset + row).read_unaligned() };
-    retain_valued(build, probe, nulls_equal, pairs, |b, p| build.fixed::<T>(b) == value(p));
+    for &row in &pairs.build {
+        build.prefetch_fixed::<T>(row);
+    }
+    retain_valued(build, probe, nulls_equal, pairs, |b, p| equal(build.fixed::<T>(b), value(p)));
 }
 
 fn retain_bytes<T: ByteArrayType>(

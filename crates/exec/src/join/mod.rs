@@ -19,11 +19,12 @@
 //! | `spec`, `kind` | what is known before the first row |
 //! | `state` | taking in the build side, spilling, reclaim |
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
-//! | `build_side`, `prober` | probing a batch |
+//! | `build_side`, `prober`, `prefetch` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
 //! | `pair` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
+mod batch_bytes;
 mod build_side;
 mod dynamic_filter;
 mod exec;
@@ -32,6 +33,7 @@ mod kind;
 mod memory;
 mod metrics;
 mod pair;
+mod prefetch;
 mod prober;
 mod rows;
 mod spec;

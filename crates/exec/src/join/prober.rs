@@ -21,9 +21,11 @@ use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{NullEquality, Result};
 
+use super::batch_bytes::data_bytes;
 use super::build_side::BuildSide;
 use super::keys::{Pairs, retain_equal};
 use super::kind::SideRows;
+use super::prefetch::AHEAD;
 use super::rows::RowRef;
 use super::spec::{JoinSpec, OutputColumn, SideOf};
 use super::table::PartitionTable;
@@ -71,6 +73,8 @@ pub struct Prober {
     pairs: Pairs,
     matched: Vec<bool>,
     gave_probe_rows: bool,
+    /// Most pairs in a step.
+    step_rows: usize,
 }
 
 impl Prober {
@@ -96,6 +100,7 @@ impl Prober {
             pairs: Pairs::default(),
             matched: Vec::new(),
             gave_probe_rows: true,
+            step_rows: 1,
         }
     }
 
@@ -121,6 +126,11 @@ impl Prober {
         let matchable = self.spec.matchable(&keys);
         let rows = batch.num_rows() as u32;
         for (row, &hash) in (0..rows).zip(hashes) {
+            if let Some(&ahead) = hashes.get(row as usize + AHEAD)
+                && let Some(table) = build.table(ahead)
+            {
+                table.prefetch_bucket(ahead);
+            }
             if matchable.as_ref().is_some_and(|nulls| nulls.is_null(row as usize)) {
                 // No partition can hold a match: the row is answered here, wherever its hash points.
                 self.active.push(row);
@@ -142,6 +152,8 @@ impl Prober {
         self.hashes.clear();
         self.hashes.extend_from_slice(hashes);
         self.gave_probe_rows = false;
+        let probe_row_bytes = data_bytes(&batch) / batch.num_rows().max(1);
+        self.step_rows = build.output_rows(self.spec.batch_rows, probe_row_bytes);
         self.build = Some(build);
         self.batch = batch;
         self.keys = keys;
@@ -187,7 +199,7 @@ impl Prober {
     /// enough, a few of every row at a time.
     fn expand(&mut self, build: &BuildSide) {
         self.pairs.clear();
-        let batch_rows = self.spec.batch_rows;
+        let batch_rows = self.step_rows;
         let existence = self.purpose == Purpose::ProbeExistence
             || (self.purpose == Purpose::BuildExistence && self.spec.filter.is_none());
         if existence {
@@ -200,7 +212,13 @@ impl Prober {
             }
             return;
         }
-        while let Some(cursor) = self.cursors.get_mut(self.next_cursor) {
+        while self.next_cursor < self.cursors.len() {
+            if let Some(ahead) = self.cursors.get(self.next_cursor + AHEAD)
+                && let Some(table) = build.table(self.hashes[ahead.row as usize])
+            {
+                table.prefetch_entry(ahead.next);
+            }
+            let cursor = &mut self.cursors[self.next_cursor];
             let room = batch_rows - self.pairs.len().min(batch_rows);
             if room == 0 {
                 return;
@@ -389,12 +407,13 @@ impl BuildRows {
         let Some(visited) = self.build.visited() else { return Ok(None) };
         let table = Arc::clone(table);
         loop {
-            let mut refs: Vec<RowRef> = Vec::with_capacity(self.spec.batch_rows);
+            let batch_rows = self.build.output_rows(self.spec.batch_rows, 0);
+            let mut refs: Vec<RowRef> = Vec::with_capacity(batch_rows);
             while let Some(page) = table.pages().get(self.page)
-                && refs.len() < self.spec.batch_rows
+                && refs.len() < batch_rows
             {
                 let first = super::rows::row_ref(table.first_page() + self.page, 0);
-                let until = page.rows().min(self.slot + self.spec.batch_rows - refs.len());
+                let until = page.rows().min(self.slot + batch_rows - refs.len());
                 let rows = (first + self.slot as RowRef)..(first + until as RowRef);
                 match self.spec.kind.build_rows {
                     SideRows::Dropped => {}

@@ -31,6 +31,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use nandina_pages::{ColumnLayout, Page, PageSchema, PartValues};
 
+use super::prefetch::{AHEAD, prefetch_address};
 use crate::error::pages_error;
 
 /// Bits of a [`RowRef`] that hold the slot.
@@ -154,6 +155,23 @@ impl PageColumn {
         unsafe { self.values[page_of(row)].cast::<T>().add(slot_of(row)).read_unaligned() }
     }
 
+    /// Asks for the value of `row`, which [`PageColumn::fixed`] will read.
+    #[inline]
+    pub(super) fn prefetch_fixed<T>(&self, row: RowRef) {
+        if let Some(values) = self.values.get(page_of(row)) {
+            prefetch_address(values.wrapping_add(slot_of(row) * size_of::<T>()));
+        }
+    }
+
+    /// Asks for the offsets of `row` in a variable column.
+    #[inline]
+    fn prefetch_offsets(&self, row: RowRef) {
+        let page = page_of(row);
+        if let (Some(offsets), Some(&wide)) = (self.offsets.get(page), self.wide.get(page)) {
+            prefetch_address(offsets.wrapping_add(slot_of(row) * if wide { 8 } else { 4 }));
+        }
+    }
+
     #[inline]
     pub(super) fn bit(&self, row: RowRef) -> bool {
         let slot = slot_of(row);
@@ -190,7 +208,12 @@ impl PageColumn {
         Buffer: From<Vec<T>>,
     {
         let mut values: Vec<T> = Vec::with_capacity(refs.len());
-        values.extend(refs.iter().map(|&row| self.fixed::<T>(row)));
+        values.extend(refs.iter().enumerate().map(|(at, &row)| {
+            if let Some(&ahead) = refs.get(at + AHEAD) {
+                self.prefetch_fixed::<T>(ahead);
+            }
+            self.fixed::<T>(row)
+        }));
         Buffer::from(values)
     }
 
@@ -224,8 +247,17 @@ impl PageColumn {
     fn gather_views(&self, refs: &[RowRef]) -> (ScalarBuffer<u128>, Vec<Buffer>) {
         let mut views: Vec<u128> = Vec::with_capacity(refs.len());
         let mut heaps: Vec<Buffer> = Vec::new();
-        let long: usize =
-            refs.iter().map(|&row| self.bytes(row).len()).filter(|&len| len > INLINE_BYTES).sum();
+        let mut long = 0;
+        for (at, &row) in refs.iter().enumerate() {
+            if let Some(&ahead) = refs.get(at + AHEAD) {
+                self.prefetch_offsets(ahead);
+            }
+            let bytes = self.bytes(row);
+            prefetch_address(bytes.as_ptr());
+            if bytes.len() > INLINE_BYTES {
+                long += bytes.len();
+            }
+        }
         let mut heap: Vec<u8> = Vec::with_capacity(long.min(MAX_HEAP_BYTES));
         for &row in refs {
             let bytes = self.bytes(row);

@@ -31,6 +31,7 @@ use nandina_spill::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
+use super::batch_bytes::data_bytes;
 use super::build_side::BuildSide;
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
@@ -51,13 +52,12 @@ enum Stage {
 }
 
 /// The build side, complete.
-#[derive(Clone)]
-pub struct Probing {
-    pub build: Arc<BuildSide>,
+struct Probing {
+    build: Arc<BuildSide>,
     /// The pages of every partition: in memory (shared with its table) or on the device.
     pages: Vec<BuildPages>,
     /// Takes the probe rows of spilled partitions.
-    pub probe: Arc<Partitioner>,
+    probe: Arc<Partitioner>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -172,7 +172,6 @@ impl JoinState {
         let Some(partitioner) = self.building() else { return Ok(bounds) };
         let mut scatter = Scatter::default();
         let mut hashes = Vec::new();
-        let mut row_bytes = 0;
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if batch.num_rows() == 0 {
@@ -184,17 +183,12 @@ impl JoinState {
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
             scatter.by_hash(&hashes, self.options.partition_bits);
-            if row_bytes == 0 {
-                row_bytes = stored.get_array_memory_size() / stored.num_rows() + 1;
-            }
-            let estimate = stored.num_rows() * (row_bytes + row_bytes / 4 + TABLE_BYTES_PER_ROW);
+            // A quarter more for vectors that grow by doubling.
+            let estimate = data_bytes(&stored) * 5 / 4 + stored.num_rows() * TABLE_BYTES_PER_ROW;
             drop(timer);
             self.make_room(&partitioner, estimate).await?;
             let timer = self.metrics.build_time.timer();
-            let before = partitioner.memory_bytes();
             let pushed = partitioner.push(&stored, &scatter).map_err(spill_error);
-            let grown = partitioner.memory_bytes().saturating_sub(before);
-            row_bytes = row_bytes.min((grown / stored.num_rows() + row_bytes) / 2 + 1);
             self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
             self.settle(&partitioner);
             drop(timer);
@@ -368,11 +362,12 @@ impl JoinState {
         tables.into_iter().collect()
     }
 
-    /// What the next batch is probed against. Ends the time in which every table can still be given up.
-    pub fn probing(&self) -> Option<Probing> {
+    /// What the next batch is probed against, and what takes its rows of spilled partitions. Ends the time in
+    /// which every table can still be given up.
+    pub fn probing(&self) -> Option<(Arc<BuildSide>, Arc<Partitioner>)> {
         self.probing_started.store(true, Ordering::Relaxed);
         match &*self.stage.read() {
-            Stage::Probing(probing) => Some(probing.clone()),
+            Stage::Probing(probing) => Some((Arc::clone(&probing.build), Arc::clone(&probing.probe))),
             Stage::Building(_) | Stage::Probed => None,
         }
     }

@@ -21,6 +21,7 @@ use arrow::buffer::NullBuffer;
 use datafusion::common::Result;
 use nandina_pages::Page;
 
+use super::prefetch::prefetch;
 use super::rows::{RowRef, row_ref};
 use super::spec::{JoinSpec, KeyHasher};
 use crate::error::pages_error;
@@ -129,6 +130,18 @@ impl PartitionTable {
             return 0..0;
         }
         (self.directory[bucket] >> FILTER_BITS) as usize..(word >> FILTER_BITS) as usize
+    }
+
+    /// Asks for the directory word of a hash, which [`PartitionTable::candidates`] will read.
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        prefetch(&self.directory, self.bucket(hash));
+    }
+
+    /// Asks for an entry, which [`PartitionTable::entry`] will read.
+    #[inline]
+    pub fn prefetch_entry(&self, at: usize) {
+        prefetch(&self.entries, at);
     }
 
     /// The row of an entry, if its hash is that of the probing row.

@@ -281,7 +281,7 @@ impl ProbeScratch {
         prober: &mut Prober,
         batch: &RecordBatch,
     ) -> Result<Option<Arc<nandina_spill::Partitioner>>> {
-        let Some(probing) = state.probing() else {
+        let Some((build, partitioner)) = state.probing() else {
             return Err(DataFusionError::Internal("a join was probed before it was built".to_owned()));
         };
         let stored = state.spec.probe.store(batch)?;
@@ -290,12 +290,12 @@ impl ProbeScratch {
             state.note_inner(true, keys.iter().any(|key| key.logical_null_count() > 0));
         }
         state.hasher().hash(&keys, stored.num_rows(), &mut self.hashes)?;
-        prober.start(probing.build, stored.clone(), keys, &self.hashes, &mut self.spilled);
+        prober.start(build, stored.clone(), keys, &self.hashes, &mut self.spilled);
         if self.spilled.is_empty() {
             return Ok(None);
         }
         self.scatter.by_hash_of(&self.spilled, &self.hashes, state.partition_bits());
-        probing.probe.push(&stored, &self.scatter).map_err(spill_error)?;
-        Ok(Some(probing.probe))
+        partitioner.push(&stored, &self.scatter).map_err(spill_error)?;
+        Ok(Some(partitioner))
     }
 }
