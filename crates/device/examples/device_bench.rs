@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cargo run --release -p nandina-device --example device_bench -- --directory <on the disk> [--gib 2]
-//!     [--seconds 1] [--rounds 5] [--only read|write|random] [--json <file>] [--markdown <file>]
+//!     [--seconds 1] [--rounds 8] [--only read|write|random] [--depths 1,32] [--json <file>] [--markdown <file>]
 //! ```
 
 #![allow(
@@ -19,7 +19,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -44,7 +44,7 @@ fn arguments() -> Arguments {
         directory: std::env::temp_dir(),
         gib: 2,
         seconds: 1.0,
-        rounds: 5,
+        rounds: 8,
         only: None,
         depths: None,
         json: None,
@@ -307,14 +307,20 @@ fn main() {
         for &depth in arguments.depths.as_deref().unwrap_or(pattern.depths()) {
             let seconds = arguments.seconds;
             let mut rates: [Vec<f64>; 4] = Default::default();
-            for _ in 0..arguments.rounds {
+            for round in 0..arguments.rounds {
                 let on_ring = &mut Requests::new(pattern, &ring, &file, &contents);
                 let on_pool = &mut Requests::new(pattern, &pool, &pool_file, &contents);
-                rates[1].push(blocking(on_ring, depth, seconds));
-                rates[0].push(fio(pattern, &path, bytes, depth, seconds).unwrap_or(f64::NAN));
-                rates[2].push(asynchronous(on_ring, depth, seconds));
-                rates[3].push(blocking(on_pool, depth, seconds));
-                std::thread::sleep(Duration::from_millis(20));
+                // Each starts a round as often as the others: a disk with a budget of bursts favours the first.
+                for turn in 0..rates.len() {
+                    let contestant = (round + turn) % rates.len();
+                    let rate = match contestant {
+                        0 => fio(pattern, &path, bytes, depth, seconds).unwrap_or(f64::NAN),
+                        1 => blocking(on_ring, depth, seconds),
+                        2 => asynchronous(on_ring, depth, seconds),
+                        _ => blocking(on_pool, depth, seconds),
+                    };
+                    rates[contestant].push(rate);
+                }
             }
             let ratio = |of: usize| {
                 let mut paired: Vec<f64> =

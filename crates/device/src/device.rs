@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::simulated::{FaultHandle, FaultPlan, SimulatedCarrier, SimulatedMedium};
 use crate::backend::{Carrier, IoUringBackend, ThreadPool};
@@ -80,6 +80,8 @@ pub(crate) struct DeviceInner {
 struct Gate {
     seated: usize,
     waiting: VecDeque<Box<Operation>>,
+    /// The backend knows that operations wait.
+    watched: bool,
 }
 
 impl Device {
@@ -332,17 +334,17 @@ fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>
 impl DeviceInner {
     /// Starts as many operations as there are seats; the others wait.
     pub(crate) fn submit(&self, operations: Vec<Box<Operation>>) {
-        let seated = {
-            let mut gate = self.gate.lock();
-            if gate.waiting.is_empty() && gate.seated + operations.len() <= self.max_depth {
-                gate.seated += operations.len();
-                operations
-            } else {
-                gate.waiting.extend(operations);
-                gate.seat(self.max_depth)
-            }
-        };
-        self.start(seated);
+        let mut gate = self.gate.lock();
+        if gate.waiting.is_empty() && gate.seated + operations.len() <= self.max_depth {
+            gate.seated += operations.len();
+            drop(gate);
+            self.start(operations);
+        } else {
+            gate.waiting.extend(operations);
+            let seated = gate.seat(self.max_depth);
+            self.watch_for_seats(gate);
+            self.start(seated);
+        }
     }
 
     fn start(&self, mut operations: Vec<Box<Operation>>) {
@@ -386,12 +388,24 @@ impl DeviceInner {
 
     /// Gives back seats and starts those who waited for them.
     fn leave(&self, seats: usize) {
-        let seated = {
-            let mut gate = self.gate.lock();
-            gate.seated -= seats;
-            gate.seat(self.max_depth)
-        };
+        let mut gate = self.gate.lock();
+        gate.seated -= seats;
+        let seated = gate.seat(self.max_depth);
+        self.watch_for_seats(gate);
         self.start(seated);
+    }
+
+    /// Waiting operations rely on completions being noticed, whether or not anybody waits for those.
+    fn watch_for_seats(&self, mut gate: MutexGuard<'_, Gate>) {
+        let waiting = !gate.waiting.is_empty();
+        let change = waiting != gate.watched;
+        gate.watched = waiting;
+        drop(gate);
+        match (change, waiting) {
+            (true, true) => self.backend.sleeper_added(),
+            (true, false) => self.backend.sleeper_gone(),
+            (false, _) => {}
+        }
     }
 
     /// Drops the waiting operations of an abandoned batch.
@@ -401,8 +415,7 @@ impl DeviceInner {
         let (withdrawn, others): (VecDeque<_>, VecDeque<_>) =
             waiting.into_iter().partition(|operation| Arc::ptr_eq(&operation.batch, batch));
         gate.waiting = others;
-        // Dropping buffers takes other locks.
-        drop(gate);
+        self.watch_for_seats(gate);
         drop(withdrawn);
     }
 }

@@ -10,12 +10,12 @@
 //!
 //! Handing a completion from one thread to another costs about 10 µs, a third of a 4 KiB read. Therefore a thread
 //! that blocks becomes the driver itself, with the eventfd switched off; the switch is a flag in memory shared with
-//! the kernel and costs nothing. A thread that keeps a window of requests in flight drives again and again: as long
-//! as it does, notification stays off between its visits too, and the reaper only looks every [`TICK`] whether it
-//! still comes.
+//! the kernel and costs nothing. Such a thread mostly comes back, with the next read or for the rest of its window: as
+//! long as it does, notification stays off between its visits too, and the reaper only looks every [`TICK`] whether
+//! it still comes.
 //!
 //! ```text
-//!                    a driver leaves requests behind, nobody sleeps
+//!                           a driver leaves, nobody sleeps
 //!      notified  ─────────────────────────────────────────────────►  ticking
 //!   (eventfd on;  ◄─────────────────────────────────────────────────  (eventfd off; the reaper
 //!    reaper waits)   nobody drove since the last tick, or somebody     wakes every TICK)
@@ -53,7 +53,7 @@ const ENTER_GETEVENTS: u32 = 1;
 const REAP_BATCH: usize = 64;
 
 /// How long a completion may lie unseen after the thread that drove the ring has stopped coming.
-const TICK: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(2);
 
 pub(crate) struct IoUringBackend {
     core: Arc<Core>,
@@ -221,7 +221,7 @@ impl Core {
             self.reap_all(driving);
         }
         self.driven.store(false, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 || self.in_kernel.load(Ordering::SeqCst) == 0 {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.set_notification(true);
             self.reap_all(driving);
         } else if !self.ticking.swap(true, Ordering::SeqCst) {
