@@ -21,8 +21,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::counters::IoAccount;
 use crate::device::DeviceInner;
-use crate::error::Result;
-use crate::file::File;
+use crate::error::{Error, Result};
+use crate::file::{File, FileInner};
 use crate::request::{Completion, Operation, Request};
 
 #[derive(Default)]
@@ -83,22 +83,28 @@ impl Batch {
 
     /// Submits further requests as one unit; returns their indices.
     ///
-    /// A request that is not aligned is reported as an error under its index; the others proceed.
+    /// A request that is not aligned, or whose file is another device's, is reported as an error under its index; the
+    /// others proceed.
     pub fn add(&mut self, requests: Vec<(File, Request)>) -> Range<usize> {
         self.submit(requests.into_iter().map(|(file, request)| (file.inner, request)))
     }
 
     pub(crate) fn submit(
         &mut self,
-        requests: impl ExactSizeIterator<Item = (Arc<crate::file::FileInner>, Request)>,
+        requests: impl ExactSizeIterator<Item = (Arc<FileInner>, Request)>,
     ) -> Range<usize> {
         let first = self.submitted;
         self.submitted += requests.len();
         self.state.progress.lock().unfinished += requests.len();
         let mut operations = Vec::with_capacity(requests.len());
         for (index, (file, request)) in (first..).zip(requests) {
-            debug_assert!(Arc::ptr_eq(&file.device.inner, &self.device), "file of another device");
-            match Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone()) {
+            // Seats and counters are the device's: it cannot take in what another one would have to end.
+            let operation = if Arc::ptr_eq(&file.device.inner, &self.device) {
+                Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone())
+            } else {
+                Err(Error::OtherDevice { file: file.path.clone() })
+            };
+            match operation {
                 Ok(operation) if operation.is_empty() => {
                     self.state.deliver(index, Ok(operation.into_completion()), &self.device);
                 }

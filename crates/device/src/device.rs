@@ -209,7 +209,8 @@ impl Device {
     }
 
     /// Replaces a whole small file, atomically and durably: a new file is written and synced, renamed over the old
-    /// one, and the directory synced. After a crash the file has the old or the new contents.
+    /// one, and the directory synced. After a crash the file has the old or the new contents; the unfinished new file
+    /// (`<name>.new`) may lie beside it and is overwritten next time.
     pub fn write_small(&self, name: &str, contents: &[u8]) -> Result<()> {
         let path = self.resolve(name)?;
         self.count_small(crate::counters::Traffic::Write, contents.len(), || {

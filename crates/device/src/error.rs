@@ -30,6 +30,15 @@ pub enum Error {
     )]
     NoSpace { file: PathBuf, offset: u64, bytes: u64 },
 
+    #[error(
+        "no space left to {operation} {}; free space on that file system or use another directory",
+        path.display()
+    )]
+    NoSpaceFor { operation: &'static str, path: PathBuf },
+
+    #[error("{} was opened on another device than the batch that it was given to", file.display())]
+    OtherDevice { file: PathBuf },
+
     #[error("cannot {operation} {}: {source}", path.display())]
     Path { operation: &'static str, path: PathBuf, source: io::Error },
 
@@ -44,15 +53,15 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        if source.raw_os_error() == Some(libc::ENOSPC) {
-            return Error::NoSpace { file: path.to_path_buf(), offset: 0, bytes: 0 };
+        if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
+            return Error::NoSpaceFor { operation, path: path.to_path_buf() };
         }
         Error::Path { operation, path: path.to_path_buf(), source }
     }
 
     /// Whether the medium was full.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Error::NoSpace { .. })
+        matches!(self, Error::NoSpace { .. } | Error::NoSpaceFor { .. })
     }
 
     /// Whether a file or directory of that name does not exist.

@@ -98,3 +98,24 @@ fn no_more_than_max_depth_are_in_flight() {
         }
     }
 }
+
+#[test]
+fn the_submitting_thread_may_end_before_its_requests() {
+    for setup in real_devices(&DeviceOptions::default()) {
+        let device = &setup.device;
+        let file = device.create("data", FileClass::Table).unwrap();
+        file.allocate(0, 16 << 20).unwrap();
+        for value in 1..=10 {
+            let batch = std::thread::scope(|scope| {
+                let submit = || {
+                    let writes = (0..64).map(|i| Request::write(i << 18, filled(device, 1 << 18, value)));
+                    file.submit(writes.collect())
+                };
+                scope.spawn(submit).join().unwrap()
+            });
+            assert_eq!(batch.wait().unwrap().len(), 64, "{}", setup.name);
+            let all = file.read_blocking(0, device.buffer(16 << 20)).unwrap();
+            assert!(all.iter().all(|&byte| byte == value), "{}", setup.name);
+        }
+    }
+}

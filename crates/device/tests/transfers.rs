@@ -229,3 +229,22 @@ fn empty_batches_and_empty_requests_end_at_once() {
         assert_eq!(device.counters().total().requests(), 0, "{}", setup.name);
     }
 }
+
+#[test]
+fn a_batch_takes_files_of_its_own_device_only() {
+    let devices = all_devices();
+    let (first, second) = (&devices[0].device, &devices[1].device);
+    let own = first.create("own", FileClass::Table).unwrap();
+    let foreign = second.create("foreign", FileClass::Table).unwrap();
+    let mut batch = first.submit_many(
+        vec![
+            (foreign, Request::write(0, filled(first, KIB4, 1))),
+            (own.clone(), Request::write(0, filled(first, KIB4, 2))),
+        ],
+        None,
+    );
+    let error = batch.next_blocking().unwrap().unwrap_err().to_string();
+    assert!(error.contains("foreign was opened on another device"), "{error}");
+    assert_eq!(batch.next_blocking().unwrap().unwrap().0, 1);
+    assert_eq!(own.read_blocking(0, first.buffer(KIB4)).unwrap()[0], 2);
+}
