@@ -14,9 +14,9 @@
 /// longer gaps lose bandwidth, shorter ones requests.
 pub const MERGE_GAP_BYTES: u64 = 16 << 10;
 
-/// Requests are not merged beyond this length: it reaches the device's bandwidth, and more would only delay the first
-/// row and pin more memory per buffer.
-pub(crate) const MAX_REQUEST_BYTES: u64 = 512 << 10;
+/// Requests are not merged beyond this length. A window of them reaches the device's bandwidth; longer ones would let
+/// batches of different pages share a buffer, of which each then keeps all alive.
+pub(crate) const MAX_REQUEST_BYTES: u64 = 256 << 10;
 
 const BLOCK_BYTES: u64 = 4096;
 
