@@ -1,0 +1,199 @@
+//! Whatever the algorithm and whenever a partition is spilled, each partition reads back exactly its rows.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use nandina_device::{Device, FaultPlan};
+use nandina_pages::PageSchema;
+use nandina_spill::{
+    Algorithm, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions, TempSpace,
+    WriteUnit, partition_of,
+};
+
+const ALGORITHMS: [Algorithm; 3] = [Algorithm::Classic, Algorithm::NHash, Algorithm::OverlappedNHash];
+
+fn space() -> (Arc<TempSpace>, Arc<QuerySpace>) {
+    let (device, _faults) = Device::simulated(FaultPlan::default());
+    let space = TempSpace::open(device, TempOptions::default()).expect("a temporary space");
+    let query = space.query("test");
+    (space, query)
+}
+
+fn options(algorithm: Algorithm, write_unit: WriteUnit, ring_pages: usize) -> PartitionerOptions {
+    PartitionerOptions {
+        partition_bits: 3,
+        page_bytes: 4096,
+        max_page_rows: 8192,
+        ring_pages,
+        extent_bytes: 64 << 10,
+        algorithm,
+        write_unit,
+    }
+}
+
+fn hash(key: i64) -> u64 {
+    (key as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Keys `first..first + rows`, each with a text of its own; every 100th is longer than a page.
+fn batch(first: i64, rows: i64) -> RecordBatch {
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + rows));
+    let text = |key: i64| format!("{key}").repeat(if key % 100 == 99 { 3000 } else { (key % 9) as usize });
+    let texts: ArrayRef = Arc::new(StringViewArray::from_iter(
+        (first..first + rows).map(|key| (key % 7 != 0).then(|| text(key))),
+    ));
+    RecordBatch::try_from_iter([("key", keys), ("text", texts)]).expect("a batch")
+}
+
+fn partitioner(options: PartitionerOptions, query: &Arc<QuerySpace>) -> Partitioner {
+    let schema = PageSchema::try_new(batch(0, 1).schema()).expect("a page schema");
+    Partitioner::new(schema, options, Arc::clone(query))
+}
+
+fn push(partitioner: &Partitioner, batch: &RecordBatch) {
+    let keys = batch.column(0).as_primitive::<Int64Type>();
+    let hashes: Vec<u64> = keys.values().iter().map(|&key| hash(key)).collect();
+    let mut scatter = Scatter::default();
+    scatter.by_hash(&hashes, partitioner.options().partition_bits);
+    partitioner.push(batch, &scatter).expect("a push");
+}
+
+/// All rows of a partition, pages on the device first: that is the order of their arrival.
+fn rows_of(partition: &Partition, schema: &Arc<PageSchema>) -> Vec<(i64, Option<String>)> {
+    let mut pages = Vec::new();
+    if let Some(file) = &partition.file {
+        let mut reader = file.read(Arc::clone(schema), 1 << 20);
+        while let Some(page) = reader.next_blocking().expect("a spilled page") {
+            pages.push(page);
+        }
+        assert_eq!(pages.iter().map(|page| page.rows() as u64).sum::<u64>(), file.rows());
+    }
+    for page in &partition.resident {
+        pages.push(page.open(schema).expect("a resident page"));
+    }
+    let mut rows = Vec::new();
+    for page in pages {
+        let batch = page.batch(None).expect("a batch");
+        let texts = batch.column(1).as_string_view();
+        for (key, text) in batch.column(0).as_primitive::<Int64Type>().values().iter().zip(texts) {
+            rows.push((*key, text.map(str::to_owned)));
+        }
+    }
+    rows
+}
+
+fn check(partitioner: &Partitioner, rows: i64) -> Vec<Partition> {
+    let partitions = partitioner.finish().expect("finished partitions");
+    partitioner.drain_to_blocking(0).expect("written partitions");
+    let mut total = 0;
+    for (number, partition) in partitions.iter().enumerate() {
+        let found = rows_of(partition, partitioner.schema());
+        let bits = partitioner.options().partition_bits;
+        let whole = batch(0, rows);
+        let expected: Vec<i64> = (0..rows).filter(|&key| partition_of(hash(key), bits) == number).collect();
+        assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), expected, "partition {number}");
+        for (key, text) in &found {
+            let texts = whole.column(1).as_string_view();
+            let row = *key as usize;
+            let wanted = arrow_array::Array::is_valid(texts, row).then(|| texts.value(row));
+            assert_eq!(text.as_deref(), wanted, "text of key {key}");
+        }
+        assert_eq!(partition.rows, found.len() as u64);
+        total += found.len();
+    }
+    assert_eq!(total as i64, rows);
+    partitions
+}
+
+#[test]
+fn spilled_from_the_start() {
+    for algorithm in ALGORITHMS {
+        for (write_unit, ring_pages) in
+            [(WriteUnit::Blocked, 1), (WriteUnit::Blocked, 4), (WriteUnit::PageSized, 4)]
+        {
+            let (_space, query) = space();
+            let partitioner = partitioner(options(algorithm, write_unit, ring_pages), &query);
+            for partition in 0..8 {
+                partitioner.spill(partition).expect("a spilled partition");
+            }
+            for first in (0..5000).step_by(500) {
+                push(&partitioner, &batch(first, 500));
+            }
+            let partitions = check(&partitioner, 5000);
+            assert!(
+                partitions.iter().all(|partition| partition.resident.is_empty() && partition.file.is_some())
+            );
+            assert_eq!(partitioner.resident_rows(0), 0);
+        }
+    }
+}
+
+#[test]
+fn spilled_midway_or_never() {
+    let (_space, query) = space();
+    let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 4), &query);
+    for first in (0..5000).step_by(500) {
+        push(&partitioner, &batch(first, 500));
+        if first == 2000 {
+            let resident = partitioner.resident_bytes(2);
+            let freed = partitioner.try_spill(2).expect("a spill").expect("nobody else holds the partition");
+            assert!(freed > 0 && freed == resident, "{freed} of {resident}");
+            assert_eq!((partitioner.resident_bytes(2), partitioner.resident_rows(2)), (0, 0));
+        }
+    }
+    let partitions = check(&partitioner, 5000);
+    let spilled: Vec<usize> = (0..8).filter(|&number| partitions[number].file.is_some()).collect();
+    assert_eq!(spilled, [2]);
+    assert!(partitions[2].resident.is_empty());
+}
+
+#[test]
+fn empty_input_gives_empty_partitions() {
+    let (_space, query) = space();
+    let partitioner = partitioner(options(Algorithm::NHash, WriteUnit::Blocked, 2), &query);
+    partitioner.spill(1).expect("a spilled partition");
+    let partitions = check(&partitioner, 0);
+    assert_eq!(partitions.len(), 8);
+    assert_eq!(partitions.iter().map(Partition::bytes).sum::<u64>(), 0);
+}
+
+#[test]
+fn everything_is_given_back() {
+    let (space, query) = space();
+    let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 2), &query);
+    (0..8).for_each(|partition| drop(partitioner.spill(partition).expect("a spilled partition")));
+    push(&partitioner, &batch(0, 5000));
+    let partitions = check(&partitioner, 5000);
+    assert_eq!(partitioner.memory_bytes(), 0);
+    let on_device: u64 = partitions.iter().map(Partition::bytes).sum();
+    assert!(query.used_bytes() >= on_device && query.peak_bytes() >= on_device);
+    drop(partitions);
+    drop(partitioner);
+    assert_eq!((query.used_bytes(), space.used_bytes()), (0, 0));
+}
+
+#[test]
+fn n_hash_writes_rings_together_and_classic_alone() {
+    let requests_at_once = |algorithm| {
+        let (_space, query) = space();
+        // Extents so large that no write has to be split where one ends.
+        let options =
+            PartitionerOptions { extent_bytes: 16 << 20, ..options(algorithm, WriteUnit::Blocked, 4) };
+        let partitioner = partitioner(options, &query);
+        (0..8).for_each(|partition| drop(partitioner.spill(partition).expect("a spilled partition")));
+        for first in (0..20_000).step_by(500) {
+            push(&partitioner, &batch(first, 500));
+        }
+        let statistics = query.io().statistics();
+        (statistics.peak_in_flight, statistics.write_requests)
+    };
+    let (classic_depth, classic_requests) = requests_at_once(Algorithm::Classic);
+    let (n_hash_depth, n_hash_requests) = requests_at_once(Algorithm::NHash);
+    assert_eq!(classic_depth, 1);
+    assert!(n_hash_depth >= 4, "depth {n_hash_depth}");
+    assert!(n_hash_requests > classic_requests / 2, "{n_hash_requests} against {classic_requests}");
+}
