@@ -54,6 +54,12 @@ fn partitioner(options: PartitionerOptions, query: &Arc<QuerySpace>) -> Partitio
     Partitioner::new(schema, options, Arc::clone(query))
 }
 
+fn spill_all(partitioner: &Partitioner) {
+    for partition in 0..partitioner.options().partitions() {
+        partitioner.spill(partition).expect("a spilled partition");
+    }
+}
+
 fn push(partitioner: &Partitioner, batch: &RecordBatch) {
     let keys = batch.column(0).as_primitive::<Int64Type>();
     let hashes: Vec<u64> = keys.values().iter().map(|&key| hash(key)).collect();
@@ -117,9 +123,7 @@ fn spilled_from_the_start() {
         {
             let (_space, query) = space();
             let partitioner = partitioner(options(algorithm, write_unit, ring_pages), &query);
-            for partition in 0..8 {
-                partitioner.spill(partition).expect("a spilled partition");
-            }
+            spill_all(&partitioner);
             for first in (0..5000).step_by(500) {
                 push(&partitioner, &batch(first, 500));
             }
@@ -165,7 +169,7 @@ fn empty_input_gives_empty_partitions() {
 fn everything_is_given_back() {
     let (space, query) = space();
     let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 2), &query);
-    (0..8).for_each(|partition| drop(partitioner.spill(partition).expect("a spilled partition")));
+    spill_all(&partitioner);
     push(&partitioner, &batch(0, 5000));
     let partitions = check(&partitioner, 5000);
     assert_eq!(partitioner.memory_bytes(), 0);
@@ -184,7 +188,7 @@ fn n_hash_writes_rings_together_and_classic_alone() {
         let options =
             PartitionerOptions { extent_bytes: 16 << 20, ..options(algorithm, WriteUnit::Blocked, 4) };
         let partitioner = partitioner(options, &query);
-        (0..8).for_each(|partition| drop(partitioner.spill(partition).expect("a spilled partition")));
+        spill_all(&partitioner);
         for first in (0..20_000).step_by(500) {
             push(&partitioner, &batch(first, 500));
         }
