@@ -1,7 +1,7 @@
 //! How much memory a join takes, and in which portions.
 
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use nandina_spill::{Algorithm, PartitionerOptions, WriteUnit};
+use nandina_spill::{Algorithm, PartitionerOptions, READ_BYTES, WriteUnit};
 
 use super::rows::MAX_PAGE_ROWS;
 
@@ -14,6 +14,10 @@ const MIN_PAGE_BYTES: usize = 4 << 10;
 const RING_PAGES: usize = 4;
 /// The share of memory that pages on their way to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
+/// Most memory for reads of spilled pages in flight: a few requests keep the device at its bandwidth.
+const MAX_READ_WINDOW_BYTES: usize = 4 * READ_BYTES;
+/// The share of memory that they may take where that is less.
+const READ_WINDOW_SHARE: usize = 8;
 /// Partitions when memory is plentiful, as log2. Build sides up to this many times the memory are done in one
 /// pass; the price is one page being filled per partition.
 const MAX_PARTITION_BITS: u32 = 6;
@@ -25,6 +29,11 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
         MemoryLimit::Finite(bytes) => Some(bytes),
         MemoryLimit::Infinite | MemoryLimit::Unknown => None,
     }
+}
+
+/// Memory for reads of spilled pages in flight, of one reader of a join that may use `memory_bytes`.
+pub fn read_window_bytes(memory_bytes: Option<usize>) -> usize {
+    (memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE).clamp(READ_BYTES, MAX_READ_WINDOW_BYTES)
 }
 
 /// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount).

@@ -21,15 +21,13 @@ use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scat
 
 use super::build_side::BuildSide;
 use super::kind::SideRows;
-use super::memory::partitioner_options;
+use super::memory::{partitioner_options, read_window_bytes};
 use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, KeyHasher, Side};
 use super::state::{JoinState, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
 use crate::error::{pages_error, spill_error};
 
-/// Memory for reads of spilled pages in flight.
-pub const READ_WINDOW_BYTES: usize = 1 << 20;
 /// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
 /// can divide.
 const MAX_LEVEL: u32 = 8;
@@ -100,9 +98,9 @@ pub fn produces_rows(spec: &JoinSpec, build_rows: u64, probe_rows: u64) -> bool 
     }
 }
 
-/// Bytes that joining with this file as build side takes.
-fn build_need(file: &PartitionFile) -> usize {
-    file.bytes() as usize + file.rows() as usize * TABLE_BYTES_PER_ROW + READ_WINDOW_BYTES
+/// Bytes of a build side made of this file: its pages and their table.
+fn build_bytes(file: &PartitionFile) -> usize {
+    file.bytes() as usize + file.rows() as usize * TABLE_BYTES_PER_ROW
 }
 
 impl PairJoin {
@@ -116,17 +114,21 @@ impl PairJoin {
             spec = Arc::new(spec.swapped());
             state.metrics.role_reversals.add(1);
         }
-        let need = build_need(&build_file);
+        let window_bytes = read_window_bytes(state.memory_limit);
+        let build_bytes = build_bytes(&build_file);
+        let need = build_bytes + window_bytes;
         let mut memory = PairMemory::new(state);
         let mut blocks = None;
         if !memory.reserve(need).await {
-            if !pair.unsplittable && pair.level < MAX_LEVEL {
+            // Less than a block is what joining takes in any case: splitting it would save nothing.
+            let splittable = !pair.unsplittable && pair.level < MAX_LEVEL && build_bytes > MIN_BLOCK_BYTES;
+            if splittable {
                 let pairs = split(state, &spec, &build_file, &probe_file, pair.level + 1, need).await?;
                 let original = |pair| if exchanged { exchange(pair) } else { pair };
                 return Ok(Opened::Split(pairs.into_iter().map(original).collect()));
             }
-            let block_bytes = memory.reserve_block(need);
-            let reader = build_file.read(Arc::clone(&spec.build.pages), READ_WINDOW_BYTES);
+            let block_bytes = memory.reserve_block(build_bytes, window_bytes);
+            let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
             let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
             blocks = Some(Blocks { reader, block_bytes, held_page: None, matched });
@@ -201,7 +203,8 @@ impl PairJoin {
         let waiting = self.state.metrics.spill_time.timer();
         match &mut self.blocks {
             None => {
-                let mut reader = self.build_file.read(Arc::clone(&self.spec.build.pages), READ_WINDOW_BYTES);
+                let window_bytes = read_window_bytes(self.state.memory_limit);
+                let mut reader = self.build_file.read(Arc::clone(&self.spec.build.pages), window_bytes);
                 while let Some(page) = reader.next().await.map_err(spill_error)? {
                     pages.push(page);
                 }
@@ -232,7 +235,7 @@ impl PairJoin {
     }
 
     fn probe_batches(&self) -> BatchReader {
-        BatchReader::new(&self.probe_file, &self.spec.probe, self.spec.batch_rows)
+        BatchReader::new(&self.state, &self.probe_file, &self.spec.probe, self.spec.batch_rows)
     }
 
     /// Blocks: remembers which rows of the probe batch just done have matched. Returns the first row behind it.
@@ -301,19 +304,21 @@ impl PairMemory {
         }
     }
 
-    /// Reserves as large a block of a build side as there is memory for, and returns its size.
-    fn reserve_block(&mut self, need: usize) -> usize {
-        let mut block_bytes = need / 2;
+    /// Reserves as large a block of a build side of `build_bytes` as there is memory for, beside a read window,
+    /// and returns its size.
+    fn reserve_block(&mut self, build_bytes: usize, window_bytes: usize) -> usize {
+        let mut block_bytes = build_bytes / 2;
         self.hold();
         while block_bytes > MIN_BLOCK_BYTES {
-            if self.reservation.try_grow(block_bytes + READ_WINDOW_BYTES).is_ok() {
+            if self.reservation.try_grow(block_bytes + window_bytes).is_ok() {
                 return block_bytes;
             }
             block_bytes /= 2;
         }
         // Below this nothing can be joined at all, and everything that can be spilled has been.
-        self.reservation.grow(MIN_BLOCK_BYTES + READ_WINDOW_BYTES);
-        MIN_BLOCK_BYTES
+        let block_bytes = MIN_BLOCK_BYTES.min(build_bytes);
+        self.reservation.grow(block_bytes + window_bytes);
+        block_bytes
     }
 
     fn hold(&mut self) {
@@ -351,7 +356,7 @@ async fn split(
     options.partition_bits = options.partition_bits.min(wanted + 1);
     let reservation = state.reserve_more();
     // Bounded by the shape of the partitioner, and needed to make anything smaller.
-    reservation.grow(options.write_buffer_bytes() + READ_WINDOW_BYTES);
+    reservation.grow(options.write_buffer_bytes() + read_window_bytes(state.memory_limit));
     state.note_memory(reservation.size());
     state.metrics.recursive_partitions.add(1);
     let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
@@ -362,7 +367,7 @@ async fn split(
         }
         let hasher = KeyHasher::new(level);
         let (mut scatter, mut hashes) = (Scatter::default(), Vec::new());
-        let mut batches = BatchReader::new(file, side, spec.batch_rows);
+        let mut batches = BatchReader::new(state, file, side, spec.batch_rows);
         while let Some(batch) = batches.next(state).await? {
             hasher.hash(&side.key_arrays(&batch), batch.num_rows(), &mut hashes)?;
             scatter.by_hash(&hashes, options.partition_bits);
@@ -392,8 +397,8 @@ pub struct BatchReader {
 }
 
 impl BatchReader {
-    fn new(file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> Self {
-        let reader = file.read(Arc::clone(&side.pages), READ_WINDOW_BYTES);
+    fn new(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> Self {
+        let reader = file.read(Arc::clone(&side.pages), read_window_bytes(state.memory_limit));
         Self { reader, schema: Arc::clone(&side.pages), batch_rows, held: None }
     }
 
