@@ -1,0 +1,120 @@
+//! Inputs that do as they are told: end, fail or wait in the middle.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::StreamExt;
+use tokio::sync::Semaphore;
+
+use super::tables::Table;
+
+/// How the stream of a [`ScriptedInput`] ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As streams do.
+    Complete,
+    /// With this error.
+    Error(&'static str),
+    /// Never: the next batch does not come.
+    Never,
+}
+
+/// Counts what an input has given, and holds it back.
+#[derive(Debug)]
+pub struct Tap {
+    /// Batches that may pass.
+    pub allowed: Semaphore,
+    /// Batches that were asked for, the one being waited for included.
+    pub asked: AtomicUsize,
+}
+
+impl Tap {
+    /// A tap through which everything flows.
+    pub fn open() -> Arc<Self> {
+        Self::after(Semaphore::MAX_PERMITS)
+    }
+
+    /// A tap that closes after so many batches.
+    pub fn after(batches: usize) -> Arc<Self> {
+        Arc::new(Self { allowed: Semaphore::new(batches), asked: AtomicUsize::new(0) })
+    }
+
+    /// Lets all others through.
+    pub fn release(&self) {
+        self.allowed.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    /// Waits until the input has been asked for so many batches.
+    pub async fn asked_for(&self, batches: usize) {
+        while self.asked.load(Ordering::SeqCst) < batches {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// One partition of an input that follows a script.
+struct ScriptedInput {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    ending: Ending,
+    tap: Arc<Tap>,
+}
+
+impl fmt::Debug for ScriptedInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedInput").field("ending", &self.ending).finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for ScriptedInput {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let tap = Arc::clone(&self.tap);
+        let batches = futures::stream::iter(self.batches.clone()).then(move |batch| {
+            let tap = Arc::clone(&tap);
+            async move {
+                tap.asked.fetch_add(1, Ordering::SeqCst);
+                tap.allowed.acquire().await.expect("an open tap").forget();
+                // Inputs that are always ready would never let other tasks of the same thread run.
+                tokio::task::yield_now().await;
+                Ok(batch)
+            }
+        });
+        let ending = self.ending;
+        let end = futures::stream::once(async move {
+            match ending {
+                Ending::Complete => None,
+                Ending::Error(message) => Some(Err(DataFusionError::Execution(message.to_owned()))),
+                Ending::Never => std::future::pending::<Option<Result<RecordBatch>>>().await,
+            }
+        });
+        let stream = batches.map(Some).chain(end).filter_map(std::future::ready);
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
+    }
+}
+
+/// A scan of `table` dealt to `partitions`, each of which ends as `ending` says; `tap` serves all of them.
+pub fn scripted(table: &Table, partitions: usize, ending: Ending, tap: &Arc<Tap>) -> Arc<dyn ExecutionPlan> {
+    let streams: Vec<Arc<dyn PartitionStream>> = table
+        .deal(partitions)
+        .into_iter()
+        .map(|batches| {
+            let schema = Arc::clone(&table.schema);
+            Arc::new(ScriptedInput { schema, batches, ending, tap: Arc::clone(tap) })
+                as Arc<dyn PartitionStream>
+        })
+        .collect();
+    let scan = StreamingTableExec::try_new(Arc::clone(&table.schema), streams, None, [], false, None);
+    Arc::new(scan.expect("a scan"))
+}
