@@ -72,6 +72,8 @@ pub struct Prober {
     next_cursor: usize,
     pairs: Pairs,
     matched: Vec<bool>,
+    /// Rows that walk the duplicates of their key for everyone (see `settle_build_existence`).
+    walking: Vec<bool>,
     gave_probe_rows: bool,
     /// Most pairs in a step.
     step_rows: usize,
@@ -99,6 +101,7 @@ impl Prober {
             next_cursor: 0,
             pairs: Pairs::default(),
             matched: Vec::new(),
+            walking: Vec::new(),
             gave_probe_rows: true,
             step_rows: 1,
         }
@@ -149,6 +152,10 @@ impl Prober {
         self.next_cursor = 0;
         self.matched.clear();
         self.matched.resize(rows as usize, false);
+        self.walking.clear();
+        if self.purpose == Purpose::BuildExistence {
+            self.walking.resize(rows as usize, false);
+        }
         self.hashes.clear();
         self.hashes.extend_from_slice(hashes);
         self.gave_probe_rows = false;
@@ -276,15 +283,19 @@ impl Prober {
         }
     }
 
-    /// A build row that was visited before has equals that were visited before, too, so a probe row that
-    /// meets one need not look further: a hot key is walked once, not once per probe row. With a residual
-    /// filter that conclusion does not hold.
+    /// A probe row that finds the first build row of its key visited need not look further: whoever was first
+    /// there walks the others of that key, to the end. A hot key is thus walked once, not once per probe row.
+    /// Only the first row decides: further on, whoever walks may find rows that someone visited who was about
+    /// to stop. With a residual filter a visited row says nothing about its equals.
     fn settle_build_existence(&mut self, build: &BuildSide) {
         let Some(visited) = build.visited() else { return };
         let decisive = self.spec.filter.is_none();
         for (&row, &probe) in self.pairs.build.iter().zip(&self.pairs.probe) {
-            if visited.set(row) && decisive {
-                self.matched[probe as usize] = true;
+            let visited_before = visited.set(row);
+            let probe = probe as usize;
+            if decisive && !self.matched[probe] && !self.walking[probe] {
+                self.matched[probe] = visited_before;
+                self.walking[probe] = !visited_before;
             }
         }
         if decisive {
