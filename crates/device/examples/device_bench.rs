@@ -19,7 +19,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -170,6 +170,9 @@ impl Requests {
 
 /// Requests per second of one blocking thread that keeps `depth` requests in flight.
 fn blocking(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
+    if depth == 1 {
+        return one_at_a_time(requests, seconds);
+    }
     let mut window = requests.device.batch(None);
     window.add((0..depth).map(|_| requests.next()).collect());
     let start = Instant::now();
@@ -187,6 +190,21 @@ fn blocking(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
     let rate = ended as f64 / start.elapsed().as_secs_f64();
     drain(window);
     rate
+}
+
+fn one_at_a_time(requests: &mut Requests, seconds: f64) -> f64 {
+    let start = Instant::now();
+    let mut ended = 0u64;
+    while start.elapsed().as_secs_f64() < seconds {
+        match requests.next() {
+            (file, Request::Read { offset, buffer }) => drop(file.read_blocking(offset, buffer).unwrap()),
+            (file, Request::Write { offset, mut buffers }) => {
+                file.write_blocking(offset, buffers.remove(0)).unwrap();
+            }
+        }
+        ended += 1;
+    }
+    ended as f64 / start.elapsed().as_secs_f64()
 }
 
 /// The same by one async task.
@@ -310,9 +328,12 @@ fn main() {
             for round in 0..arguments.rounds {
                 let on_ring = &mut Requests::new(pattern, &ring, &file, &contents);
                 let on_pool = &mut Requests::new(pattern, &pool, &pool_file, &contents);
-                // Each starts a round as often as the others: a disk with a budget of bursts favours the first.
+                // Who runs after whom changes from round to round, and each starts on a rested disk: some have a budget
+                // of bursts, and fio's start would be a rest that the others do not get.
                 for turn in 0..rates.len() {
-                    let contestant = (round + turn) % rates.len();
+                    let step = if round / rates.len() % 2 == 0 { turn } else { rates.len() - 1 - turn };
+                    let contestant = (round + step) % rates.len();
+                    std::thread::sleep(Duration::from_millis(300));
                     let rate = match contestant {
                         0 => fio(pattern, &path, bytes, depth, seconds).unwrap_or(f64::NAN),
                         1 => blocking(on_ring, depth, seconds),

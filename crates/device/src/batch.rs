@@ -96,24 +96,37 @@ impl Batch {
         let first = self.submitted;
         self.submitted += requests.len();
         self.state.progress.lock().unfinished += requests.len();
-        let mut operations = Vec::with_capacity(requests.len());
-        for (index, (file, request)) in (first..).zip(requests) {
-            // Seats and counters are the device's: it cannot take in what another one would have to end.
-            let operation = if Arc::ptr_eq(&file.device.inner, &self.device) {
-                Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone())
-            } else {
-                Err(Error::OtherDevice { file: file.path.clone() })
-            };
-            match operation {
-                Ok(operation) if operation.is_empty() => {
-                    self.state.deliver(index, Ok(operation.into_completion()), &self.device);
-                }
-                Ok(operation) => operations.push(operation),
-                Err(error) => self.state.deliver(index, Err(error), &self.device),
-            }
-        }
-        self.device.submit(operations);
+        let operations =
+            (first..).zip(requests).filter_map(|(index, (file, request))| self.prepare(index, file, request));
+        self.device.submit(operations.collect());
         first..self.submitted
+    }
+
+    /// Submits one request whose end this thread waits for next, carrying it in this thread where that is possible.
+    pub(crate) fn run(&mut self, file: &File, request: Request) {
+        let index = self.submitted;
+        self.submitted += 1;
+        self.state.progress.lock().unfinished += 1;
+        if let Some(operation) = self.prepare(index, Arc::clone(&file.inner), request) {
+            self.device.run(operation);
+        }
+    }
+
+    /// The operation to carry, unless the request has its result already.
+    fn prepare(&self, index: usize, file: Arc<FileInner>, request: Request) -> Option<Box<Operation>> {
+        // Seats and counters are the device's: it cannot take in what another one would have to end.
+        let operation = if Arc::ptr_eq(&file.device.inner, &self.device) {
+            Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone())
+        } else {
+            Err(Error::OtherDevice { file: file.path.clone() })
+        };
+        let result = match operation {
+            Ok(operation) if operation.is_empty() => Ok(operation.into_completion()),
+            Ok(operation) => return Some(operation),
+            Err(error) => Err(error),
+        };
+        self.state.deliver(index, result, &self.device);
+        None
     }
 
     pub(crate) fn submit_sync(&mut self, file: &File) {

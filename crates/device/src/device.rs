@@ -348,12 +348,29 @@ impl DeviceInner {
         }
     }
 
-    fn start(&self, mut operations: Vec<Box<Operation>>) {
-        if operations.is_empty() {
-            return;
+    /// Carries an operation in this thread if there is a seat, else submits it.
+    pub(crate) fn run(&self, mut operation: Box<Operation>) {
+        let mut gate = self.gate.lock();
+        if !gate.waiting.is_empty() || gate.seated >= self.max_depth {
+            drop(gate);
+            return self.submit(vec![operation]);
         }
+        gate.seated += 1;
+        drop(gate);
+        self.count_started(std::slice::from_mut(&mut operation));
+        self.backend.run(operation);
+    }
+
+    fn start(&self, mut operations: Vec<Box<Operation>>) {
+        if !operations.is_empty() {
+            self.count_started(&mut operations);
+            self.backend.start(operations);
+        }
+    }
+
+    fn count_started(&self, operations: &mut [Box<Operation>]) {
         let now = Instant::now();
-        for operation in &mut operations {
+        for operation in operations.iter_mut() {
             operation.started = Some(now);
         }
         // Nearly always all are of one class and one account: one lock for each instead of one per request.
@@ -373,7 +390,6 @@ impl DeviceInner {
                 account.counters.started(run.len() as u64, now);
             }
         }
-        self.backend.start(operations);
     }
 
     fn count_finished(&self, operation: &Operation, failed: bool, now: Instant) {

@@ -54,9 +54,10 @@ impl File {
         batch
     }
 
-    /// Reads one range and waits for it.
+    /// Reads one range and waits for it. The fastest way to do one thing at a time; for more, submit batches.
     pub fn read_blocking(&self, offset: u64, buffer: AlignedBuffer) -> Result<AlignedBuffer> {
-        let mut batch = self.submit(vec![Request::Read { offset, buffer }]);
+        let mut batch = self.device().batch(None);
+        batch.run(self, Request::Read { offset, buffer });
         let completion = batch.next_blocking().transpose()?;
         // One read was submitted, so there is one completion with a buffer.
         Ok(completion
@@ -66,7 +67,9 @@ impl File {
 
     /// Writes one range and waits for it. It is durable after the next [`File::sync`].
     pub fn write_blocking(&self, offset: u64, buffer: impl Into<WriteBuffer>) -> Result<()> {
-        self.submit(vec![Request::write(offset, buffer)]).wait().map(drop)
+        let mut batch = self.device().batch(None);
+        batch.run(self, Request::write(offset, buffer));
+        batch.wait().map(drop)
     }
 
     /// Reserves space for a range and extends the file to its end. Bytes never written read as zeros.

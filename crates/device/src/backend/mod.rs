@@ -2,6 +2,7 @@
 
 mod io_uring;
 pub(crate) mod simulated;
+mod system_call;
 mod thread_pool;
 
 pub(crate) use io_uring::IoUringBackend;
@@ -17,6 +18,12 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// Starts operations, all of them visible to the medium together. Does not wait for them.
     fn start(&self, operations: Vec<Box<Operation>>);
+
+    /// Carries one operation for a thread that does nothing else until it has ended. One system call that waits is
+    /// cheaper than two, one to start and one to wait.
+    fn run(&self, operation: Box<Operation>) {
+        system_call::carry(operation);
+    }
 
     /// Called by a blocking thread that has nothing else to do: carries and reports operations in this thread
     /// until `ready`. Returns false when there was nothing to carry here; then somebody else does, and the caller

@@ -4,17 +4,14 @@
 //! A blocking waiter carries queued operations itself before it sleeps.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::Carrier;
-use crate::device::finish;
-use crate::file::Handle;
-use crate::request::{Operation, Transfer};
+use super::system_call::carry;
+use crate::request::Operation;
 
 pub(crate) struct ThreadPool {
     queue: Arc<Queue>,
@@ -119,35 +116,4 @@ impl Queue {
             }
         }
     }
-}
-
-fn carry(operation: Box<Operation>) {
-    let result = call(&operation);
-    finish([(operation, result)]);
-}
-
-/// One system call; bytes moved or a negative error number.
-fn call(operation: &Operation) -> i32 {
-    let Handle::Descriptor(descriptor) = &operation.file.handle else {
-        return -libc::EBADF;
-    };
-    let descriptor = descriptor.as_raw_fd();
-    let parts = &operation.parts.0;
-    let position = operation.position() as libc::off_t;
-    let returned = match operation.transfer {
-        // SAFETY: the operation owns the buffers and keeps the descriptor open; nobody else uses the read buffer.
-        Transfer::Read(_) => unsafe {
-            libc::preadv(descriptor, parts.as_ptr(), parts.len() as libc::c_int, position)
-        },
-        // SAFETY: as above; the buffers are only read.
-        Transfer::Write(_) => unsafe {
-            libc::pwritev(descriptor, parts.as_ptr(), parts.len() as libc::c_int, position)
-        },
-        // SAFETY: the descriptor is open.
-        Transfer::Sync => unsafe { libc::fdatasync(descriptor) as isize },
-    };
-    if returned < 0 {
-        return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-    }
-    returned as i32
 }

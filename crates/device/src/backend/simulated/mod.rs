@@ -550,6 +550,10 @@ impl Carrier for SimulatedCarrier {
         queue.busy = false;
     }
 
+    fn run(&self, operation: Box<Operation>) {
+        self.start(vec![operation]);
+    }
+
     fn drive(&self, _ready: &dyn Fn() -> bool) -> bool {
         false
     }
