@@ -89,6 +89,9 @@ pub enum Command {
     Tpch(TpchArguments),
     /// Show a join whose build side is several times the memory limit.
     Demo(DemoArguments),
+    /// Run a query and print what it took, as JSON (a step of the demo).
+    #[command(hide = true)]
+    Measure(MeasureArguments),
 }
 
 #[derive(Debug, Args)]
@@ -134,6 +137,13 @@ pub struct DemoArguments {
     /// Scale factor of the TPC-H data.
     #[arg(long, default_value_t = 2.0)]
     pub scale: f64,
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    pub sql: String,
     #[command(flatten)]
     pub engine: EngineArguments,
 }

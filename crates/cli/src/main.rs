@@ -56,6 +56,7 @@ fn engine_arguments(arguments: &Arguments) -> &EngineArguments {
         Some(Command::Import(import)) => &import.engine,
         Some(Command::Tpch(tpch)) => &tpch.engine,
         Some(Command::Demo(demo)) => &demo.engine,
+        Some(Command::Measure(measure)) => &measure.engine,
         None => &arguments.engine,
     }
 }
@@ -81,6 +82,7 @@ async fn run(arguments: Arguments, work: scripts::Work) -> Result<()> {
         Some(Command::Import(import)) => import::run(import, interrupt).await,
         Some(Command::Tpch(tpch)) => tpch::run(tpch, interrupt).await,
         Some(Command::Demo(demo)) => demo::run(demo, interrupt).await,
+        Some(Command::Measure(measure)) => demo::run_measure(measure, interrupt).await,
         None if work.is_empty() && std::io::stdin().is_terminal() => shell::run(&arguments, interrupt).await,
         None => scripts::run(&arguments, work, interrupt).await,
     }

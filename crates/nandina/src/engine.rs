@@ -36,6 +36,10 @@ const MOST_CACHE_BYTES: u64 = 50 << 20;
 const BUFFER_SHARE: u64 = 16;
 const MOST_BUFFER_BYTES: u64 = 16 << 20;
 
+/// Share of the memory limit, and most, that all workers of a sort set aside for merging.
+const SORT_MERGE_SHARE: usize = 8;
+const MOST_SORT_MERGE_BYTES: usize = 10 << 20;
+
 /// What the settings of a session come to.
 pub(crate) struct Engine {
     pub governor: Arc<MemoryGovernor>,
@@ -115,7 +119,12 @@ pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
 
 /// The settings that DataFusion's planner and operators read.
 fn configured(config: SessionConfig, settings: &Settings) -> SessionConfig {
-    config.with_target_partitions(settings.threads).with_batch_size(settings.batch_rows())
+    // What a sort sets aside for merging its runs: every worker does so at once.
+    let share = settings.memory_limit_bytes as usize / (SORT_MERGE_SHARE * settings.threads);
+    config
+        .with_target_partitions(settings.threads)
+        .with_batch_size(settings.batch_rows())
+        .with_sort_spill_reservation_bytes(share.min(MOST_SORT_MERGE_BYTES))
 }
 
 fn runtime(

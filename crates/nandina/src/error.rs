@@ -161,6 +161,10 @@ fn translate(error: &DataFusionError) -> Error {
             Error::Unsupported { message: one_line(format!("not supported: {message}")) }
         }
         DataFusionError::Configuration(message) => Error::Setting { message: one_line(message.clone()) },
+        // The governor's own refusals say what can be done.
+        DataFusionError::ResourcesExhausted(message) if message.contains("SET memory_limit") => {
+            Error::Resources { message: one_line(message.clone()) }
+        }
         DataFusionError::ResourcesExhausted(message) => Error::Resources {
             message: one_line(format!(
                 "the query does not fit into its memory limit; raise it with SET memory_limit = '…' or -m \

@@ -30,6 +30,7 @@ use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
 use parking_lot::RwLock;
 
 use crate::error::{Error, Result};
+use crate::parquet_files::AccountedParquet;
 use crate::suggestion;
 
 /// Formats that can be read, by extension.
@@ -226,7 +227,9 @@ fn reader(
 ) -> Result<Arc<dyn FileFormat>> {
     let defaults = state.default_table_options();
     Ok(match kind.format {
-        Format::Parquet => Arc::new(ParquetFormat::default().with_options(defaults.parquet)),
+        Format::Parquet => {
+            Arc::new(AccountedParquet(ParquetFormat::default().with_options(defaults.parquet)))
+        }
         Format::Arrow => Arc::new(ArrowFormat),
         Format::Json => {
             let is_array = kind.compression == FileCompressionType::UNCOMPRESSED

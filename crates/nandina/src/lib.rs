@@ -27,6 +27,7 @@ mod file_alias;
 mod files;
 mod native;
 mod options;
+mod parquet_files;
 pub mod process_memory;
 mod profile;
 mod progress;

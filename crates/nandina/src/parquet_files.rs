@@ -1,0 +1,366 @@
+//! Parquet files whose read buffers count against the memory limit.
+//!
+//! DataFusion's reader fetches the needed column chunks of a whole row group at once and holds them until the
+//! row group is decoded; no operator accounts for them. Here they are reserved before they are read, which makes
+//! operators that can spill give memory back, and the reservation ends with the last buffer:
+//!
+//! ```text
+//!   ParquetSource ─► AccountedReader ── reserve(bytes) ─► MemoryGovernor (may ask a join to spill)
+//!                         └─ read exactly the ranges asked for ─► buffers that hold the reservation
+//! ```
+//!
+//! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
+//! and hold the columns in between.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::catalog::Session;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::file_format::{FileFormat, FileMeta};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetFileReaderFactory,
+    ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::{LexOrdering, LexRequirement};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion_datasource::TableSchema;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+use crate::byte_size;
+use crate::error::Error;
+
+/// DataFusion's Parquet format, reading through [`AccountedReader`].
+#[derive(Debug)]
+pub(crate) struct AccountedParquet(pub ParquetFormat);
+
+#[async_trait]
+impl FileFormat for AccountedParquet {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.0.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.0.compression_type()
+    }
+
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        self.0.infer_schema(state, store, objects).await
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        self.0.infer_stats(state, store, table_schema, object).await
+    }
+
+    async fn infer_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Option<LexOrdering>> {
+        self.0.infer_ordering(state, store, table_schema, object).await
+    }
+
+    async fn infer_stats_and_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<FileMeta> {
+        self.0.infer_stats_and_ordering(state, store, table_schema, object).await
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        config: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let runtime = state.runtime_env();
+        let store = runtime.object_store(&config.object_store_url)?;
+        let plan = self.0.create_physical_plan(state, config).await?;
+        let Some((config, source)) = plan.downcast_ref::<DataSourceExec>().and_then(|scan| {
+            let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+            Some((config.clone(), config.file_source().downcast_ref::<ParquetSource>()?.clone()))
+        }) else {
+            return Ok(plan);
+        };
+        let footers =
+            CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
+        let readers = AccountedReaders { footers, pool: Arc::clone(&runtime.memory_pool) };
+        let source = source.with_parquet_file_reader_factory(Arc::new(readers));
+        let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        config: FileSinkConfig,
+        order_requirements: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.create_writer_physical_plan(input, state, config, order_requirements).await
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        self.0.file_source(table_schema)
+    }
+}
+
+struct AccountedReaders {
+    /// Reads footers, and keeps them.
+    footers: CachedParquetFileReaderFactory,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl fmt::Debug for AccountedReaders {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("AccountedReaders").finish_non_exhaustive()
+    }
+}
+
+impl ParquetFileReaderFactory for AccountedReaders {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
+        Ok(Box::new(AccountedReader {
+            file: None,
+            path,
+            pool: Arc::clone(&self.pool),
+            bytes_scanned: MetricBuilder::new(metrics).counter("bytes_scanned", partition),
+            footer: self.footers.create_reader(partition, file, metadata_size_hint, metrics)?,
+        }))
+    }
+}
+
+/// Reads one file.
+struct AccountedReader {
+    footer: Box<dyn AsyncFileReader + Send>,
+    path: PathBuf,
+    /// Opened at the first read.
+    file: Option<Arc<File>>,
+    pool: Arc<dyn MemoryPool>,
+    bytes_scanned: Count,
+}
+
+impl AccountedReader {
+    /// Reserves memory for buffers. Where spilling cannot make room, other scans and small operators hold the
+    /// rest: a reader that waited for them could wait forever, so it goes over the limit by what it needs. Only
+    /// what cannot fit at all is refused.
+    fn reserve(&self, bytes: usize) -> parquet::errors::Result<MemoryReservation> {
+        let reservation = MemoryConsumer::new("Parquet reader").register(&self.pool);
+        if reservation.try_grow(bytes).is_ok() {
+            return Ok(reservation);
+        }
+        if let MemoryLimit::Finite(limit) = self.pool.memory_limit()
+            && bytes > limit
+        {
+            let message = format!(
+                "one row group of '{}' needs {} for the columns that are read, more than the memory limit of {}; \
+                 raise the limit (-m, SET memory_limit), or import the file into a table",
+                self.path.display(),
+                byte_size::format(bytes as u64),
+                byte_size::format(limit as u64)
+            );
+            return Err(external(Error::Resources { message }));
+        }
+        reservation.grow(bytes);
+        Ok(reservation)
+    }
+
+    fn open(&mut self) -> parquet::errors::Result<Arc<File>> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = File::open(&self.path).map_err(|error| in_file(&self.path, &error))?;
+        Ok(Arc::clone(self.file.insert(Arc::new(file))))
+    }
+}
+
+impl AsyncFileReader for AccountedReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        async move {
+            let mut buffers = self.get_byte_ranges(vec![range]).await?;
+            buffers.pop().ok_or_else(|| ParquetError::General("nothing was read".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
+        async move {
+            let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            self.bytes_scanned.add(total as usize);
+            let reservation = Arc::new(self.reserve(total as usize)?);
+            let (file, path) = (self.open()?, self.path.clone());
+            let read = move || -> parquet::errors::Result<Vec<Bytes>> {
+                ranges.iter().map(|range| read_range(&file, &path, range, &reservation)).collect()
+            };
+            match tokio::task::spawn_blocking(read).await {
+                Ok(buffers) => buffers,
+                Err(error) => Err(external(DataFusionError::ExecutionJoin(Box::new(error)))),
+            }
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
+        self.footer.get_metadata(options)
+    }
+}
+
+/// Bytes of a file, and the reservation they are part of.
+struct AccountedBytes {
+    bytes: Vec<u8>,
+    _reservation: Arc<MemoryReservation>,
+}
+
+impl AsRef<[u8]> for AccountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn read_range(
+    file: &File,
+    path: &Path,
+    range: &Range<u64>,
+    reservation: &Arc<MemoryReservation>,
+) -> parquet::errors::Result<Bytes> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start).map_err(|error| in_file(path, &error))?;
+    Ok(Bytes::from_owner(AccountedBytes { bytes, _reservation: Arc::clone(reservation) }))
+}
+
+fn in_file(path: &Path, error: &std::io::Error) -> ParquetError {
+    external(Error::file(path.display().to_string(), error.to_string()))
+}
+
+fn external(error: impl Into<DataFusionError>) -> ParquetError {
+    ParquetError::External(Box::new(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nandina_exec::memory::MemoryGovernor;
+
+    fn reader(path: &Path, limit: usize) -> (AccountedReader, Arc<dyn MemoryPool>) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(Some(limit)));
+        let footer: Box<dyn AsyncFileReader + Send> = Box::new(NoFooter);
+        let bytes_scanned = Count::new();
+        (
+            AccountedReader {
+                footer,
+                path: path.to_path_buf(),
+                file: None,
+                pool: Arc::clone(&pool),
+                bytes_scanned,
+            },
+            pool,
+        )
+    }
+
+    struct NoFooter;
+
+    impl AsyncFileReader for NoFooter {
+        fn get_bytes(&mut self, _: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+            async { Err(ParquetError::General("not asked for".to_owned())) }.boxed()
+        }
+
+        fn get_metadata<'a>(
+            &'a mut self,
+            _: Option<&'a ArrowReaderOptions>,
+        ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
+            async { Err(ParquetError::General("not asked for".to_owned())) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn buffers_are_reserved_until_the_last_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let (mut reader, pool) = reader(&path, 1000);
+        let mut buffers = reader.get_byte_ranges(vec![0..3, 5..9]).await.unwrap();
+        assert_eq!(buffers, [&b"012"[..], &b"5678"[..]]);
+        assert_eq!(pool.reserved(), 7);
+        let slice = buffers.remove(1).slice(1..2);
+        drop(buffers);
+        assert_eq!(pool.reserved(), 7);
+        drop(slice);
+        assert_eq!(pool.reserved(), 0);
+        assert_eq!(reader.bytes_scanned.value(), 7);
+    }
+
+    #[tokio::test]
+    async fn only_what_can_never_fit_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, vec![7; 100]).unwrap();
+        let (mut reader, pool) = reader(&path, 60);
+        let _held = reader.get_bytes(0..50).await.unwrap();
+        let _over = reader.get_bytes(0..50).await.unwrap();
+        assert_eq!(pool.reserved(), 100);
+        let error = Error::from(DataFusionError::from(reader.get_bytes(0..61).await.unwrap_err()));
+        assert!(error.to_string().contains("needs 61 B for the columns that are read"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn missing_and_short_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let (mut reader, _) = reader(&path, 1000);
+        assert!(reader.get_bytes(0..5).await.unwrap_err().to_string().contains("x"));
+        std::fs::write(&path, b"abc").unwrap();
+        assert!(reader.get_bytes(0..5).await.is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! The same answers under any memory limit, and temporary files that are gone afterwards.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use nandina::{Database, Options, Profile, Session};
+
+const JOIN: &str = "SELECT o_orderpriority, count(*) AS n, min(l_comment) AS l, max(o_comment) AS o
+                    FROM lineitem JOIN orders ON l_orderkey = o_orderkey GROUP BY 1 ORDER BY 1";
+
+fn session(database: &Database, limit: &str) -> Session {
+    let session = database.session().unwrap();
+    futures::executor::block_on(session.run(&format!("SET memory_limit = '{limit}'"))).unwrap();
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_gives_the_same_rows_when_it_spills() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { threads: Some(2), ..Options::default() };
+    let database = Database::open(folder.path().join("db"), options).unwrap();
+    let roomy = session(&database, "1GB");
+    for table in ["orders", "lineitem"] {
+        roomy.run(&format!("CREATE TABLE {table} AS SELECT * FROM tpch('{table}', 0.1)")).await.unwrap();
+    }
+    let rows = |batches: Vec<RecordBatch>| pretty_format_batches(&batches).unwrap().to_string();
+    let expected = rows(roomy.sql(JOIN).await.unwrap().collect().await.unwrap());
+    assert!(expected.contains("1-URGENT") && expected.contains("5-LOW"), "{expected}");
+
+    let cramped = session(&database, "8MB");
+    let query = cramped.sql(JOIN).await.unwrap();
+    let plan = query.plan().unwrap();
+    assert_eq!(rows(query.collect().await.unwrap()), expected);
+    let profile = Profile::of(&plan);
+    assert!(profile.spilled_bytes() > 1 << 20, "{profile}");
+    assert!(profile.spill_read_bytes() >= profile.spilled_bytes() / 2, "{profile}");
+
+    drop((plan, roomy, cramped));
+    let temp = folder.path().join("db/temp");
+    assert_eq!(std::fs::read_dir(&temp).unwrap().count(), 0, "temporary files are left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_is_dropped_frees_its_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        memory_limit: Some(8 << 20),
+        temp_directory: Some(folder.path().to_path_buf()),
+        threads: Some(2),
+        ..Options::default()
+    };
+    let session = Database::in_memory(options).unwrap().session().unwrap();
+    let sql = "SELECT l_comment, o_comment FROM tpch('lineitem', 0.1) AS l JOIN tpch('orders', 0.1) AS o
+               ON l_orderkey = o_orderkey";
+    let mut query = session.sql(sql).await.unwrap();
+    let first = futures::StreamExt::next(&mut query).await.unwrap().unwrap();
+    assert!(first.num_rows() > 0);
+    let spilled_bytes = || -> u64 {
+        let folders = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    };
+    assert!(spilled_bytes() > 1 << 20, "{}", spilled_bytes());
+    drop(query);
+    drop(session);
+    // Its workers are cancelled, not waited for: the last one takes the folder with it.
+    let start = Instant::now();
+    while std::fs::read_dir(folder.path()).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "temporary files are left");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_table_in_memory_counts_against_the_limit() {
+    let options = Options { memory_limit: Some(8 << 20), ..Options::default() };
+    let session = Database::in_memory(options).unwrap().session().unwrap();
+    let error =
+        session.run("CREATE TABLE t AS SELECT * FROM tpch('orders', 0.1)").await.unwrap_err().to_string();
+    assert!(error.contains("table 't' does not fit into the memory limit"), "{error}");
+    session.run("CREATE TABLE t AS SELECT * FROM tpch('nation')").await.unwrap();
+    assert!(session.governor().used_bytes() > 0);
+    session.run("DROP TABLE t").await.unwrap();
+    assert_eq!(session.governor().used_bytes(), 0);
+}
