@@ -34,9 +34,10 @@ impl Progress {
             if stopped.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr())
-                .with_elapsed(start.elapsed());
             let (known, unknown) = (bar_style(), spinner_style());
+            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr())
+                .with_elapsed(start.elapsed())
+                .with_style(unknown.clone());
             loop {
                 let progress = meter.now();
                 let mut facts = format!("{} rows read", format_count(progress.rows_read));

@@ -150,7 +150,11 @@ impl Tables {
         }
         self.refuse_view(&name).await?;
         match &self.home {
-            Home::Directory(store) => store.drop_table(&name)?,
+            Home::Directory(store) if store.has_table(&name) => store.drop_table(&name)?,
+            // Made by CREATE EXTERNAL TABLE.
+            Home::Directory(_) => {
+                self.schema.deregister_table(&name)?;
+            }
             Home::Memory(reservations) => {
                 self.schema.deregister_table(&name)?;
                 reservations.lock().remove(&name);
