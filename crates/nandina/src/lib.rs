@@ -19,7 +19,8 @@
 //! ```
 
 pub mod byte_size;
-mod copy;
+mod copy_from;
+mod copy_to;
 mod database;
 mod engine;
 mod error;

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::memory::MemoryStream;
@@ -132,4 +132,10 @@ pub(crate) fn count_schema() -> SchemaRef {
 /// The row of [`Answer::RowsWritten`].
 pub(crate) fn count_row(rows: u64) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(count_schema(), vec![Arc::new(UInt64Array::from(vec![rows]))])?)
+}
+
+/// The number in a batch of [`Answer::RowsWritten`].
+pub(crate) fn rows_written(batch: &RecordBatch) -> u64 {
+    let counts = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
+    counts.map_or(0, |counts| counts.iter().flatten().sum())
 }

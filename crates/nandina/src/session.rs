@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
-//!                              ├─ COPY t FROM 'file' ──────────────► copy
+//!                              ├─ COPY t FROM 'file' ──────────────► copy_from
 //!                              └─ DataFusion's parser and planner ─► logical plan
 //!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
 //!                                    ├─ EXPLAIN ANALYZE ───────────► run, then profile
@@ -19,7 +19,6 @@ use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvide
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -28,7 +27,8 @@ use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_exec::memory::MemoryGovernor;
 use parking_lot::Mutex;
 
-use crate::copy;
+use crate::copy_from;
+use crate::copy_to;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -122,7 +122,7 @@ impl Session {
         if let Some(statement) = settings::parse(text)? {
             return self.run_setting(statement).await;
         }
-        if let Some(from) = copy::parse(text)? {
+        if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
         }
         let state = self.context.state();
@@ -146,13 +146,13 @@ impl Session {
         let state = self.context.state();
         let source = files::open(&state, files, &CsvDialect::default()).await?;
         if mode == Import::Append {
-            let from = copy::CopyFrom {
+            let from = copy_from::CopyFrom {
                 table: table.to_owned(),
                 columns: Vec::new(),
                 path: files.join(", "),
                 dialect: CsvDialect::default(),
             };
-            let plan = copy::insert_plan(self, source, &from).await?;
+            let plan = copy_from::insert_plan(self, source, &from).await?;
             return self.start_plan(&state, plan, Answer::RowsWritten).await;
         }
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
@@ -212,10 +212,7 @@ impl Session {
                 Err(cannot_change())
             }
             LogicalPlan::Dml(_) => self.start_plan(state, plan, Answer::RowsWritten).await,
-            LogicalPlan::Copy(copy) => {
-                let plan = LogicalPlan::Copy(with_absolute_target(copy)?);
-                self.start_plan(state, plan, Answer::RowsWritten).await
-            }
+            LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 self.tables.create(state, create).await
             }
@@ -260,7 +257,7 @@ impl Session {
     ) -> Result<Query> {
         let input = match input {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => return Err(cannot_change()),
-            LogicalPlan::Copy(copy) => LogicalPlan::Copy(with_absolute_target(copy.clone())?),
+            LogicalPlan::Copy(copy) => LogicalPlan::Copy(copy_to::with_absolute_target(copy.clone())?),
             other => other.clone(),
         };
         let plan = state.create_physical_plan(&input).await?;
@@ -305,10 +302,10 @@ impl Session {
         Query::finished(Answer::Text, text_lines(&text)?)
     }
 
-    async fn copy_from(&self, from: copy::CopyFrom) -> Result<Query> {
+    async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.context.state();
         let source = files::open(&state, &[&from.path], &from.dialect).await?;
-        let plan = copy::insert_plan(self, source, &from).await?;
+        let plan = copy_from::insert_plan(self, source, &from).await?;
         self.start_plan(&state, plan, Answer::RowsWritten).await
     }
 
@@ -450,19 +447,4 @@ fn cannot_change() -> Error {
     Error::unsupported(
         "rows cannot be changed or deleted yet; write a new table with CREATE TABLE … AS SELECT and DROP the old one",
     )
-}
-
-fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
-    if !copy.output_url.contains("://") {
-        let is_folder = copy.output_url.ends_with('/');
-        let path = files::absolute_path(&copy.output_url)?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
-            return Err(Error::file(&copy.output_url, format!("there is no folder '{}'", parent.display())));
-        }
-        copy.output_url = path.display().to_string();
-        if is_folder {
-            copy.output_url.push('/');
-        }
-    }
-    Ok(copy)
 }

@@ -5,8 +5,7 @@
 //! COPY orders (o_orderkey, o_comment) FROM 'some.parquet';
 //! ```
 //!
-//! Columns are matched by position, as in other databases, and cast to the table's types. (`COPY … TO` is
-//! DataFusion's own.)
+//! Columns are matched by position, as in other databases, and cast to the table's types. (`COPY … TO`: see `copy_to`.)
 
 use std::sync::Arc;
 

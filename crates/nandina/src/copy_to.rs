@@ -1,0 +1,91 @@
+//! `COPY … TO 'file'`: DataFusion writes, under a provisional name; the file takes its own when it is whole.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::dml::CopyTo;
+use datafusion::physical_plan::execute_stream;
+use futures::TryStreamExt as _;
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::query::{Answer, Query, count_row, count_schema, rows_written};
+
+/// Starts the statement.
+pub(crate) async fn start(state: &SessionState, copy: CopyTo) -> Result<Query> {
+    let mut copy = with_absolute_target(copy)?;
+    let file = Provisional::of(&copy);
+    if let Some(file) = &file {
+        copy.output_url = file.provisional.display().to_string();
+    }
+    let plan = state.create_physical_plan(&LogicalPlan::Copy(copy)).await?;
+    let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+    let work = async move {
+        let mut rows = 0;
+        while let Some(batch) = counts.try_next().await? {
+            rows += rows_written(&batch);
+        }
+        if let Some(file) = file {
+            file.finish()?;
+        }
+        count_row(rows)
+    };
+    Ok(Query::working(Answer::RowsWritten, count_schema(), Some(plan), work))
+}
+
+/// The same statement with `~` and relative paths resolved.
+pub(crate) fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
+    if !copy.output_url.contains("://") {
+        let is_folder = copy.output_url.ends_with('/');
+        let path = files::absolute_path(&copy.output_url)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
+            return Err(Error::file(&copy.output_url, format!("there is no folder '{}'", parent.display())));
+        }
+        copy.output_url = path.display().to_string();
+        if is_folder {
+            copy.output_url.push('/');
+        }
+    }
+    Ok(copy)
+}
+
+/// A file that is being written; removed unless it is finished.
+struct Provisional {
+    provisional: PathBuf,
+    target: PathBuf,
+}
+
+impl Provisional {
+    /// None when a folder of files is written: its name ends with `/`, has no extension, or it is partitioned.
+    fn of(copy: &CopyTo) -> Option<Self> {
+        let target = PathBuf::from(&copy.output_url);
+        if copy.output_url.ends_with('/') || copy.output_url.contains("://") || !copy.partition_by.is_empty()
+        {
+            return None;
+        }
+        target.extension()?;
+        // The extension stays: DataFusion decides by it whether to write one file.
+        let name = format!(".unfinished-{}-{}", std::process::id(), target.file_name()?.to_str()?);
+        Some(Provisional { provisional: target.with_file_name(name), target })
+    }
+
+    fn finish(self) -> Result<()> {
+        let fail = |error: std::io::Error| Error::file(self.target.display().to_string(), error.to_string());
+        if !self.provisional.exists() {
+            // A result without rows writes nothing in some formats; then nothing takes the target's place.
+            return Ok(());
+        }
+        fs::File::open(&self.provisional).and_then(|file| file.sync_all()).map_err(fail)?;
+        fs::rename(&self.provisional, &self.target).map_err(fail)
+    }
+}
+
+impl Drop for Provisional {
+    fn drop(&mut self) {
+        // Absent after success.
+        let _ = fs::remove_file(&self.provisional);
+    }
+}
