@@ -1,0 +1,251 @@
+//! Joins of TPC-H tables at shrinking memory limits: Nandina, DuckDB, DataFusion and Polars under the same
+//! hard cap. See [`nandina_bench::join`].
+//!
+//! Writes `joins.json`, `joins.md` and `joins.svg`. Needs root (for the control group) and Python 3.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use nandina_bench::join::{
+    Cell, Engine, Outcome, QUERIES, Query, Results, Workshop, cap_bytes, limit_name, report,
+};
+use nandina_bench::machine::Machine;
+use nandina_bench::{BenchError, Result, quantity};
+
+/// Time joins under memory limits, beside other engines.
+#[derive(Debug, Parser)]
+#[command(name = "join_bench")]
+struct Arguments {
+    /// TPC-H scale factor.
+    #[arg(long, default_value_t = 10.0)]
+    scale: f64,
+    /// Runs per setting; the median counts. Settings that fail are run once.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Only these engines.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    engines: Vec<Engine>,
+    /// Only these queries: J1, J2, J3, J4a, J4b.
+    #[arg(long, value_delimiter = ',')]
+    queries: Vec<String>,
+    /// Memory limits, with 'none' for no limit.
+    #[arg(long, value_delimiter = ',', default_value = "none,2GB,1GB,512MB,256MB,128MB,64MB")]
+    limits: Vec<String>,
+    /// Measure only what the JSON file does not have yet.
+    #[arg(long)]
+    only_missing: bool,
+    /// Measure nothing; write the table and the plot from the JSON file.
+    #[arg(long)]
+    report_only: bool,
+    /// Threads per engine.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Seconds after which a run is given up.
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+    /// Folder for the results.
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// Folder for drivers, the Python environment and temporary files.
+    #[arg(long, default_value = "/tmp/nandina-join-bench")]
+    work: PathBuf,
+    /// Folder of lineitem.parquet and orders.parquet [default: below the work folder; made if missing].
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// The program to measure [default: the one beside this program].
+    #[arg(long)]
+    nandina: Option<PathBuf>,
+    /// A program that caps a command, with the options and the report of peers/capped.py.
+    #[arg(long)]
+    capped: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("join_bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What to measure, checked.
+struct Plan {
+    engines: Vec<Engine>,
+    queries: Vec<&'static Query>,
+    limits: Vec<Option<u64>>,
+}
+
+impl Arguments {
+    fn plan(&self) -> Result<Plan> {
+        let all =
+            [Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::DatafusionSmj, Engine::Polars];
+        let query = |name: &String| {
+            Query::named(name).ok_or_else(|| {
+                let names: Vec<&str> = QUERIES.iter().map(|query| query.name).collect();
+                BenchError::Setup(format!("there is no query '{name}', only {}", names.join(", ")))
+            })
+        };
+        let limit = |text: &String| match text.as_str() {
+            "none" => Ok(None),
+            size => quantity::parse_bytes(size).map(Some).map_err(BenchError::Setup),
+        };
+        Ok(Plan {
+            engines: if self.engines.is_empty() { all.to_vec() } else { self.engines.clone() },
+            queries: match self.queries.as_slice() {
+                [] => QUERIES.iter().collect(),
+                names => names.iter().map(query).collect::<Result<_>>()?,
+            },
+            limits: self.limits.iter().map(limit).collect::<Result<_>>()?,
+        })
+    }
+
+    fn workshop(&self) -> Result<Workshop> {
+        let absolute = |path: &Path| std::path::absolute(path).map_err(BenchError::file(path));
+        let work = absolute(&self.work)?;
+        let beside_this = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("nandina")));
+        let data = match &self.data {
+            Some(data) => absolute(data)?,
+            None => work.join(format!("scale-{}", self.scale)),
+        };
+        Ok(Workshop {
+            nandina: self.nandina.clone().or(beside_this).unwrap_or_else(|| PathBuf::from("nandina")),
+            capped: self.capped.clone(),
+            threads: self.threads,
+            timeout_seconds: self.timeout,
+            work,
+            data,
+        })
+    }
+
+    /// The call as others would repeat it: without places of this machine, and without what only continues.
+    fn command(&self) -> String {
+        let mut words = vec!["cargo run --release -p nandina-bench --bin join_bench --".to_owned()];
+        words.push(format!("--scale {} --runs {} --threads {}", self.scale, self.runs, self.threads));
+        words.push(format!("--limits {}", self.limits.join(",")));
+        words.join(" ")
+    }
+
+    fn results(&self, path: &Path, workshop: &Workshop) -> Result<Results> {
+        let fresh = || Results {
+            machine: Machine::this(&workshop.work),
+            scale: self.scale,
+            threads: self.threads,
+            timeout_seconds: self.timeout,
+            command: self.command(),
+            versions: Default::default(),
+            answers: Default::default(),
+            cells: Vec::new(),
+        };
+        match Results::load(path)? {
+            None => Ok(fresh()),
+            Some(earlier) if earlier.scale == self.scale && earlier.threads == self.threads => {
+                Ok(Results { command: self.command(), machine: Machine::this(&workshop.work), ..earlier })
+            }
+            Some(earlier) => Err(BenchError::Setup(format!(
+                "{} has results at scale {} with {} threads: choose another folder with --out, or remove it",
+                path.display(),
+                earlier.scale,
+                earlier.threads
+            ))),
+        }
+    }
+}
+
+/// Whether all engines that answered agree.
+fn run(arguments: &Arguments) -> Result<bool> {
+    let json = arguments.out.join("joins.json");
+    std::fs::create_dir_all(&arguments.out).map_err(BenchError::file(&arguments.out))?;
+    if arguments.report_only {
+        let results = Results::load(&json)?
+            .ok_or_else(|| BenchError::Setup(format!("there is no {}: measure first", json.display())))?;
+        report::write(&results, &arguments.out)?;
+        return Ok(agree(&results));
+    }
+    let (plan, workshop) = (arguments.plan()?, arguments.workshop()?);
+    std::fs::create_dir_all(&workshop.work).map_err(BenchError::file(&workshop.work))?;
+    let mut results = arguments.results(&json, &workshop)?;
+    workshop.prepare(&plan.engines, arguments.scale)?;
+    if plan.engines.contains(&Engine::Nandina) {
+        results.versions.insert(Engine::Nandina.name().to_owned(), workshop.nandina_version()?);
+    }
+    for query in &plan.queries {
+        println!("{}: {}", query.name, query.title);
+        for &limit in &plan.limits {
+            let wanted = |engine: &Engine| {
+                !arguments.only_missing || results.cell(query.name, engine.name(), limit).is_none()
+            };
+            let engines: Vec<Engine> = plan.engines.iter().copied().filter(wanted).collect();
+            for cell in measure(&workshop, &mut results, query, limit, &engines, arguments.runs)? {
+                results.put(cell);
+            }
+            results.save(&json)?;
+        }
+        println!("\n{}", report::times_table(&results, query).to_text());
+    }
+    report::write(&results, &arguments.out)?;
+    Ok(agree(&results))
+}
+
+/// All engines at one limit, taking turns, so that what disturbs the machine for a while disturbs all.
+fn measure(
+    workshop: &Workshop,
+    results: &mut Results,
+    query: &Query,
+    limit_bytes: Option<u64>,
+    engines: &[Engine],
+    runs: usize,
+) -> Result<Vec<Cell>> {
+    let cap = limit_bytes.map(cap_bytes);
+    let new_cell = |engine: &Engine| Cell {
+        query: query.name.to_owned(),
+        engine: engine.name().to_owned(),
+        limit_bytes,
+        cap_bytes: cap,
+        outcome: Outcome::Ok,
+        message: None,
+        runs: Vec::new(),
+    };
+    let mut cells: Vec<Cell> = engines.iter().map(new_cell).collect();
+    for _ in 0..runs.max(1) {
+        for (engine, cell) in engines.iter().zip(&mut cells) {
+            if cell.outcome != Outcome::Ok {
+                continue;
+            }
+            let attempt = workshop.attempt(*engine, query, limit_bytes, cap)?;
+            (cell.outcome, cell.message) = (attempt.outcome, attempt.message);
+            if attempt.outcome == Outcome::Ok
+                && let Some(difference) = results.check(query.name, engine.name(), &attempt.row)
+            {
+                eprintln!("  {} differs: {difference}", engine.name());
+                (cell.outcome, cell.message) = (Outcome::Mismatch, Some(difference));
+            }
+            if let Some(version) = attempt.version {
+                results.versions.insert(engine.name().to_owned(), version);
+            }
+            let outcome = match cell.outcome {
+                Outcome::Ok => quantity::seconds(attempt.run.seconds) + " s",
+                other => format!(
+                    "{other:?} after {} s {}",
+                    quantity::seconds(attempt.run.usage.wall_s),
+                    cell.message.as_deref().unwrap_or("")
+                ),
+            };
+            println!("  {:<9} {:<22} {outcome}", limit_name(limit_bytes), engine.name());
+            cell.runs.push(attempt.run);
+        }
+    }
+    Ok(cells)
+}
+
+fn agree(results: &Results) -> bool {
+    let wrong: Vec<&Cell> = results.cells.iter().filter(|cell| cell.outcome == Outcome::Mismatch).collect();
+    for cell in &wrong {
+        let said = cell.message.as_deref().unwrap_or("");
+        eprintln!("{} {} at {}: {said}", cell.query, cell.engine, limit_name(cell.limit_bytes));
+    }
+    wrong.is_empty()
+}

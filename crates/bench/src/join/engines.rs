@@ -1,0 +1,382 @@
+//! The engines, and how one of them runs one query under a cap.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use super::cells::{Outcome, Run, Usage};
+use super::queries::{Query, TABLES};
+use crate::error::{BenchError, Result};
+use crate::machine;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    Duckdb,
+    Nandina,
+    Datafusion,
+    /// DataFusion told to prefer its sort-merge join, whose sorts can spill.
+    DatafusionSmj,
+    Polars,
+}
+
+impl Engine {
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Duckdb => "DuckDB",
+            Engine::Nandina => "Nandina",
+            Engine::Datafusion => "DataFusion",
+            Engine::DatafusionSmj => "DataFusion, sort-merge",
+            Engine::Polars => "Polars",
+        }
+    }
+
+    fn driver(self) -> Option<&'static str> {
+        match self {
+            Engine::Nandina => None,
+            Engine::Duckdb => Some("duckdb_peer.py"),
+            Engine::Datafusion | Engine::DatafusionSmj => Some("datafusion_peer.py"),
+            Engine::Polars => Some("polars_peer.py"),
+        }
+    }
+}
+
+/// Programs that are written into the work folder, so that the benchmark runs without its sources.
+const PEERS: [(&str, &str); 5] = [
+    ("capped.py", include_str!("../../peers/capped.py")),
+    ("peer.py", include_str!("../../peers/peer.py")),
+    ("duckdb_peer.py", include_str!("../../peers/duckdb_peer.py")),
+    ("datafusion_peer.py", include_str!("../../peers/datafusion_peer.py")),
+    ("polars_peer.py", include_str!("../../peers/polars_peer.py")),
+];
+
+const PACKAGES: [&str; 4] = ["duckdb", "datafusion", "polars", "pyarrow"];
+
+/// A limit that no machine reaches, for runs without one.
+const NO_CAP_BYTES: u64 = 1 << 50;
+
+/// Places and settings that all runs share.
+#[derive(Debug)]
+pub struct Workshop {
+    /// Folder for drivers, the Python environment and temporary files.
+    pub work: PathBuf,
+    /// Folder of the Parquet files.
+    pub data: PathBuf,
+    pub nandina: PathBuf,
+    /// Another program than `capped.py` that caps a command.
+    pub capped: Option<PathBuf>,
+    pub threads: usize,
+    pub timeout_seconds: u64,
+}
+
+/// One run of one engine.
+#[derive(Debug)]
+pub struct Attempt {
+    pub outcome: Outcome,
+    pub message: Option<String>,
+    pub run: Run,
+    pub row: Vec<String>,
+    pub version: Option<String>,
+}
+
+/// What a driver prints.
+#[derive(Deserialize)]
+struct Report {
+    row: Vec<String>,
+    seconds: f64,
+    version: String,
+}
+
+impl Workshop {
+    /// Makes what is missing: drivers, the Python environment with the engines, the data.
+    pub fn prepare(&self, engines: &[Engine], scale: f64) -> Result<()> {
+        let peers = self.peers();
+        std::fs::create_dir_all(&peers).map_err(BenchError::file(&peers))?;
+        for (name, text) in PEERS {
+            let path = peers.join(name);
+            std::fs::write(&path, text).map_err(BenchError::file(&path))?;
+        }
+        if engines.iter().any(|engine| engine.driver().is_some()) && !self.python().exists() {
+            self.make_environment()?;
+        }
+        let missing: Vec<&str> = TABLES.into_iter().filter(|table| !self.path_of(table).exists()).collect();
+        if !missing.is_empty() {
+            println!("generating {} at scale {scale}", missing.join(" and "));
+            let scale = scale.to_string();
+            let mut command = Command::new(&self.nandina);
+            command.arg("tpch").arg(&self.data).args(["--scale", &scale, "--tables", &missing.join(",")]);
+            run_to_end(&mut command, NANDINA_HINT)?;
+        }
+        Ok(())
+    }
+
+    fn make_environment(&self) -> Result<()> {
+        let environment = self.environment();
+        println!("installing {} into {}", PACKAGES.join(", "), environment.display());
+        run_to_end(Command::new("python3").args(["-m", "venv"]).arg(&environment), PYTHON_HINT)?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        let made = run_to_end(Command::new(self.python()).args(install).args(PACKAGES), PYTHON_HINT);
+        if made.is_err() {
+            // Half an environment would be taken for a whole one next time. What is left is only in the way.
+            let _ = std::fs::remove_dir_all(&environment);
+        }
+        made.map(drop)
+    }
+
+    fn environment(&self) -> PathBuf {
+        self.work.join("environment")
+    }
+
+    fn python(&self) -> PathBuf {
+        self.environment().join("bin").join("python")
+    }
+
+    fn peers(&self) -> PathBuf {
+        self.work.join("peers")
+    }
+
+    /// Version of the program `nandina`.
+    pub fn nandina_version(&self) -> Result<String> {
+        let output = run_to_end(Command::new(&self.nandina).arg("--version"), NANDINA_HINT)?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(text.trim_start_matches("nandina").trim().to_owned())
+    }
+
+    /// Runs a query once, in a process of its own under the cap, on files that are not cached.
+    pub fn attempt(
+        &self,
+        engine: Engine,
+        query: &Query,
+        limit_bytes: Option<u64>,
+        cap_bytes: Option<u64>,
+    ) -> Result<Attempt> {
+        for table in TABLES {
+            machine::drop_from_page_cache(&self.path_of(table));
+        }
+        let temp = self.work.join("temp");
+        remove_folder(&temp)?;
+        std::fs::create_dir_all(&temp).map_err(BenchError::file(&temp))?;
+        let usage_file = self.work.join("usage.json");
+        let _ = std::fs::remove_file(&usage_file);
+        let mut command = match &self.capped {
+            Some(program) => Command::new(program),
+            None => {
+                let mut command = Command::new("python3");
+                command.arg(self.peers().join("capped.py"));
+                command
+            }
+        };
+        command
+            .args(["--memory", &cap_bytes.unwrap_or(NO_CAP_BYTES).to_string()])
+            .args(["--timeout", &self.timeout_seconds.to_string()])
+            .arg("--json")
+            .arg(&usage_file)
+            .arg("--")
+            .args(self.command(engine, query, limit_bytes, &temp))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null());
+        let output = command.output().map_err(|source| program_error(&command, source, PYTHON_HINT))?;
+        remove_folder(&temp)?;
+        let said = self.without_places(&String::from_utf8_lossy(&output.stderr));
+        let Ok(text) = std::fs::read(&usage_file) else {
+            return Err(BenchError::Setup(format!("the capping program reported nothing: {}", said.trim())));
+        };
+        let usage: Usage =
+            serde_json::from_slice(&text).map_err(|source| BenchError::Json { path: usage_file, source })?;
+        Ok(judge(engine, usage, &String::from_utf8_lossy(&output.stdout), &said))
+    }
+
+    fn path_of(&self, table: &str) -> PathBuf {
+        self.data.join(format!("{table}.parquet"))
+    }
+
+    /// Program and arguments.
+    fn command(&self, engine: Engine, query: &Query, limit_bytes: Option<u64>, temp: &Path) -> Vec<String> {
+        let text = |path: &Path| path.display().to_string();
+        let threads = self.threads.to_string();
+        let Some(driver) = engine.driver() else {
+            let sql = query.sql(|table| format!("'{}'", text(&self.path_of(table))));
+            let mut words = vec![text(&self.nandina), "-c".into(), sql, "--format".into(), "csv".into()];
+            words.extend([
+                "--no-progress".into(),
+                "--threads".into(),
+                threads,
+                "--temp-dir".into(),
+                text(temp),
+            ]);
+            if let Some(bytes) = limit_bytes {
+                words.extend(["--memory-limit".into(), format!("{}MiB", bytes >> 20)]);
+            }
+            return words;
+        };
+        let mut words = vec![text(&self.python()), text(&self.peers().join(driver))];
+        for (option, value) in [
+            ("--query", query.name.to_owned()),
+            ("--sql", query.sql(str::to_owned)),
+            ("--data", text(&self.data)),
+            ("--tables", TABLES.join(",")),
+            ("--memory", limit_bytes.unwrap_or(0).to_string()),
+            ("--threads", threads),
+            ("--temp", text(temp)),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        if engine == Engine::DatafusionSmj {
+            words.push("--sort-merge-join".into());
+        }
+        words
+    }
+
+    /// Messages are published: folders of this machine have no place in them.
+    fn without_places(&self, text: &str) -> String {
+        text.replace(&self.work.display().to_string(), "…").replace(&self.data.display().to_string(), "…")
+    }
+}
+
+const PYTHON_HINT: &str = "Python 3 with its venv module is needed for other engines and for the cap";
+const NANDINA_HINT: &str = "build it with `cargo build --release -p nandina-cli`, or name it with --nandina";
+
+fn program_error(command: &Command, source: std::io::Error, hint: &'static str) -> BenchError {
+    BenchError::Program { program: command.get_program().to_string_lossy().into_owned(), source, hint }
+}
+
+fn run_to_end(command: &mut Command, hint: &'static str) -> Result<Output> {
+    let output = command.output().map_err(|source| program_error(command, source, hint))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let program = command.get_program().to_string_lossy().into_owned();
+    Err(BenchError::Setup(format!("{program} failed: {}; {hint}", said.trim())))
+}
+
+fn remove_folder(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(BenchError::File { path: path.to_path_buf(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads what a run left behind.
+fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
+    const KILLED: i32 = -9;
+    let run = Run { seconds: usage.wall_s, usage };
+    let ended =
+        |outcome, message| Attempt { outcome, message, run: run.clone(), row: Vec::new(), version: None };
+    if run.usage.timed_out {
+        return ended(Outcome::TimedOut, None);
+    }
+    match run.usage.status {
+        0 => {}
+        KILLED => return ended(Outcome::Killed, None),
+        status if status < 0 => {
+            return ended(
+                Outcome::Failed,
+                Some(format!("ended by signal {}; {}", -status, first_message(said))),
+            );
+        }
+        _ => return ended(Outcome::Failed, Some(first_message(said))),
+    }
+    if engine == Engine::Nandina {
+        let row = printed.lines().nth(1).map(csv_fields).unwrap_or_default();
+        return Attempt { outcome: Outcome::Ok, message: None, row, version: None, run };
+    }
+    match printed.lines().last().map(serde_json::from_str::<Report>) {
+        Some(Ok(report)) => {
+            let run = Run { seconds: report.seconds, usage: run.usage };
+            Attempt {
+                outcome: Outcome::Ok,
+                message: None,
+                run,
+                row: report.row,
+                version: Some(report.version),
+            }
+        }
+        _ => ended(Outcome::Failed, Some(format!("it printed no result: {}", first_message(said)))),
+    }
+}
+
+/// The line that says what went wrong: of a Python traceback the exception, else the first line.
+fn first_message(text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let traceback = text.lines().position(|line| line.starts_with("Traceback"));
+    let line = match traceback {
+        Some(at) => text.lines().skip(at + 1).find(|line| !line.is_empty() && !line.starts_with(' ')),
+        None => lines.next(),
+    };
+    const MOST_CHARACTERS: usize = 240;
+    line.unwrap_or("no message").trim().chars().take(MOST_CHARACTERS).collect()
+}
+
+/// The fields of one line of CSV.
+fn csv_fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut is_quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                push(&mut fields, '"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            other => push(&mut fields, other),
+        }
+    }
+    fields
+}
+
+fn push(fields: &mut [String], character: char) {
+    if let Some(field) = fields.last_mut() {
+        field.push(character);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(status: i32, timed_out: bool) -> Usage {
+        Usage {
+            wall_s: 2.0,
+            user_s: 1.0,
+            sys_s: 0.5,
+            peak_rss: 10,
+            peak_charged: 20,
+            own_read: None,
+            own_written: None,
+            disk_read: 0,
+            disk_written: 0,
+            status,
+            timed_out,
+        }
+    }
+
+    #[test]
+    fn fields_of_csv() {
+        assert_eq!(csv_fields(r#"1,"a, ""b""", c,"#), ["1", "a, \"b\"", " c", ""]);
+    }
+
+    #[test]
+    fn runs_are_judged_by_how_they_ended() {
+        let judged =
+            |status, timed_out, printed, said| judge(Engine::Duckdb, usage(status, timed_out), printed, said);
+        assert_eq!(judged(-9, true, "", "").outcome, Outcome::TimedOut);
+        assert_eq!(judged(-9, false, "", "").outcome, Outcome::Killed);
+        let traceback = "Traceback (most recent call last):\n  File \"x\"\nMemoryError: too much\n\nAdvice\n";
+        let failed = judged(1, false, "", traceback);
+        assert_eq!(
+            (failed.outcome, failed.message.as_deref()),
+            (Outcome::Failed, Some("MemoryError: too much"))
+        );
+        assert_eq!(judged(0, false, "nothing", "").outcome, Outcome::Failed);
+        let answered = judged(0, false, r#"{"row": ["1", "x"], "seconds": 1.25, "version": "9"}"#, "");
+        assert_eq!((answered.outcome, answered.run.seconds, answered.row.len()), (Outcome::Ok, 1.25, 2));
+        let ours = judge(Engine::Nandina, usage(0, false), "a,b\n1,\"x,y\"\n", "");
+        assert_eq!((ours.run.seconds, ours.row), (2.0, vec!["1".to_owned(), "x,y".to_owned()]));
+    }
+}

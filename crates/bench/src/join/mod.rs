@@ -1,0 +1,45 @@
+//! Joins beyond memory: Nandina and other engines under the same hard cap.
+//!
+//! ```text
+//!   queries × limits × engines ──► peers/capped.py ──► nandina -c SQL        one process per run,
+//!        (plan)                    (control group)     python duckdb_peer.py  page cache of the input dropped
+//!                                        │             …
+//!                                        ▼
+//!                      Usage (time, memory, I/O) + result row ──► Cell ──► joins.json ──► joins.md, joins.svg
+//! ```
+//!
+//! Engines get the limit by their own settings; the cap is for all alike twice the limit, and at least 256 MB
+//! more than it, so that an engine which overshoots a little finishes and shows it in its peak.
+
+pub mod cells;
+pub mod engines;
+pub mod queries;
+pub mod report;
+
+pub use cells::{Cell, Outcome, Results, Run};
+pub use engines::{Engine, Workshop};
+pub use queries::{QUERIES, Query};
+
+use crate::quantity;
+
+/// The least by which the cap exceeds the limit.
+const CAP_MARGIN_BYTES: u64 = 256 << 20;
+
+/// The hard cap that belongs to a limit.
+pub fn cap_bytes(limit_bytes: u64) -> u64 {
+    (2 * limit_bytes).max(limit_bytes + CAP_MARGIN_BYTES)
+}
+
+/// How a limit is called in tables.
+pub fn limit_name(limit_bytes: Option<u64>) -> String {
+    limit_bytes.map_or_else(|| "no limit".to_owned(), quantity::bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn caps_leave_room() {
+        assert_eq!(super::cap_bytes(64 << 20), 320 << 20);
+        assert_eq!(super::cap_bytes(512 << 20), 1 << 30);
+    }
+}

@@ -1,0 +1,324 @@
+//! `partitioning.json`, `partitioning.md`, `partitioning.svg` and `write-bandwidth.svg`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::allocation::{RingShape, Unit};
+use super::device_grid::{DeviceGrid, megabytes};
+use super::trial::Trial;
+use crate::error::{BenchError, Result};
+use crate::machine::Machine;
+use crate::plot::{self, Panel, Series};
+use crate::quantity;
+use crate::table::Table;
+
+const JSON_NAME: &str = "partitioning.json";
+
+/// Which of the paper's experiments a setting belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Experiment {
+    /// A fixed number of partitions, and a fixed input buffer beside the memory of the output buffers.
+    Fixed,
+    /// Both buffers and the number of partitions as a Grace join would have them.
+    Grace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    pub experiment: Experiment,
+    pub unit: Unit,
+    pub partitions: usize,
+    /// Fixed: of the output buffers; Grace: of the input buffer too.
+    pub memory_bytes: u64,
+    /// Memory of one partition.
+    pub output_bytes: usize,
+    pub input_bytes: usize,
+}
+
+/// One algorithm in one setting.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    #[serde(flatten)]
+    pub setting: Setting,
+    pub algorithm: String,
+    pub ring: RingShape,
+    pub trials: Vec<Trial>,
+    /// Median over the rounds of the classic algorithm's time divided by this one's in the same round.
+    pub speed_up: Option<f64>,
+}
+
+impl Measured {
+    /// The trial whose time is the median.
+    pub fn median(&self) -> Option<&Trial> {
+        let elapsed = quantity::median(self.trials.iter().map(|trial| trial.elapsed_s))?;
+        self.trials.iter().find(|trial| trial.elapsed_s == elapsed)
+    }
+}
+
+/// Everything that is published.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Study {
+    pub machine: Machine,
+    pub command: String,
+    pub scale: f64,
+    pub input_bytes: u64,
+    pub grid: DeviceGrid,
+    pub blocked_bytes: usize,
+    pub fudge: f64,
+    pub measured: Vec<Measured>,
+    /// Settings that leave too little memory, and why.
+    pub skipped: Vec<String>,
+}
+
+impl Study {
+    /// What an earlier call left in `folder`, if anything.
+    pub fn load(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(JSON_NAME);
+        match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(BenchError::File { path, source }),
+            Ok(text) => {
+                serde_json::from_slice(&text).map(Some).map_err(|source| BenchError::Json { path, source })
+            }
+        }
+    }
+
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(JSON_NAME);
+        let text = serde_json::to_string_pretty(self);
+        let mut text = text.map_err(|source| BenchError::Json { path: path.clone(), source })?;
+        text.push('\n');
+        std::fs::write(&path, text).map_err(BenchError::file(&path))
+    }
+
+    /// Whether a setting has been measured, or skipped, with all algorithms.
+    pub fn has(&self, setting: &Setting) -> bool {
+        self.measured.iter().any(|measured| measured.setting == *setting)
+    }
+
+    /// Adds measurements of a setting in place of earlier ones.
+    pub fn put(&mut self, setting: &Setting, measured: Vec<Measured>) {
+        self.measured.retain(|old| old.setting != *setting);
+        self.measured.extend(measured);
+    }
+
+    /// Notes a setting that cannot be measured.
+    pub fn skip(&mut self, note: String) {
+        println!("skipped: {note}");
+        if !self.skipped.contains(&note) {
+            self.skipped.push(note);
+        }
+    }
+
+    /// Least time in which the device takes the bytes that were written.
+    fn bound_s(&self, written_bytes: u64) -> f64 {
+        written_bytes as f64 / self.grid.sustained_bytes_per_second
+    }
+
+    fn of(&self, experiment: Experiment, unit: Unit) -> Vec<&Measured> {
+        let wanted =
+            |measured: &&Measured| (measured.setting.experiment, measured.setting.unit) == (experiment, unit);
+        let mut found: Vec<&Measured> = self.measured.iter().filter(wanted).collect();
+        found.sort_by_key(|measured| (measured.setting.partitions, measured.setting.memory_bytes));
+        if experiment == Experiment::Grace {
+            found.sort_by_key(|measured| measured.setting.memory_bytes);
+        }
+        found
+    }
+
+    /// One line per algorithm and setting.
+    pub fn table(&self, experiment: Experiment, unit: Unit) -> Table {
+        let header = [
+            "algorithm",
+            "partitions",
+            "memory",
+            "ring",
+            "sub-buffer",
+            "elapsed (s)",
+            "CPU (s)",
+            "read (s)",
+            "write (s)",
+            "requests",
+            "depth",
+            "speed-up",
+            "bound (s)",
+        ];
+        let mut table = Table::new(1, header);
+        for measured in self.of(experiment, unit) {
+            table.row(self.cells(measured));
+        }
+        table
+    }
+
+    fn cells(&self, measured: &Measured) -> Vec<String> {
+        let Some(trial) = measured.median() else { return vec![measured.algorithm.clone()] };
+        vec![
+            measured.algorithm.clone(),
+            measured.setting.partitions.to_string(),
+            quantity::bytes(measured.setting.memory_bytes),
+            quantity::bytes(measured.ring.bytes() as u64),
+            quantity::bytes(measured.ring.sub_buffer_bytes as u64),
+            format!("{:.2}", trial.elapsed_s),
+            format!("{:.2}", trial.cpu_s),
+            format!("{:.2}", trial.read_s),
+            format!("{:.2}", trial.write_s),
+            trial.write_requests.to_string(),
+            format!("{:.1}", trial.mean_queue_depth),
+            measured.speed_up.map_or(String::new(), |speed_up| format!("{speed_up:.2}")),
+            format!("{:.2}", self.bound_s(trial.written_bytes)),
+        ]
+    }
+
+    /// The terminal's line for what was just measured.
+    pub fn line(&self, measured: &Measured) -> String {
+        let cells = self.cells(measured);
+        let widths = [18, 4, 7, 8, 7, 6, 6, 5, 5, 7, 6, 5, 5];
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
+        padded.collect::<Vec<_>>().join(" ")
+    }
+
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        self.save(folder)?;
+        let path = folder.join("partitioning.md");
+        std::fs::write(&path, self.markdown()).map_err(BenchError::file(&path))?;
+        let grid = folder.join("write-bandwidth.svg");
+        plot::write_svg(&grid, "Psync writes: bandwidth by I/O size", &[self.grid_panel()], 1)?;
+        let title = format!("Partitioning ORDERS at scale {} by O_CUSTKEY", self.scale);
+        plot::write_svg(&folder.join("partitioning.svg"), &title, &self.panels(), 2)
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = String::from("# Hash partitioning: classic, N-Hash, overlapped N-Hash\n\n");
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "The experiments of Shin et al., *Optimizing Hash Partitioning for Solid State Drives*, SAC 2016, \
+             sections 2.4 and 4.2 to 4.4: TPC-H `ORDERS` at scale {} ({} of PAX pages) is read by direct I/O and \
+             partitioned by `O_CUSTKEY`, on one thread.\n\nMade by\n\n```sh\n{}\n```\n\non {}\n\n\
+             - *elapsed*, of the median trial; algorithms took turns, *speed-up* is the median of classic ÷ this \
+             over the rounds.\n\
+             - *read* is the time spent waiting for the input, *write* the time with at least one write in \
+             flight; with overlapped N-Hash both go on while rows are being scattered.\n\
+             - *ring* is the memory of one partition. Writes in flight count as memory, so overlapped N-Hash has \
+             two thirds as large rings.\n\
+             - *depth* is the mean number of outstanding writes over that time; *bound* is bytes written ÷ the \
+             device's sustained write bandwidth, {} MB/s.\n\
+             - Blocked writes use sub-buffers of {}, the smallest I/O that reaches 95 % of that bandwidth, or \
+             less where a ring would have only one. A page-sized write is one page of 8 KB.\n\n\
+             ![elapsed time by memory](partitioning.svg)\n",
+            self.scale,
+            quantity::bytes(self.input_bytes),
+            self.command,
+            self.machine.describe(),
+            megabytes(self.grid.sustained_bytes_per_second),
+            quantity::bytes(self.blocked_bytes as u64),
+        );
+        let _ = writeln!(
+            text,
+            "## Write bandwidth\n\nMB/s over I/O size and outstanding level; random offsets, all submitted at \
+             once and awaited (Psync), for a quarter of a second: more than the sustained {} MB/s is a burst.\n\n\
+             {}\n![write bandwidth by I/O size](write-bandwidth.svg)\n",
+            megabytes(self.grid.sustained_bytes_per_second),
+            self.grid.table().to_markdown()
+        );
+        let fixed = "the output buffers share the memory, the input buffer has 4 MB beside it";
+        let grace = format!("B, O and I by Haas et al. with |R| = the input's bytes and F = {}", self.fudge);
+        for (experiment, title, said) in
+            [(Experiment::Fixed, "Fixed partitions", fixed), (Experiment::Grace, "Grace join", &grace)]
+        {
+            for unit in Unit::ALL {
+                let table = self.table(experiment, unit);
+                if !table.is_empty() {
+                    let _ = writeln!(
+                        text,
+                        "## {title}, {} writes\n\n{said}.\n\n{}",
+                        unit.name(),
+                        table.to_markdown()
+                    );
+                }
+            }
+        }
+        if !self.skipped.is_empty() {
+            let _ = writeln!(text, "## Skipped\n\n- {}", self.skipped.join("\n- "));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    fn panels(&self) -> Vec<Panel> {
+        let mut panels = Vec::new();
+        let mut partitions: Vec<usize> = self
+            .measured
+            .iter()
+            .filter(|measured| measured.setting.experiment == Experiment::Fixed)
+            .map(|measured| measured.setting.partitions)
+            .collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        for unit in Unit::ALL {
+            let grace = self.of(Experiment::Grace, unit);
+            panels.extend(self.panel(format!("Grace join's buffers, {} writes", unit.name()), &grace));
+        }
+        for count in partitions {
+            for unit in Unit::ALL {
+                let fixed: Vec<&Measured> = self.of(Experiment::Fixed, unit);
+                let these: Vec<&Measured> =
+                    fixed.into_iter().filter(|measured| measured.setting.partitions == count).collect();
+                panels.extend(self.panel(format!("{count} partitions, {} writes", unit.name()), &these));
+            }
+        }
+        panels
+    }
+
+    fn grid_panel(&self) -> Panel {
+        let sizes = self.grid.sizes();
+        let series =
+            self.grid.levels().into_iter().filter(|level| [1, 4, 16, 64, 256].contains(level)).map(|level| {
+                let values = sizes.iter().map(|size| Some(self.grid.at(*size, level)? / f64::from(1 << 20)));
+                Series::new(level.to_string(), values.collect())
+            });
+        Panel {
+            title: "outstanding writes".to_owned(),
+            x_label: "I/O size".to_owned(),
+            y_label: "MB/s".to_owned(),
+            categories: sizes.iter().map(|size| quantity::bytes(*size as u64)).collect(),
+            series: series.collect(),
+            bound: Some(self.grid.sustained_bytes_per_second / f64::from(1 << 20)),
+            is_logarithmic: true,
+        }
+    }
+
+    fn panel(&self, title: String, measured: &[&Measured]) -> Option<Panel> {
+        let mut memories: Vec<u64> = measured.iter().map(|measured| measured.setting.memory_bytes).collect();
+        memories.dedup();
+        let mut algorithms: Vec<&str> = Vec::new();
+        for measured in measured {
+            if !algorithms.contains(&measured.algorithm.as_str()) {
+                algorithms.push(&measured.algorithm);
+            }
+        }
+        let value = |algorithm: &str, memory: u64| {
+            let found =
+                measured.iter().find(|m| m.algorithm == algorithm && m.setting.memory_bytes == memory);
+            found.and_then(|measured| measured.median()).map(|trial| trial.elapsed_s)
+        };
+        let series = algorithms.iter().map(|algorithm| {
+            Series::new(*algorithm, memories.iter().map(|memory| value(algorithm, *memory)).collect())
+        });
+        let written =
+            quantity::median(measured.iter().filter_map(|m| m.median()).map(|trial| trial.written_bytes))?;
+        Some(Panel {
+            title,
+            x_label: "memory (dashed: bytes written ÷ device bandwidth)".to_owned(),
+            y_label: "seconds".to_owned(),
+            categories: memories.iter().map(|memory| quantity::bytes(*memory)).collect(),
+            series: series.collect(),
+            bound: Some(self.bound_s(written)),
+            is_logarithmic: true,
+        })
+    }
+}
