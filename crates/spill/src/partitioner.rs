@@ -162,6 +162,9 @@ pub struct Partitioner {
     memory_bytes: AtomicUsize,
     in_flight: Mutex<Vec<InFlight>>,
     in_flight_bytes: AtomicUsize,
+    /// The first write that failed. Its pages are gone, so that whoever waits from now on has to know, not
+    /// only who happened to wait for that write.
+    failure: Mutex<Option<Arc<SpillError>>>,
 }
 
 impl Partitioner {
@@ -191,6 +194,7 @@ impl Partitioner {
             memory_bytes: AtomicUsize::new(0),
             in_flight: Mutex::new(Vec::new()),
             in_flight_bytes: AtomicUsize::new(0),
+            failure: Mutex::new(None),
         }
     }
 
@@ -336,24 +340,26 @@ impl Partitioner {
         self.drain_to(rings / 2).await
     }
 
-    /// Waits until at most `bytes` are in flight.
+    /// Waits until at most `bytes` are in flight. Fails if any write so far has failed.
     pub async fn drain_to(&self, bytes: usize) -> Result<()> {
         while let Some(oldest) = self.oldest_in_flight(bytes) {
             let outcome = oldest.done.clone().await;
-            self.landed(&oldest);
-            outcome?;
+            self.landed(&oldest, outcome);
         }
-        Ok(())
+        self.all_landed_well()
     }
 
     /// Like [`Partitioner::drain_to`], blocking the thread.
     pub fn drain_to_blocking(&self, bytes: usize) -> Result<()> {
         while let Some(oldest) = self.oldest_in_flight(bytes) {
             let outcome = block_on(oldest.done.clone());
-            self.landed(&oldest);
-            outcome?;
+            self.landed(&oldest, outcome);
         }
-        Ok(())
+        self.all_landed_well()
+    }
+
+    fn all_landed_well(&self) -> Result<()> {
+        self.failure.lock().clone().map_or(Ok(()), |failure| Err(SpillError::Shared(failure)))
     }
 
     fn oldest_in_flight(&self, bytes: usize) -> Option<InFlight> {
@@ -364,7 +370,10 @@ impl Partitioner {
     }
 
     /// Several may have waited for the same batch: it leaves the list once.
-    fn landed(&self, batch: &InFlight) {
+    fn landed(&self, batch: &InFlight, outcome: std::result::Result<(), Arc<SpillError>>) {
+        if let Err(failure) = outcome {
+            self.failure.lock().get_or_insert(failure);
+        }
         let mut in_flight = self.in_flight.lock();
         if let Some(at) = in_flight.iter().position(|other| other.done.ptr_eq(&batch.done)) {
             in_flight.remove(at);
@@ -389,16 +398,15 @@ impl Partitioner {
     }
 
     fn spill_locked(&self, number: usize, filling: &mut Filling) -> Result<usize> {
-        let file = filling
-            .file
-            .get_or_insert_with(|| PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes));
-        let pages = std::mem::take(&mut filling.resident);
-        if pages.is_empty() {
-            self.recount(number, filling);
+        if filling.file.is_some() {
             return Ok(0);
         }
+        let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
+        // The pages stay where they are until there is room for all of them: without it nothing has changed.
+        let writes = file.append(filling.resident.clone())?;
+        filling.file = Some(file);
+        filling.resident.clear();
         let bytes = std::mem::take(&mut filling.resident_bytes);
-        let writes = file.append(pages)?;
         self.recount(number, filling);
         // Also with the algorithms that wait: the caller waits with `drain_to`.
         self.submit_in_background(writes, bytes);

@@ -471,21 +471,35 @@ impl JoinState {
             if freed >= bytes + buffers {
                 break;
             }
-            let Some(pages) = probing.pages.get_mut(number) else { continue };
-            let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
-            let writes = file.append(std::mem::take(&mut pages.resident)).map_err(spill_error)?;
-            let batch = self.space.device().submit_many(writes, Some(self.space.io()));
-            batch.wait().map_err(crate::error::device_error)?;
-            pages.file = Some(Arc::new(file));
-            probing.build = Arc::new(probing.build.without(number));
-            probing.probe.spill(number).map_err(spill_error)?;
-            self.metrics.spilled_partitions.add(1);
-            freed += table_bytes;
+            match self.spill_table(probing, number) {
+                Ok(()) => freed += table_bytes,
+                Err(error) if freed == 0 => return Err(error),
+                Err(error) => {
+                    log::warn!("a join could give back only part of its memory: {error}");
+                    break;
+                }
+            }
         }
         // The first spilled partition brings the pages that collect its probe rows.
         let freed = freed.saturating_sub(buffers);
         self.reservation.shrink(freed.min(self.reservation.size()));
         Ok(freed)
+    }
+
+    /// Writes the pages of one table and takes it out of the build side; its probe rows are spilled from now on.
+    fn spill_table(&self, probing: &mut Probing, number: usize) -> Result<()> {
+        let Some(pages) = probing.pages.get_mut(number) else { return Ok(()) };
+        let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
+        let writes = file.append(pages.resident.clone()).map_err(spill_error)?;
+        let batch = self.space.device().submit_many(writes, Some(self.space.io()));
+        batch.wait().map_err(crate::error::device_error)?;
+        probing.probe.spill(number).map_err(spill_error)?;
+        // Only now: had the spill failed, the table would go on serving these pages.
+        pages.resident.clear();
+        pages.file = Some(Arc::new(file));
+        probing.build = Arc::new(probing.build.without(number));
+        self.metrics.spilled_partitions.add(1);
+        Ok(())
     }
 
     fn tables_reclaimable(&self, probing: &Probing) -> bool {
