@@ -13,7 +13,7 @@ use datafusion::common::{NullEquality, Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, Operator};
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, is_null, lit};
 
 /// Most build rows whose keys are sent one by one: a list longer than this prunes no better than bounds, and
 /// takes longer to check than to read.
@@ -78,6 +78,7 @@ impl BuildBounds {
         filter: &DynamicFilterPhysicalExpr,
         keys: &[PhysicalExprRef],
         null_equality: NullEquality,
+        null_aware: bool,
         probe_schema: &Schema,
     ) -> Result<()> {
         let nulls_match = null_equality == NullEquality::NullEqualsNull
@@ -97,7 +98,13 @@ impl BuildBounds {
                 }
             }
         }
-        if let Some(condition) = condition {
+        if let Some(mut condition) = condition {
+            // `NOT IN` has to see that there is a null among the probe keys: it empties the result.
+            for key in keys.iter().filter(|_| null_aware) {
+                if key.nullable(probe_schema)? {
+                    condition = Arc::new(BinaryExpr::new(is_null(Arc::clone(key))?, Operator::Or, condition));
+                }
+            }
             filter.update(condition)?;
         }
         filter.mark_complete();

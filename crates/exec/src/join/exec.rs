@@ -48,7 +48,7 @@ pub struct HybridHashJoinExec {
     columns: Vec<ColumnIndex>,
     estimate: BuildEstimate,
     metrics: ExecutionPlanMetricsSet,
-    execution: Mutex<Option<Execution>>,
+    starting: Mutex<Option<Starting>>,
 }
 
 /// What the planner believed when it chose the build side.
@@ -56,6 +56,12 @@ pub struct HybridHashJoinExec {
 pub struct BuildEstimate {
     pub build_rows: Option<usize>,
     pub probe_rows: Option<usize>,
+}
+
+/// An execution of which not all output partitions have been asked for.
+struct Starting {
+    execution: Execution,
+    outputs_to_come: usize,
 }
 
 #[derive(Clone)]
@@ -95,7 +101,7 @@ impl HybridHashJoinExec {
             columns,
             estimate,
             metrics: ExecutionPlanMetricsSet::new(),
-            execution: Mutex::new(None),
+            starting: Mutex::new(None),
         };
         join.spec(1)?;
         Ok(join)
@@ -136,12 +142,21 @@ impl HybridHashJoinExec {
         )
     }
 
-    /// The execution that all output partitions share; the first to ask starts it.
+    /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it
+    /// out of the node: when its streams are gone nothing of it is left, however long the plan lives.
     fn execution(&self, context: &Arc<TaskContext>) -> Result<Execution> {
-        let mut slot = self.execution.lock();
-        if let Some(execution) = slot.as_ref() {
-            return Ok(execution.clone());
-        }
+        let mut slot = self.starting.lock();
+        let mut starting = match slot.take() {
+            Some(starting) => starting,
+            None => self.start(context)?,
+        };
+        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
+        let execution = starting.execution.clone();
+        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
+        Ok(execution)
+    }
+
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Starting> {
         let spec = Arc::new(self.spec(context.session_config().batch_size())?);
         let space = operator_space(context, "hash join")?;
         let outputs = self.planned.right.output_partitioning().partition_count();
@@ -154,8 +169,7 @@ impl HybridHashJoinExec {
         let build = build(Arc::clone(&state), inputs, self.publication()?);
         let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
         let execution = Execution { state, workers: Workers::new(outputs), build_done };
-        *slot = Some(execution.clone());
-        Ok(execution)
+        Ok(Starting { execution, outputs_to_come: outputs })
     }
 
     fn publication(&self) -> Result<Option<Publication>> {
@@ -167,6 +181,7 @@ impl HybridHashJoinExec {
             types: types.collect::<Result<_>>()?,
             keys: self.planned.on.iter().map(|(_, probe)| Arc::clone(probe)).collect(),
             null_equality: self.planned.null_equality,
+            null_aware: self.planned.null_aware,
             probe_schema: self.planned.right.schema(),
         }))
     }
@@ -191,6 +206,7 @@ struct Publication {
     types: Vec<arrow::datatypes::DataType>,
     keys: Vec<PhysicalExprRef>,
     null_equality: NullEquality,
+    null_aware: bool,
     probe_schema: SchemaRef,
 }
 
@@ -215,7 +231,7 @@ async fn build(
     }
     state.finish_build().await?;
     if let (Some(bounds), Some(to)) = (bounds, publication) {
-        bounds.publish(&to.filter, &to.keys, to.null_equality, &to.probe_schema)?;
+        bounds.publish(&to.filter, &to.keys, to.null_equality, to.null_aware, &to.probe_schema)?;
     }
     Ok(())
 }
