@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -52,10 +53,16 @@ impl Tap {
         self.allowed.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
-    /// Waits until the input has been asked for so many batches.
-    pub async fn asked_for(&self, batches: usize) {
-        while self.asked.load(Ordering::SeqCst) < batches {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    /// Waits until all batches that may pass have passed and been worked on: another is asked for, and for a
+    /// while nothing else is.
+    pub async fn runs_dry(&self) {
+        let asked = || self.asked.load(Ordering::SeqCst);
+        loop {
+            let before = asked();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if before > 0 && asked() == before && self.allowed.available_permits() == 0 {
+                return;
+            }
         }
     }
 }

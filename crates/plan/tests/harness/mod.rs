@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
+use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -29,6 +30,7 @@ use nandina_device::{Device, DeviceOptions, FaultHandle, FaultPlan};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
+use tables::Table;
 use tempfile::TempDir;
 
 pub const KIB: usize = 1 << 10;
@@ -49,6 +51,8 @@ fn configuration(partitions: usize) -> SessionConfig {
     let mut config = SessionConfig::new().with_batch_size(BATCH_ROWS).with_target_partitions(partitions);
     // So that small tables are spread over all partitions, too.
     config.options_mut().optimizer.repartition_file_min_size = 1;
+    // DataFusion's sort takes this much for merging before its first row: more than some limits here.
+    config.options_mut().execution.sort_spill_reservation_bytes = 64 * KIB;
     config
 }
 
@@ -106,6 +110,11 @@ impl Engine {
         Arc::clone(&self.governor) as Arc<dyn MemoryPool>
     }
 
+    /// Makes `table` known to SQL, dealt to `partitions`.
+    pub fn register(&self, name: &str, table: &Table, partitions: usize) {
+        register(&self.context, name, table, partitions);
+    }
+
     /// All rows of a plan, its output partitions read at once.
     pub async fn collect(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<RecordBatch>> {
         collect(Arc::clone(plan), self.task()).await
@@ -135,6 +144,17 @@ impl Engine {
         }
         assert_eq!(state(), (0, 0, 0), "memory, temporary space and file bytes left by {of_what}");
     }
+}
+
+/// Makes `table` known to SQL, dealt to `partitions`.
+pub fn register(context: &SessionContext, name: &str, table: &Table, partitions: usize) {
+    let source = MemTable::try_new(Arc::clone(&table.schema), table.deal(partitions)).expect("a table");
+    context.register_table(name, Arc::new(source)).expect("a new name");
+}
+
+/// The plan of a query.
+pub async fn planned(context: &SessionContext, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
+    context.sql(sql).await?.create_physical_plan().await
 }
 
 /// Runs a test on two threads; a test that hangs fails.

@@ -1,5 +1,7 @@
 //! Results as sorted multisets of rows in text form.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
@@ -14,12 +16,24 @@ pub fn rows(batches: &[RecordBatch]) -> Vec<String> {
             .map(|column| ArrayFormatter::try_new(column.as_ref(), &options).expect("a formatter"))
             .collect();
         for row in 0..batch.num_rows() {
-            let values: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+            let values: Vec<String> =
+                columns.iter().map(|column| abridged(column.value(row).to_string())).collect();
             rows.push(values.join("│"));
         }
     }
     rows.sort_unstable();
     rows
+}
+
+/// The text itself, or of a long one its start, its length and a hash.
+fn abridged(text: String) -> String {
+    if text.len() <= 200 {
+        return text;
+    }
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let start: String = text.chars().take(20).collect();
+    format!("{start}… {} bytes {:x}", text.len(), hasher.finish())
 }
 
 pub fn row_count(batches: &[RecordBatch]) -> usize {
