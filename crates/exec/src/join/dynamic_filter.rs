@@ -121,7 +121,8 @@ impl KeyBounds {
         if let Some(max) = &mut self.max {
             max.update_batch(std::slice::from_ref(key))?;
         }
-        if list {
+        // Lists tell zeros of both signs apart, which joins do not; comparisons do as joins do.
+        if list && !key.data_type().is_floating() {
             // A copy: a slice of the input would keep its whole batch alive.
             let rows = arrow::array::UInt32Array::from_iter_values(0..key.len() as u32);
             self.listed.push(take(key, &rows, None)?);
