@@ -331,7 +331,8 @@ fn main() {
                 // Who runs after whom changes from round to round, and each starts on a rested disk: some have a budget
                 // of bursts, and fio's start would be a rest that the others do not get.
                 for turn in 0..rates.len() {
-                    let step = if round / rates.len() % 2 == 0 { turn } else { rates.len() - 1 - turn };
+                    let step =
+                        if (round / rates.len()).is_multiple_of(2) { turn } else { rates.len() - 1 - turn };
                     let contestant = (round + step) % rates.len();
                     std::thread::sleep(Duration::from_millis(300));
                     let rate = match contestant {
