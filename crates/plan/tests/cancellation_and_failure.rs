@@ -1,5 +1,13 @@
 //! However a join ends, it leaves nothing behind; however it fails, it says why and does not hang.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
 mod harness;
 
 use std::sync::Arc;

@@ -3,6 +3,14 @@
 //! A semi join that gives out build rows stops walking a key's duplicates once another probe row has walked
 //! them. Whoever walks them must do so to the end, however the walks of several workers overlap.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
 mod harness;
 
 use datafusion::common::JoinType;

@@ -1,6 +1,14 @@
 //! Every kind of join gives the rows that DataFusion's own join gives without a limit, whatever the keys, the
 //! data and the memory.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
 mod harness;
 
 use std::sync::Arc;

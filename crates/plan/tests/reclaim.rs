@@ -1,6 +1,14 @@
 //! A join gives memory back when another consumer of the governor needs it, at whatever moment, and its rows
 //! stay right.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first surprise"
+)]
+
 mod harness;
 
 use std::sync::Arc;
