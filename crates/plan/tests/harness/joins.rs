@@ -99,6 +99,9 @@ impl Join {
     }
 
     fn filter(&self) -> Option<JoinFilter> {
+        if self.residual == Residual::None {
+            return None;
+        }
         let column = |table: &Table, side, index: usize| {
             let field: Field = table.schema.field(index).clone();
             (ColumnIndex { index, side }, field)
