@@ -158,4 +158,23 @@ mod tests {
     fn characters_of_several_bytes_are_passed_over() {
         assert_eq!(statements("SELECT 'ä', é; /* ☃ */ x"), vec!["SELECT 'ä', é", "/* ☃ */ x"]);
     }
+
+    proptest::proptest! {
+        /// Whatever is typed, nothing is lost or invented: the pieces stand in the text in this order.
+        #[test]
+        fn pieces_are_parts_of_the_text(text in "[a;'\"`$\\-/* \nä☃x]{0,40}") {
+            let found = split(&text);
+            let mut rest = text.as_str();
+            for piece in found.complete.iter().copied().chain([found.rest]) {
+                let at = rest.find(piece);
+                proptest::prop_assert!(at.is_some(), "{piece:?} is not in {rest:?}");
+                rest = &rest[at.unwrap_or_default() + piece.len()..];
+            }
+            proptest::prop_assert!(found.complete.iter().all(|piece| !piece.is_empty()));
+            // Splitting what is complete again finds the same.
+            for piece in &found.complete {
+                proptest::prop_assert_eq!(statements(piece), vec![*piece]);
+            }
+        }
+    }
 }
