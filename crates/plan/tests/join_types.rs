@@ -11,18 +11,16 @@
 
 mod harness;
 
-use std::sync::Arc;
-
 use datafusion::common::{JoinType, NullEquality};
-use datafusion::physical_plan::ExecutionPlan;
-use harness::joins::{JOIN_TYPES, Join, Residual};
+use harness::joins::{Checked, JOIN_TYPES, Join, Residual};
 use harness::tables::{KEY_TYPES, KeyType, Skew, Table, TableShape};
 use harness::{KIB, MIB, metric, run};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-/// The same cases in every run. Another seed makes others: PROPTEST_RNG_SEED is not consulted.
+/// The same cases in every run, unless PROPTEST_RNG_SEED and PROPTEST_CASES ask for others.
 const SEED: u64 = 20_161_121;
+const CASES: u32 = 250;
 
 const LIMITS: [Option<usize>; 5] = [None, Some(64 * MIB), Some(8 * MIB), Some(MIB), Some(256 * KIB)];
 
@@ -34,7 +32,7 @@ fn all_kinds(build: &Table, probe: &Table) -> Vec<Join> {
     joins
 }
 
-fn checked(join: &Join, limit: Option<usize>, partitions: usize) -> Arc<dyn ExecutionPlan> {
+fn checked(join: &Join, limit: Option<usize>, partitions: usize) -> Checked {
     run(async { join.check(limit, partitions).await }).unwrap_or_else(|difference| panic!("{difference}"))
 }
 
@@ -114,13 +112,11 @@ fn joins() -> impl Strategy<Value = Join> {
 
 #[test]
 fn random_joins_under_random_limits() {
-    let config = ProptestConfig {
-        cases: 250,
-        rng_seed: RngSeed::Fixed(SEED),
-        failure_persistence: None,
-        max_shrink_iters: 200,
-        ..ProptestConfig::default()
-    };
+    let asked = ProptestConfig::default();
+    let rng_seed = if asked.rng_seed == RngSeed::Random { RngSeed::Fixed(SEED) } else { asked.rng_seed };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { CASES };
+    let config =
+        ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 200, ..asked };
     let cases =
         (joins(), proptest::sample::select(&LIMITS[..]), proptest::sample::select(&[1_usize, 2, 4][..]));
     let outcome = TestRunner::new(config).run(&cases, |(join, limit, partitions)| {
@@ -128,7 +124,7 @@ fn random_joins_under_random_limits() {
         outcome.map(drop).map_err(TestCaseError::fail)
     });
     if let Err(error) = outcome {
-        panic!("with seed {SEED}: {}", error.to_string().chars().take(4_000).collect::<String>());
+        panic!("with {rng_seed:?}: {}", error.to_string().chars().take(4_000).collect::<String>());
     }
 }
 
@@ -150,7 +146,9 @@ fn spills_and_is_right(build: &Table, probe: &Table, limit: usize, partitions: u
                 continue;
             }
             join.residual = residual;
-            let plan = checked(&join, Some(limit), partitions);
+            let Checked { plan, peak_bytes } = checked(&join, Some(limit), partitions);
+            // Beyond the limit: a batch at hand, pages on their way, the smallest block.
+            assert!(peak_bytes <= limit + limit / 8 + 256 * KIB, "{}: {peak_bytes} bytes", join.join_type);
             assert!(metric(&plan, "spilled_partitions") > 0, "{} did not spill", join.join_type);
             assert!(metric(&plan, "spilled_bytes") > 0);
             assert!(metric(&plan, "spill_read_bytes") > 0);
@@ -181,7 +179,7 @@ fn nothing_spills_without_a_limit_or_with_enough() {
     let (build, probe) = spilling_tables(8_000, 6_000);
     for limit in [None, Some(64 * MIB)] {
         for join in all_kinds(&build, &probe) {
-            let plan = checked(&join, limit, 2);
+            let Checked { plan, .. } = checked(&join, limit, 2);
             assert_eq!(metric(&plan, "spilled_partitions"), 0, "{} spilled under {limit:?}", join.join_type);
             assert_eq!(metric(&plan, "spilled_bytes"), 0);
         }
@@ -193,7 +191,7 @@ fn partitions_too_large_are_split_again() {
     // Eight partitions of more than the limit each.
     let (build, probe) = spilling_tables(60_000, 70_000);
     for join in all_kinds(&build, &probe) {
-        let plan = checked(&join, Some(MIB), 2);
+        let Checked { plan, .. } = checked(&join, Some(MIB), 2);
         assert!(metric(&plan, "recursive_partitions") > 0, "{} did not recurse", join.join_type);
     }
 }
@@ -207,7 +205,7 @@ fn spilled_partitions_build_on_the_smaller_side() {
                 continue;
             }
             let join = Join { residual, ..join.clone() };
-            let plan = checked(&join, Some(6 * MIB), 2);
+            let Checked { plan, .. } = checked(&join, Some(6 * MIB), 2);
             let reversed = metric(&plan, "role_reversals");
             assert_eq!(reversed > 0, !join.null_aware, "{}: {reversed} reversals", join.join_type);
         }
@@ -227,7 +225,7 @@ fn a_hot_key_is_joined_in_blocks() {
             join.residual = Residual::RowNumbers;
         }
         join.projection = Some(join.narrow_columns());
-        let plan = checked(&join, Some(2 * MIB), 2);
+        let Checked { plan, .. } = checked(&join, Some(2 * MIB), 2);
         let blocks = metric(&plan, "build_blocks");
         assert!(blocks > 1, "{}: {blocks} blocks", join.join_type);
     }
@@ -243,7 +241,7 @@ fn a_hot_key_does_not_stop_the_others() {
     let probe = Table::draw("p_", &key, &probe_shape);
     for mut join in all_kinds(&build, &probe) {
         join.projection = Some(join.narrow_columns());
-        let plan = checked(&join, Some(MIB), 2);
+        let Checked { plan, .. } = checked(&join, Some(MIB), 2);
         assert!(metric(&plan, "spilled_partitions") > 0, "{}", join.join_type);
     }
 }

@@ -138,11 +138,11 @@ fn values_of_many_megabytes_as_payload() {
     let (build, probe) = (table("b_", 12, "ä", 0), table("p_", 9, "z", 5));
     for join_type in [JoinType::Inner, JoinType::Full, JoinType::LeftSemi, JoinType::RightAnti] {
         let join = Join::new(join_type, build.clone(), probe.clone());
-        let plan = run(async { join.check(Some(64 * MIB), 2).await });
-        let plan = plan.unwrap_or_else(|difference| panic!("{difference}"));
+        let checked = run(async { join.check(Some(64 * MIB), 2).await });
+        let checked = checked.unwrap_or_else(|difference| panic!("{difference}"));
         // What a right anti join keeps of its build side are the keys.
         let spills = join_type != JoinType::RightAnti;
-        assert_eq!(metric(&plan, "spilled_partitions") > 0, spills, "{join_type}");
+        assert_eq!(metric(&checked.plan, "spilled_partitions") > 0, spills, "{join_type}");
     }
 }
 
@@ -164,9 +164,9 @@ fn values_of_many_megabytes_as_keys() {
     for join_type in [JoinType::Inner, JoinType::Left, JoinType::RightMark] {
         for limit in [None, Some(16 * MIB)] {
             let join = Join::new(join_type, build.clone(), probe.clone());
-            let plan =
+            let checked =
                 run(async { join.check(limit, 2).await }).unwrap_or_else(|difference| panic!("{difference}"));
-            assert_eq!(metric(&plan, "spilled_partitions") > 0, limit.is_some(), "{join_type}");
+            assert_eq!(metric(&checked.plan, "spilled_partitions") > 0, limit.is_some(), "{join_type}");
         }
     }
 }

@@ -42,6 +42,14 @@ pub enum Residual {
     NeverTrue,
 }
 
+/// A join whose rows are right.
+pub struct Checked {
+    /// The plan, for its metrics.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// Most memory that was reserved at once.
+    pub peak_bytes: usize,
+}
+
 /// A join of two tables by all of their key columns.
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -167,12 +175,12 @@ impl Join {
         Arc::new(HybridHashJoinExec::try_new(&planned).expect("our join"))
     }
 
-    /// Runs our join in a new engine and compares its rows with DataFusion's. Returns the plan, for its metrics.
+    /// Runs our join in a new engine and compares its rows with DataFusion's.
     pub async fn check(
         &self,
         limit_bytes: Option<usize>,
         partitions: usize,
-    ) -> std::result::Result<Arc<dyn ExecutionPlan>, String> {
+    ) -> std::result::Result<Checked, String> {
         let right = self.right_rows().await;
         self.check_against(&right, limit_bytes, partitions).await
     }
@@ -183,7 +191,7 @@ impl Join {
         right: &[RecordBatch],
         limit_bytes: Option<usize>,
         partitions: usize,
-    ) -> std::result::Result<Arc<dyn ExecutionPlan>, String> {
+    ) -> std::result::Result<Checked, String> {
         let engine = Engine::new(limit_bytes, partitions);
         let plan = self.plan(partitions);
         let what = format!(
@@ -200,6 +208,6 @@ impl Join {
         let ours = ours.map_err(|error| format!("{what}: {error}"))?;
         super::rows::same_rows(&ours, right).map_err(|difference| format!("{what}: {difference}"))?;
         engine.assert_clean(&what).await;
-        Ok(plan)
+        Ok(Checked { plan, peak_bytes: engine.governor.peak_bytes() })
     }
 }
