@@ -62,7 +62,8 @@ fn neighbouring_reads_are_merged() {
     let (_, apart) = figures(&table, ScanOptions { merge_gap_bytes: 0, ..options(&[0, 4]) });
     let (_, merged) = figures(&table, ScanOptions { merge_gap_bytes: 32 << 10, ..options(&[0, 4]) });
     assert!(apart.requests >= table.pages(), "{apart:?}");
-    assert!(merged.requests * 8 < apart.requests, "{merged:?} {apart:?}");
+    // Requests are not merged beyond eight of these pages; the last one may be shorter.
+    assert!(merged.requests <= table.pages().div_ceil(8), "{merged:?} {apart:?}");
     assert!(merged.bytes_read > apart.bytes_read);
 }
 
