@@ -39,7 +39,7 @@ pub struct FetchOptions {
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { window_bytes: 4 << 20, account: None }
+        Self { window_bytes: 2 << 20, account: None }
     }
 }
 

@@ -9,9 +9,9 @@
 
 /// Two needed ranges become one request when the gap between them is at most this long.
 ///
-/// A request costs what it keeps the device or a core busy; a gap costs its transfer. Measured with
-/// `scan_bench --merge-gap` (docs/benchmarks/scan.md): between 8 and 64 KiB scans differ by less than the noise,
-/// longer gaps lose bandwidth, shorter ones requests.
+/// A request costs the device and a core about as much as the transfer of 20 KiB: measured with the `scan_bench`
+/// example (docs/benchmarks/scan.md), where gaps of 8 to 32 KiB make no difference, skipping less costs requests and
+/// reading more costs bandwidth.
 pub const MERGE_GAP_BYTES: u64 = 16 << 10;
 
 /// Requests are not merged beyond this length. A window of them reaches the device's bandwidth; longer ones would let

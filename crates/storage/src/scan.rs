@@ -65,9 +65,9 @@ impl Default for ScanOptions {
             projection: None,
             row_ids: false,
             pruner: None,
-            // Depth for two readers at the device's bandwidth even with requests of a few KiB; measured with
-            // `scan_bench` (docs/benchmarks/scan.md): 1 MiB loses, beyond 4 MiB nothing is gained.
-            window_bytes: 4 << 20,
+            // Measured with the `scan_bench` example (docs/benchmarks/scan.md): less than 512 KiB per reader loses,
+            // more than 1 MiB gains nothing; twice that for devices of more bandwidth.
+            window_bytes: 2 << 20,
             merge_gap_bytes: MERGE_GAP_BYTES,
             account: None,
         }

@@ -33,7 +33,8 @@ use crate::store::Store;
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
 pub const MAX_PAGE_BYTES: usize = 4 << 20;
 
-/// Chosen by scans of 1…16 of 16 columns at all page sizes, see docs/benchmarks/scan.md.
+/// The smallest size at which scans of 1…16 of 16 columns come close to the ideal (docs/benchmarks/scan.md): larger
+/// pages gain little, and cost memory in small budgets and bytes in fetching single rows.
 pub const DEFAULT_PAGE_BYTES: usize = 256 << 10;
 
 /// Length of stripes: long enough that its page index is a few blocks per column, short enough to share out work.

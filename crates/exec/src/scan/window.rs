@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
 /// Beyond this a reader gains nothing, see docs/benchmarks/scan.md.
-const MAX_WINDOW_BYTES: usize = 4 << 20;
+const MAX_WINDOW_BYTES: usize = 2 << 20;
 
 /// At small limits a reader takes at most this share of it: a query may have a dozen, and reading ahead helps nobody
 /// who spills for want of memory.
@@ -53,8 +53,8 @@ mod tests {
     #[test]
     fn follows_the_limit() {
         let unbounded: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        assert_eq!(ReadWindow::reserve(&unbounded, "scan", 4096).bytes(), 4 << 20);
-        assert_eq!(ReadWindow::reserve(&pool(1 << 30), "scan", 4096).bytes(), 4 << 20);
+        assert_eq!(ReadWindow::reserve(&unbounded, "scan", 4096).bytes(), 2 << 20);
+        assert_eq!(ReadWindow::reserve(&pool(1 << 30), "scan", 4096).bytes(), 2 << 20);
         assert_eq!(ReadWindow::reserve(&pool(64 << 20), "scan", 4096).bytes(), 1 << 20);
     }
 
