@@ -5,7 +5,6 @@
 //!                                                  └────────┴─► statement ─► output
 //! ```
 
-mod allocator;
 mod arguments;
 mod demo;
 mod engine;
@@ -14,6 +13,7 @@ mod import;
 mod interrupt;
 mod output;
 mod progress;
+mod resident;
 mod scripts;
 mod shell;
 mod statement;
@@ -28,7 +28,7 @@ use crate::arguments::{Arguments, Command, EngineArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 
-// Faster than the system's with many threads; see `allocator` for how it is set up.
+// Faster than the system's with many threads; see `resident` for how it is set up.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     if let Ok(options) = engine::options(engine_arguments(&arguments)) {
-        allocator::suit(options.memory_limit.unwrap_or_else(nandina::default_memory_limit));
+        resident::suit(options.memory_limit.unwrap_or_else(nandina::default_memory_limit));
     }
     let work = scripts::Work::in_order(&arguments, &matches);
     match start(arguments, work) {

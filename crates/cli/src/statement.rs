@@ -18,6 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{ResultWriter, Sink, TableLimits, output_failure};
 use crate::progress::Progress;
+use crate::resident;
 
 /// Batches that wait for the writer: one being written, one ready.
 const WAITING_BATCHES: usize = 2;
@@ -63,6 +64,7 @@ impl Runner {
             () = self.interrupt.pressed() => return Err(Failure::Cancelled),
             query = self.session.execute(statement) => query?,
         };
+        resident::leave_planner(self.session.settings().memory_limit_bytes);
         self.show(query).await?;
         if self.presentation.shows_timing {
             let line = format!("Time: {}\n", format_duration(start.elapsed()));

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! cargo run --release -p nandina-device --example device_bench -- --directory <on the disk> [--gib 2]
-//!     [--seconds 1] [--rounds 8] [--only read|write|random] [--depths 1,32] [--json <file>] [--markdown <file>]
+//!     [--seconds 1] [--ramp 1] [--rounds 4] [--only read|write|random] [--depths 1,32] [--json <file>] [--markdown <file>]
 //! ```
 
 #![allow(
@@ -19,7 +19,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -32,6 +32,7 @@ struct Arguments {
     directory: PathBuf,
     gib: u64,
     seconds: f64,
+    ramp: f64,
     rounds: usize,
     only: Option<String>,
     depths: Option<Vec<usize>>,
@@ -44,7 +45,8 @@ fn arguments() -> Arguments {
         directory: std::env::temp_dir(),
         gib: 2,
         seconds: 1.0,
-        rounds: 8,
+        ramp: 1.0,
+        rounds: 4,
         only: None,
         depths: None,
         json: None,
@@ -57,6 +59,7 @@ fn arguments() -> Arguments {
             "--directory" => arguments.directory = value.into(),
             "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
             "--seconds" => arguments.seconds = value.parse().expect("seconds"),
+            "--ramp" => arguments.ramp = value.parse().expect("seconds"),
             "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
             "--only" => arguments.only = Some(value),
             "--depths" => {
@@ -168,57 +171,84 @@ impl Requests {
     }
 }
 
+/// Counts requests, from the end of the ramp on. Disks with a budget of bursts give more than they sustain for a
+/// moment, and fio's start is a rest that the others do not get: what is done in the ramp counts for nobody.
+struct Clock {
+    started: Instant,
+    ramp: f64,
+    seconds: f64,
+    measured_from: Option<Instant>,
+    ended: u64,
+}
+
+impl Clock {
+    fn start(ramp: f64, seconds: f64) -> Self {
+        Self { started: Instant::now(), ramp, seconds, measured_from: None, ended: 0 }
+    }
+
+    /// Counts one request that has ended; whether to go on.
+    fn tick(&mut self) -> bool {
+        match self.measured_from {
+            Some(from) => {
+                self.ended += 1;
+                from.elapsed().as_secs_f64() < self.seconds
+            }
+            None => {
+                if self.started.elapsed().as_secs_f64() >= self.ramp {
+                    self.measured_from = Some(Instant::now());
+                }
+                true
+            }
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.measured_from.map_or(f64::NAN, |from| self.ended as f64 / from.elapsed().as_secs_f64())
+    }
+}
+
 /// Requests per second of one blocking thread that keeps `depth` requests in flight.
 ///
 /// Every end is answered by one new request at once. Collecting several first and submitting them together saves system
 /// calls but costs up to 17 % of the throughput at depths 8 to 64: the disk runs dry while the thread collects.
-fn blocking(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
+fn blocking(requests: &mut Requests, depth: usize, mut clock: Clock) -> f64 {
     if depth == 1 {
-        return one_at_a_time(requests, seconds);
+        return one_at_a_time(requests, clock);
     }
     let mut window = requests.device.batch(None);
     window.add((0..depth).map(|_| requests.next()).collect());
-    let start = Instant::now();
-    let mut ended = 0u64;
-    while start.elapsed().as_secs_f64() < seconds {
+    while clock.tick() {
         window.next_blocking().unwrap().unwrap();
-        ended += 1;
         window.add(vec![requests.next()]);
     }
-    let rate = ended as f64 / start.elapsed().as_secs_f64();
+    let rate = clock.rate();
     drain(window);
     rate
 }
 
-fn one_at_a_time(requests: &mut Requests, seconds: f64) -> f64 {
-    let start = Instant::now();
-    let mut ended = 0u64;
-    while start.elapsed().as_secs_f64() < seconds {
+fn one_at_a_time(requests: &mut Requests, mut clock: Clock) -> f64 {
+    while clock.tick() {
         match requests.next() {
             (file, Request::Read { offset, buffer }) => drop(file.read_blocking(offset, buffer).unwrap()),
             (file, Request::Write { offset, mut buffers }) => {
                 file.write_blocking(offset, buffers.remove(0)).unwrap();
             }
         }
-        ended += 1;
     }
-    ended as f64 / start.elapsed().as_secs_f64()
+    clock.rate()
 }
 
 /// The same by one async task.
-fn asynchronous(requests: &mut Requests, depth: usize, seconds: f64) -> f64 {
+fn asynchronous(requests: &mut Requests, depth: usize, mut clock: Clock) -> f64 {
     let mut window = requests.device.batch(None);
     window.add((0..depth).map(|_| requests.next()).collect());
-    let start = Instant::now();
-    let mut ended = 0u64;
     futures::executor::block_on(async {
-        while start.elapsed().as_secs_f64() < seconds {
+        while clock.tick() {
             window.next().await.unwrap().unwrap();
-            ended += 1;
             window.add(vec![requests.next()]);
         }
     });
-    let rate = ended as f64 / start.elapsed().as_secs_f64();
+    let rate = clock.rate();
     drain(window);
     rate
 }
@@ -228,7 +258,7 @@ fn drain(window: Batch) {
 }
 
 /// Requests per second of fio.
-fn fio(pattern: Pattern, file: &Path, bytes: u64, depth: usize, seconds: f64) -> Option<f64> {
+fn fio(pattern: Pattern, file: &Path, bytes: u64, depth: usize, ramp: f64, seconds: f64) -> Option<f64> {
     let output = Command::new("fio")
         .args(["--name=job", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap"])
         .args(["--randrepeat=0", "--overwrite=1", "--output-format=terse", "--terse-version=3"])
@@ -237,6 +267,7 @@ fn fio(pattern: Pattern, file: &Path, bytes: u64, depth: usize, seconds: f64) ->
         .arg(format!("--rw={}", pattern.fio_name()))
         .arg(format!("--bs={}", pattern.request_bytes()))
         .arg(format!("--iodepth={depth}"))
+        .arg(format!("--ramp_time={}ms", (ramp * 1000.0) as u64))
         .arg(format!("--runtime={}ms", (seconds * 1000.0) as u64))
         .output()
         .ok()?;
@@ -316,23 +347,21 @@ fn main() {
             "pool ÷"
         );
         for &depth in arguments.depths.as_deref().unwrap_or(pattern.depths()) {
-            let seconds = arguments.seconds;
+            let (ramp, seconds) = (arguments.ramp, arguments.seconds);
             let mut rates: [Vec<f64>; 4] = Default::default();
             for round in 0..arguments.rounds {
                 let on_ring = &mut Requests::new(pattern, &ring, &file, &contents);
                 let on_pool = &mut Requests::new(pattern, &pool, &pool_file, &contents);
-                // Who runs after whom changes from round to round, and each starts on a rested disk: some have a budget
-                // of bursts, and fio's start would be a rest that the others do not get.
+                // Who runs after whom changes from round to round.
                 for turn in 0..rates.len() {
                     let step =
                         if (round / rates.len()).is_multiple_of(2) { turn } else { rates.len() - 1 - turn };
                     let contestant = (round + step) % rates.len();
-                    std::thread::sleep(Duration::from_millis(300));
                     let rate = match contestant {
-                        0 => fio(pattern, &path, bytes, depth, seconds).unwrap_or(f64::NAN),
-                        1 => blocking(on_ring, depth, seconds),
-                        2 => asynchronous(on_ring, depth, seconds),
-                        _ => blocking(on_pool, depth, seconds),
+                        0 => fio(pattern, &path, bytes, depth, ramp, seconds).unwrap_or(f64::NAN),
+                        1 => blocking(on_ring, depth, Clock::start(ramp, seconds)),
+                        2 => asynchronous(on_ring, depth, Clock::start(ramp, seconds)),
+                        _ => blocking(on_pool, depth, Clock::start(ramp, seconds)),
                     };
                     rates[contestant].push(rate);
                 }

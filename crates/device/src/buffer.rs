@@ -3,7 +3,7 @@
 //! ```text
 //!   pool.take(bytes) ──► AlignedBuffer ──freeze()──► Bytes ──slice──► Bytes …
 //!        ▲                    │ drop                   │ last clone dropped
-//!        └────────────────────┴────────────────────────┘   (kept up to `retained_bytes`, else freed)
+//!        └────────────────────┴────────────────────────┘   (kept up to `retained_bytes`, else freed to the slabs)
 //! ```
 //!
 //! Invariants
@@ -11,7 +11,7 @@
 //! - All bytes up to the capacity are initialised (fresh memory is zeroed, recycled memory holds old contents).
 //! - The pool never holds more than `retained_bytes`; what does not fit is freed at once.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+
+use crate::slab::{self, SLAB_BYTES, Slabs};
 
 /// Unit of direct I/O: offsets, lengths and memory addresses of requests are multiples of it.
 /// 4 KiB is the logical block of most NVMe formats and the page of the CPUs we run on.
@@ -29,7 +31,7 @@ pub const fn round_up_to_block(bytes: usize) -> usize {
     bytes.next_multiple_of(BLOCK_BYTES)
 }
 
-/// Memory without an owner type: an address and its capacity. Freed by hand.
+/// Memory without an owner type: an address and its capacity. Freed by the pool it came from.
 struct Allocation {
     address: NonNull<u8>,
     capacity: usize,
@@ -40,42 +42,10 @@ unsafe impl Send for Allocation {}
 // SAFETY: shared access only hands out `&[u8]`.
 unsafe impl Sync for Allocation {}
 
-impl Allocation {
-    fn layout(capacity: usize) -> Layout {
-        // Capacities are block multiples below isize::MAX, so only an absurd size can fail here.
-        Layout::from_size_align(capacity, BLOCK_BYTES)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; BLOCK_BYTES]>()))
-    }
-
-    fn new(capacity: usize) -> Self {
-        debug_assert_eq!(capacity % BLOCK_BYTES, 0);
-        if capacity == 0 {
-            // SAFETY: BLOCK_BYTES is not zero.
-            let address = unsafe { NonNull::new_unchecked(std::ptr::without_provenance_mut(BLOCK_BYTES)) };
-            return Self { address, capacity };
-        }
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(memory) {
-            Some(address) => Self { address, capacity },
-            None => handle_alloc_error(layout),
-        }
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        if self.capacity > 0 {
-            // SAFETY: allocated in `new` with the same layout, and owned by this value alone.
-            unsafe { dealloc(self.address.as_ptr(), Self::layout(self.capacity)) }
-        }
-    }
-}
-
 /// Recycles [`AlignedBuffer`]s by capacity.
 pub struct BufferPool {
     retained: Mutex<Retained>,
+    slabs: Mutex<Slabs>,
     limit_bytes: usize,
 }
 
@@ -88,14 +58,14 @@ struct Retained {
 impl BufferPool {
     /// A pool that keeps at most `limit_bytes` of memory nobody uses.
     pub fn new(limit_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { retained: Mutex::new(Retained::default()), limit_bytes })
+        Arc::new(Self { retained: Mutex::default(), slabs: Mutex::default(), limit_bytes })
     }
 
     /// A buffer of length `bytes`. Its contents are unspecified: zeros or what an earlier user left.
     pub fn take(self: &Arc<Self>, bytes: usize) -> AlignedBuffer {
         let capacity = round_up_to_block(bytes);
         let recycled = if capacity == 0 { None } else { self.retained.lock().take(capacity) };
-        let memory = recycled.unwrap_or_else(|| Allocation::new(capacity));
+        let memory = recycled.unwrap_or_else(|| self.allocate(capacity));
         AlignedBuffer { memory: Some(memory), len: bytes, pool: Arc::clone(self) }
     }
 
@@ -107,7 +77,30 @@ impl BufferPool {
     /// Frees everything held for reuse.
     pub fn shrink(&self) {
         let freed = std::mem::take(&mut *self.retained.lock());
-        drop(freed);
+        freed.by_capacity.into_values().flatten().for_each(|memory| self.free(memory));
+    }
+
+    fn allocate(&self, capacity: usize) -> Allocation {
+        let address = match capacity {
+            0 => NonNull::new(std::ptr::without_provenance_mut(BLOCK_BYTES)),
+            1..=SLAB_BYTES => self.slabs.lock().allocate(capacity),
+            _ => slab::map(capacity),
+        };
+        match (address, Layout::from_size_align(capacity, BLOCK_BYTES)) {
+            (Some(address), _) => Allocation { address, capacity },
+            (None, Ok(layout)) => handle_alloc_error(layout),
+            (None, Err(_)) => handle_alloc_error(Layout::new::<[u8; BLOCK_BYTES]>()),
+        }
+    }
+
+    fn free(&self, memory: Allocation) {
+        match memory.capacity {
+            0 => {}
+            // SAFETY: the allocation came from these slabs, and its last owner gives it up here.
+            1..=SLAB_BYTES => unsafe { self.slabs.lock().free(memory.address, memory.capacity) },
+            // SAFETY: as above, from a mapping of its own.
+            _ => unsafe { slab::unmap(memory.address, memory.capacity) },
+        }
     }
 
     fn give_back(&self, memory: Allocation) {
@@ -120,8 +113,14 @@ impl BufferPool {
             retained.by_capacity.entry(memory.capacity).or_default().push(memory);
         } else {
             drop(retained);
-            drop(memory);
+            self.free(memory);
         }
+    }
+}
+
+impl Drop for BufferPool {
+    fn drop(&mut self) {
+        self.shrink();
     }
 }
 

@@ -35,6 +35,7 @@ mod directory;
 mod error;
 mod file;
 mod request;
+mod slab;
 
 pub use backend::simulated::{CrashOutcome, FaultHandle, FaultPlan};
 pub use batch::Batch;

@@ -45,6 +45,8 @@ pub struct Operator {
     pub spill: Duration,
     pub peak_memory_bytes: u64,
     pub spilled_partitions: u64,
+    /// Probe rows of spilled partitions that a filter kept in memory.
+    pub filtered_rows: u64,
     /// Bytes written to temporary space, and read back.
     pub spilled_bytes: u64,
     pub spill_read_bytes: u64,
@@ -110,6 +112,7 @@ impl Operator {
                 "spill_time" => operator.spill += Duration::from_nanos(value),
                 "peak_memory_bytes" => operator.peak_memory_bytes += value,
                 "spilled_partitions" => operator.spilled_partitions += value,
+                "filtered_rows" => operator.filtered_rows += value,
                 "spilled_bytes" => operator.spilled_bytes += value,
                 "spill_read_bytes" => operator.spill_read_bytes += value,
                 "bytes_scanned" => operator.scanned_bytes += value,
@@ -145,6 +148,9 @@ impl Operator {
         if self.spilled_partitions > 0 {
             let plural = if self.spilled_partitions == 1 { "" } else { "s" };
             facts.push(format!("{} partition{plural} spilled", grouped(self.spilled_partitions)));
+        }
+        if self.filtered_rows > 0 {
+            facts.push(format!("{} probe rows kept from spilling", grouped(self.filtered_rows)));
         }
         let sizes = [
             ("written", self.spilled_bytes),
@@ -298,6 +304,7 @@ mod tests {
             compute: Duration::from_millis(5),
             peak_memory_bytes: 1 << 20,
             spilled_partitions: 3,
+            filtered_rows: 0,
             spilled_bytes: 1 << 20,
             spill_read_bytes: 1 << 19,
             mean_queue_depth: 31.42,

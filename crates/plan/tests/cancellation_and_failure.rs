@@ -352,7 +352,6 @@ fn outputs_may_be_read_one_after_the_other() {
 }
 
 #[test]
-#[ignore = "hangs: an output that is done probing waits for the others that were begun, whoever reads them"]
 fn outputs_may_be_begun_and_then_read_one_after_the_other() {
     run(async {
         let join = spilling_join(JoinType::Full);

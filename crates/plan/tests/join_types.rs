@@ -188,8 +188,10 @@ fn nothing_spills_without_a_limit_or_with_enough() {
 
 #[test]
 fn partitions_too_large_are_split_again() {
-    // Eight partitions of more than the limit each.
-    let (build, probe) = spilling_tables(60_000, 70_000);
+    // Eight partitions of more than the limit each, of both sides: every probe key has a match.
+    let shape = TableShape { domain: 60_000, null_percent: 3, ..TableShape::of_rows(60_000) };
+    let build = Table::draw("b_", &[KeyType::LongText(200)], &shape);
+    let probe = Table::draw("p_", &[KeyType::LongText(200)], &TableShape { rows: 70_000, seed: 2, ..shape });
     for join in all_kinds(&build, &probe) {
         let Checked { plan, .. } = checked(&join, Some(MIB), 2);
         assert!(metric(&plan, "recursive_partitions") > 0, "{} did not recurse", join.join_type);
@@ -243,5 +245,19 @@ fn a_hot_key_does_not_stop_the_others() {
         join.projection = Some(join.narrow_columns());
         let Checked { plan, .. } = checked(&join, Some(MIB), 2);
         assert!(metric(&plan, "spilled_partitions") > 0, "{}", join.join_type);
+    }
+}
+
+#[test]
+fn probe_rows_without_a_match_are_not_spilled() {
+    // One probe row in ten has a match.
+    let shape = TableShape { domain: 40_000, null_percent: 3, ..TableShape::of_rows(40_000) };
+    let build = Table::draw("b_", &[KeyType::LongText(200)], &shape);
+    let probe_shape = TableShape { rows: 60_000, domain: 400_000, seed: 2, ..shape };
+    let probe = Table::draw("p_", &[KeyType::LongText(200)], &probe_shape);
+    for join in all_kinds(&build, &probe) {
+        let Checked { plan, .. } = checked(&join, Some(2 * MIB), 2);
+        let filtered = metric(&plan, "filtered_rows");
+        assert!(filtered > 40_000, "{}: only {filtered} of 60000 rows were kept in memory", join.join_type);
     }
 }

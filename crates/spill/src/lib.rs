@@ -10,6 +10,6 @@ pub mod temp_space;
 
 pub use error::{Result, SpillError};
 pub use partition_file::{PartitionFile, PartitionReader, READ_BYTES, SealedPage};
-pub use partitioner::{Algorithm, Partition, Partitioner, PartitionerOptions, WriteUnit};
+pub use partitioner::{Algorithm, Partition, Partitioner, PartitionerOptions, SpillObserver, WriteUnit};
 pub use scatter::{Scatter, partition_of};
 pub use temp_space::{Extent, QuerySpace, TempOptions, TempSpace};

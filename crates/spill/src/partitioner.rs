@@ -113,8 +113,11 @@ struct Filling {
 
 impl Filling {
     /// Keeps a full page where it belongs until it is written or read.
-    fn keep(&mut self, page: SealedPage) {
+    fn keep(&mut self, page: SealedPage, observer: Option<&SpillObserver>) {
         if self.file.is_some() {
+            if let Some(observer) = observer {
+                observer(&page);
+            }
             self.ring_bytes += page.len_bytes();
             self.ring.push(page);
         } else {
@@ -150,11 +153,15 @@ struct InFlight {
     bytes: usize,
 }
 
+/// Is shown every page that goes to the device, before it is submitted.
+pub type SpillObserver = Box<dyn Fn(&SealedPage) + Send + Sync>;
+
 /// Scatters batches into partitions of PAX pages.
 pub struct Partitioner {
     schema: Arc<PageSchema>,
     options: PartitionerOptions,
     space: Arc<QuerySpace>,
+    observer: Option<SpillObserver>,
     partitions: Vec<Mutex<Filling>>,
     /// Resident bytes and rows of each partition, readable without its lock.
     resident_bytes: Vec<AtomicUsize>,
@@ -188,6 +195,7 @@ impl Partitioner {
             schema,
             options,
             space,
+            observer: None,
             partitions,
             resident_bytes,
             resident_rows,
@@ -196,6 +204,13 @@ impl Partitioner {
             in_flight_bytes: AtomicUsize::new(0),
             failure: Mutex::new(None),
         }
+    }
+
+    /// Shows `observer` every page that leaves memory for the device. It is called with the page's partition
+    /// locked, so it must not push.
+    pub fn observed_by(mut self, observer: SpillObserver) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// The layout of the partitions' pages.
@@ -257,7 +272,7 @@ impl Partitioner {
         let mut buffer = self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
         filling.builder.encode(PageIdentity::default(), &mut buffer)?;
         let page = SealedPage::new(buffer, rows as u32);
-        filling.keep(page);
+        filling.keep(page, self.observer.as_ref());
         if filling.file.is_none() {
             return Ok(());
         }
@@ -404,6 +419,9 @@ impl Partitioner {
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
         // The pages stay where they are until there is room for all of them: without it nothing has changed.
         let writes = file.append(filling.resident.clone())?;
+        if let Some(observer) = &self.observer {
+            filling.resident.iter().for_each(observer);
+        }
         filling.file = Some(file);
         filling.resident.clear();
         let bytes = std::mem::take(&mut filling.resident_bytes);
@@ -431,7 +449,7 @@ impl Partitioner {
                     self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
                 let rows = filling.builder.rows() as u32;
                 filling.builder.encode(PageIdentity::default(), &mut buffer)?;
-                filling.keep(SealedPage::new(buffer, rows));
+                filling.keep(SealedPage::new(buffer, rows), self.observer.as_ref());
             }
             bytes += self.collect(&mut filling, &mut writes)?;
             filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 1);

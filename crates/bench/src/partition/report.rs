@@ -46,11 +46,30 @@ pub struct Measured {
     pub algorithm: String,
     pub ring: RingShape,
     pub trials: Vec<Trial>,
-    /// Median over the rounds of the classic algorithm's time divided by this one's in the same round.
+    /// How many times faster than the classic algorithm.
     pub speed_up: Option<f64>,
 }
 
 impl Measured {
+    /// Whether the same work was measured: settings may differ in memory that the algorithm does not use.
+    pub fn is_same_work(&self, other: &Measured) -> bool {
+        let work = |measured: &Measured| {
+            let setting = measured.setting;
+            (measured.algorithm.clone(), setting.unit, setting.partitions, setting.input_bytes, measured.ring)
+        };
+        self.setting != other.setting && work(self) == work(other)
+    }
+
+    /// The median over the rounds of the classic algorithm's time divided by this one's in the same round; of
+    /// trials that did not take turns, or not equally often, the ratio of the medians.
+    pub fn speed_up_over(&self, classic: &Measured, took_turns: bool) -> Option<f64> {
+        if took_turns && self.trials.len() == classic.trials.len() {
+            let rounds = classic.trials.iter().zip(&self.trials);
+            return quantity::median(rounds.map(|(classic, this)| classic.elapsed_s / this.elapsed_s));
+        }
+        Some(classic.median()?.elapsed_s / self.median()?.elapsed_s)
+    }
+
     /// The trial whose time is the median.
     pub fn median(&self) -> Option<&Trial> {
         let elapsed = quantity::median(self.trials.iter().map(|trial| trial.elapsed_s))?;
@@ -199,7 +218,9 @@ impl Study {
              sections 2.4 and 4.2 to 4.4: TPC-H `ORDERS` at scale {} ({} of PAX pages) is read by direct I/O and \
              partitioned by `O_CUSTKEY`, on one thread.\n\nMade by\n\n```sh\n{}\n```\n\non {}\n\n\
              - *elapsed*, of the median trial; algorithms took turns, *speed-up* is the median of classic ÷ this \
-             over the rounds.\n\
+             over the rounds. Trials of many seconds were not repeated, and page-sized classic writing, which \
+             has one page per partition whatever the memory, was measured once per number of partitions; there \
+             it is the ratio of the medians.\n\
              - *read* is the time spent waiting for the input, *write* the time with at least one write in \
              flight; with overlapped N-Hash both go on while rows are being scattered.\n\
              - *ring* is the memory of one partition. Writes in flight count as memory, so overlapped N-Hash has \
@@ -320,5 +341,91 @@ impl Study {
             bound: Some(self.bound_s(written)),
             is_logarithmic: true,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(memory_bytes: u64, elapsed: &[f64]) -> Measured {
+        let trial = |elapsed_s: &f64| Trial {
+            elapsed_s: *elapsed_s,
+            cpu_s: 1.0,
+            read_s: 0.5,
+            write_s: 0.5,
+            write_requests: 10,
+            written_bytes: 1 << 20,
+            mean_queue_depth: 2.0,
+            peak_buffer_bytes: 1,
+            rows: 1,
+        };
+        let setting = Setting {
+            experiment: Experiment::Fixed,
+            unit: Unit::PageSized,
+            partitions: 8,
+            memory_bytes,
+            output_bytes: 1 << 20,
+            input_bytes: 4 << 20,
+        };
+        let ring = RingShape { sub_buffer_bytes: 8192, sub_buffers: 1 };
+        Measured {
+            setting,
+            algorithm: "classic".into(),
+            ring,
+            trials: elapsed.iter().map(trial).collect(),
+            speed_up: None,
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_rounds_where_contenders_took_turns() {
+        let (classic, this) = (measured(1, &[4.0, 9.0, 8.0]), measured(1, &[2.0, 3.0, 4.0]));
+        assert_eq!(this.speed_up_over(&classic, true), Some(2.0));
+        assert_eq!(this.speed_up_over(&classic, false), Some(8.0 / 3.0));
+        assert_eq!(this.speed_up_over(&measured(1, &[9.0]), true), Some(3.0));
+        assert_eq!(this.speed_up_over(&measured(1, &[]), true), None);
+    }
+
+    #[test]
+    fn the_same_work_in_more_memory_is_recognised() {
+        assert!(measured(1, &[]).is_same_work(&measured(2, &[])));
+        assert!(!measured(1, &[]).is_same_work(&measured(1, &[])), "a setting itself is measured anew");
+        let other =
+            Measured { ring: RingShape { sub_buffer_bytes: 4096, sub_buffers: 1 }, ..measured(2, &[]) };
+        assert!(!measured(1, &[]).is_same_work(&other));
+    }
+
+    #[test]
+    fn a_study_is_written_and_comes_back() {
+        let folder = std::env::temp_dir().join(format!("nandina-study-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(Study::load(&folder).unwrap().is_none());
+        let mut study = Study {
+            machine: Machine::this(&folder),
+            command: "partition_bench".into(),
+            scale: 1.0,
+            input_bytes: 1 << 30,
+            grid: DeviceGrid { sustained_bytes_per_second: f64::from(1 << 20), points: Vec::new() },
+            blocked_bytes: 65536,
+            fudge: 1.2,
+            measured: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let cell = measured(64 << 20, &[3.25]);
+        study.put(&cell.setting.clone(), vec![cell.clone()]);
+        study.skip("too little".into());
+        study.skip("too little".into());
+        study.write(&folder).unwrap();
+        let loaded = Study::load(&folder).unwrap().unwrap();
+        let text = std::fs::read_to_string(folder.join("partitioning.md")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(loaded.has(&cell.setting));
+        assert_eq!((loaded.measured.len(), loaded.skipped.len()), (1, 1));
+        assert!(text.contains("## Fixed partitions, page-sized writes") && text.contains("- too little"));
+        let line = text.lines().find(|line| line.starts_with("| classic")).unwrap();
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        assert_eq!(&cells[1..7], ["classic", "8", "64 MB", "8 KB", "8 KB", "3.25"]);
+        assert_eq!(cells[13], "1.00", "the bound: 1 MB at 1 MB/s");
     }
 }

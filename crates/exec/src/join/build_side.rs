@@ -10,6 +10,7 @@ use nandina_spill::partition_of;
 use super::kind::SideRows;
 use super::rows::{MAX_PAGE_ROWS, PageRows, RowRef};
 use super::spec::{JoinSpec, KeyHasher};
+use super::spilled_keys::HashFilter;
 use super::table::PartitionTable;
 
 /// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
@@ -46,11 +47,14 @@ impl Visited {
 ///
 /// Immutable: spilling a partition while the join is probed makes a new `BuildSide` without that table, and
 /// its pages are freed when the last batch that still probes the old one is done.
+#[derive(Clone)]
 pub struct BuildSide {
     rows: Arc<PageRows>,
     tables: Vec<Option<Arc<PartitionTable>>>,
     partition_bits: u32,
     visited: Option<Arc<Visited>>,
+    /// Which keys the spilled partitions may hold; every key if `None`.
+    spilled_keys: Option<Arc<HashFilter>>,
     /// Mean size of a row, for bounding output batches in bytes.
     row_bytes: usize,
 }
@@ -68,13 +72,20 @@ impl BuildSide {
             (spec.kind.build_rows != SideRows::Dropped).then(|| Arc::new(Visited::new(pages.len())));
         let count: usize = pages.iter().map(|page| page.rows()).sum();
         let bytes: usize = pages.iter().map(|page| page.memory_bytes()).sum();
-        Ok(Self { rows, tables, partition_bits, visited, row_bytes: bytes / count.max(1) })
+        let row_bytes = bytes / count.max(1);
+        Ok(Self { rows, tables, partition_bits, visited, spilled_keys: None, row_bytes })
     }
 
     /// A build side of one partition made of `pages`.
     pub fn of_pages(spec: &JoinSpec, hasher: &KeyHasher, pages: Vec<Page>) -> Result<Self> {
         let table = PartitionTable::build(spec, hasher, 0, pages, 0)?;
         Self::new(spec, 0, vec![Some(Arc::new(table))])
+    }
+
+    /// The same build side, with a filter over the keys of its spilled partitions.
+    pub fn with_spilled_keys(mut self, spilled_keys: Option<Arc<HashFilter>>) -> Self {
+        self.spilled_keys = spilled_keys;
+        self
     }
 
     /// The same build side without the table of `partition`.
@@ -88,6 +99,7 @@ impl BuildSide {
             tables,
             partition_bits: self.partition_bits,
             visited: self.visited.clone(),
+            spilled_keys: self.spilled_keys.clone(),
             row_bytes: self.row_bytes,
         }
     }
@@ -95,6 +107,11 @@ impl BuildSide {
     /// The build rows, for gathering.
     pub fn rows(&self) -> &PageRows {
         &self.rows
+    }
+
+    /// Which keys the spilled partitions may hold; every key if `None`.
+    pub fn spilled_keys(&self) -> Option<&HashFilter> {
+        self.spilled_keys.as_deref()
     }
 
     /// Which build rows have matched, if the join asks.

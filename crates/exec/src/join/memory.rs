@@ -1,8 +1,10 @@
 //! How much memory a join takes, and in which portions.
 
+use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use nandina_spill::{Algorithm, PartitionerOptions, READ_BYTES, WriteUnit};
 
+use super::batch_bytes::data_bytes;
 use super::rows::MAX_PAGE_ROWS;
 
 /// Largest page of a partition. Larger ones make neither gathering nor I/O faster: several of them go into
@@ -18,6 +20,10 @@ const WRITE_BUFFER_SHARE: usize = 8;
 const MAX_READ_WINDOW_BYTES: usize = 4 * READ_BYTES;
 /// The share of memory that they may take where that is less.
 const READ_WINDOW_SHARE: usize = 8;
+/// The share of memory, and the bounds, of the rows that are taken in at a time.
+const PORTION_SHARE: usize = 16;
+const MAX_PORTION_BYTES: usize = 16 << 20;
+const MIN_PORTION_BYTES: usize = 64 << 10;
 /// Partitions when memory is plentiful, as log2. Build sides up to this many times the memory are done in one
 /// pass; the price is one page being filled per partition.
 const MAX_PARTITION_BITS: u32 = 6;
@@ -34,6 +40,15 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
 /// Memory for reads of spilled pages in flight, of one reader of a join that may use `memory_bytes`.
 pub fn read_window_bytes(memory_bytes: Option<usize>) -> usize {
     (memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE).clamp(READ_BYTES, MAX_READ_WINDOW_BYTES)
+}
+
+/// How many rows of `batch` are taken in at a time by a join that may use `memory_bytes`: all of them, unless they
+/// are so wide that the batch would be a large part of the memory.
+pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
+    let portion = memory_bytes.map_or(MAX_PORTION_BYTES, |limit| limit / PORTION_SHARE);
+    let portion = portion.clamp(MIN_PORTION_BYTES, MAX_PORTION_BYTES);
+    let rows = batch.num_rows();
+    (rows * portion / data_bytes(batch).max(1)).clamp(1, rows.max(1))
 }
 
 /// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount).

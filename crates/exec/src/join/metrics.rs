@@ -20,6 +20,8 @@ pub struct JoinMetrics {
     pub peak_memory_bytes: Gauge,
     pub spilled_partitions: Count,
     pub spilled_rows: Count,
+    /// Probe rows of spilled partitions that were answered without being spilled: no build row has their key.
+    pub filtered_rows: Count,
     pub spilled_bytes: Count,
     pub spill_read_bytes: Count,
     /// Mean number of requests outstanding while the join did I/O, times 100.
@@ -47,6 +49,7 @@ impl JoinMetrics {
             peak_memory_bytes: gauge("peak_memory_bytes"),
             spilled_partitions: count("spilled_partitions"),
             spilled_rows: count("spilled_rows"),
+            filtered_rows: count("filtered_rows"),
             spilled_bytes: count("spilled_bytes"),
             spill_read_bytes: count("spill_read_bytes"),
             mean_queue_depth_x100: gauge("mean_queue_depth_x100"),

@@ -21,6 +21,8 @@
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
 //! | `build_side`, `prober`, `prefetch` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
+//! | `spilled_keys` | keeping probe rows without a match out of the spill |
+//! | `progress` | waiting for other outputs as long as they get on |
 //! | `pair` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
@@ -35,8 +37,10 @@ mod metrics;
 mod pair;
 mod prefetch;
 mod prober;
+mod progress;
 mod rows;
 mod spec;
+mod spilled_keys;
 mod state;
 mod table;
 mod worker;

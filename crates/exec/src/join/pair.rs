@@ -159,6 +159,7 @@ impl PairJoin {
                     first_row = self.note_matched(&prober, first_row);
                     if let Some(batch) = batches.next(&self.state).await? {
                         let _timer = self.state.metrics.probe_time.timer();
+                        self.state.progress.note();
                         let keys = self.spec.probe.key_arrays(&batch);
                         let (mut hashes, mut spilled) = (Vec::new(), Vec::new());
                         self.hasher.hash(&keys, batch.num_rows(), &mut hashes)?;
@@ -300,7 +301,9 @@ impl PairMemory {
             if hopeless || self.state.pairs_holding_memory.load(Ordering::Acquire) == 0 {
                 return false;
             }
-            released.await;
+            if !self.state.progress.wait_for(released).await {
+                return false;
+            }
         }
     }
 
@@ -369,6 +372,7 @@ async fn split(
         let (mut scatter, mut hashes) = (Scatter::default(), Vec::new());
         let mut batches = BatchReader::new(state, file, side, spec.batch_rows);
         while let Some(batch) = batches.next(state).await? {
+            state.progress.note();
             hasher.hash(&side.key_arrays(&batch), batch.num_rows(), &mut hashes)?;
             scatter.by_hash(&hashes, options.partition_bits);
             partitioner.push(&batch, &scatter).map_err(spill_error)?;

@@ -114,7 +114,8 @@ impl Prober {
     }
 
     /// Starts a batch in stored form whose rows hash to `hashes`; rows of partitions that `build` does not
-    /// hold are put into `spilled` and left to the caller.
+    /// hold are put into `spilled` and left to the caller, unless it is known that nothing matches them.
+    /// Returns how many rows that kept out of `spilled`.
     pub fn start(
         &mut self,
         build: Arc<BuildSide>,
@@ -122,17 +123,20 @@ impl Prober {
         keys: Vec<ArrayRef>,
         hashes: &[u64],
         spilled: &mut Vec<u32>,
-    ) {
+    ) -> usize {
         self.cursors.clear();
         self.active.clear();
         spilled.clear();
         let matchable = self.spec.matchable(&keys);
+        let mut filtered = 0;
         let rows = batch.num_rows() as u32;
         for (row, &hash) in (0..rows).zip(hashes) {
-            if let Some(&ahead) = hashes.get(row as usize + AHEAD)
-                && let Some(table) = build.table(ahead)
-            {
-                table.prefetch_bucket(ahead);
+            if let Some(&ahead) = hashes.get(row as usize + AHEAD) {
+                match (build.table(ahead), build.spilled_keys()) {
+                    (Some(table), _) => table.prefetch_bucket(ahead),
+                    (None, Some(keys)) => keys.prefetch(ahead),
+                    (None, None) => {}
+                }
             }
             if matchable.as_ref().is_some_and(|nulls| nulls.is_null(row as usize)) {
                 // No partition can hold a match: the row is answered here, wherever its hash points.
@@ -140,7 +144,12 @@ impl Prober {
                 continue;
             }
             let Some(table) = build.table(hash) else {
-                spilled.push(row);
+                if build.spilled_keys().is_some_and(|keys| !keys.may_hold(hash)) {
+                    filtered += 1;
+                    self.active.push(row);
+                } else {
+                    spilled.push(row);
+                }
                 continue;
             };
             self.active.push(row);
@@ -161,9 +170,13 @@ impl Prober {
         self.gave_probe_rows = false;
         let probe_row_bytes = data_bytes(&batch) / batch.num_rows().max(1);
         self.step_rows = build.output_rows(self.spec.batch_rows, probe_row_bytes);
+        if let Some(keys) = build.spilled_keys() {
+            keys.note(filtered + spilled.len(), spilled.len());
+        }
         self.build = Some(build);
         self.batch = batch;
         self.keys = keys;
+        filtered
     }
 
     /// The next output batch, or `None` when the probe batch is done.

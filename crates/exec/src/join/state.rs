@@ -35,10 +35,12 @@ use super::batch_bytes::data_bytes;
 use super::build_side::BuildSide;
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
-use super::memory::{partitioner_options, pool_limit};
+use super::memory::{partitioner_options, pool_limit, portion_rows};
 use super::metrics::JoinMetrics;
 use super::prober::InnerFacts;
+use super::progress::Progress;
 use super::spec::{JoinSpec, KeyHasher};
+use super::spilled_keys::SpilledKeys;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
 use crate::error::spill_error;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
@@ -92,6 +94,10 @@ pub struct JoinState {
     pub memory_limit: Option<usize>,
     options: PartitionerOptions,
     hasher: KeyHasher,
+    /// Which keys lie among the spilled build rows.
+    spilled_keys: Arc<SpilledKeys>,
+    /// What the outputs do, for those that wait.
+    pub progress: Progress,
     reservation: MemoryReservation,
     /// Bytes reserved for batches that are being pushed right now.
     pending_bytes: AtomicUsize,
@@ -118,8 +124,12 @@ impl JoinState {
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
         let options = partitioner_options(memory_limit);
+        let hasher = KeyHasher::new(0);
+        let spilled_keys = Arc::new(SpilledKeys::new(Arc::clone(&spec), hasher.clone(), memory_limit));
+        let keys = Arc::clone(&spilled_keys);
         let partitioner =
-            Partitioner::new(Arc::clone(&spec.build.pages), options.clone(), Arc::clone(&space));
+            Partitioner::new(Arc::clone(&spec.build.pages), options.clone(), Arc::clone(&space))
+                .observed_by(Box::new(move |page| keys.add(page)));
         // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
         let reservation = MemoryConsumer::new("HashJoin").register(pool);
         let state = Arc::new(Self {
@@ -128,7 +138,9 @@ impl JoinState {
             metrics,
             memory_limit,
             options,
-            hasher: KeyHasher::new(0),
+            hasher,
+            spilled_keys,
+            progress: Progress::default(),
             reservation,
             pending_bytes: AtomicUsize::new(0),
             settling: Mutex::new(()),
@@ -182,22 +194,37 @@ impl JoinState {
             let stored = self.spec.build.store(&batch)?;
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
-            scatter.by_hash(&hashes, self.options.partition_bits);
-            // A quarter more for vectors that grow by doubling.
-            let estimate = data_bytes(&stored) * 5 / 4 + stored.num_rows() * TABLE_BYTES_PER_ROW;
             drop(timer);
-            self.make_room(&partitioner, estimate).await?;
-            let timer = self.metrics.build_time.timer();
-            let pushed = partitioner.push(&stored, &scatter).map_err(spill_error);
-            self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
-            self.settle(&partitioner);
-            drop(timer);
-            pushed?;
-            let waiting = self.metrics.spill_time.timer();
-            partitioner.throttle().await.map_err(spill_error)?;
-            drop(waiting);
+            let rows = stored.num_rows();
+            let portion_rows = portion_rows(&stored, self.memory_limit);
+            for first in (0..rows).step_by(portion_rows) {
+                let portion = stored.slice(first, portion_rows.min(rows - first));
+                let hashes = hashes.get(first..first + portion.num_rows()).unwrap_or(&[]);
+                scatter.by_hash(hashes, self.options.partition_bits);
+                self.push_build_rows(&partitioner, &portion, &scatter).await?;
+            }
         }
         Ok(bounds)
+    }
+
+    /// Adds build rows to their partitions, spilling for room if need be.
+    async fn push_build_rows(
+        &self,
+        partitioner: &Partitioner,
+        rows: &RecordBatch,
+        scatter: &Scatter,
+    ) -> Result<()> {
+        // A quarter more for vectors that grow by doubling.
+        let estimate = data_bytes(rows) * 5 / 4 + rows.num_rows() * TABLE_BYTES_PER_ROW;
+        self.make_room(partitioner, estimate).await?;
+        let timer = self.metrics.build_time.timer();
+        let pushed = partitioner.push(rows, scatter).map_err(spill_error);
+        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        self.settle(partitioner);
+        drop(timer);
+        pushed?;
+        let _waiting = self.metrics.spill_time.timer();
+        partitioner.throttle().await.map_err(spill_error)
     }
 
     /// Hashes a build batch in stored form, without the rows that can neither match nor be given out. `None`
@@ -275,7 +302,7 @@ impl JoinState {
         let _settling = self.settling.lock();
         let rows: usize =
             (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
-        let held = partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW;
+        let held = partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW + self.spilled_keys.memory_bytes();
         self.reservation.resize(held + self.pending_bytes.load(Ordering::Relaxed));
     }
 
@@ -291,8 +318,12 @@ impl JoinState {
         let tables = self.build_tables(&finished).await?;
         let probe_pages = Arc::clone(&self.spec.probe.pages);
         let probe = Arc::new(Partitioner::new(probe_pages, self.options.clone(), Arc::clone(&self.space)));
-        let build = Arc::new(BuildSide::new(&self.spec, self.options.partition_bits, tables)?);
-        let mut held = if build.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
+        self.spilled_keys.review();
+        let build = BuildSide::new(&self.spec, self.options.partition_bits, tables)?
+            .with_spilled_keys(self.spilled_keys.filter());
+        let build = Arc::new(build);
+        let mut held = self.spilled_keys.memory_bytes();
+        held += if build.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
         for table in build.tables().iter().flatten() {
             held += table_bytes(table);
         }
@@ -372,6 +403,18 @@ impl JoinState {
         }
     }
 
+    /// Stops holding probe rows against the spilled keys: nearly all of them pass.
+    pub fn give_up_spilled_keys(&self) {
+        let bytes = self.spilled_keys.memory_bytes();
+        self.spilled_keys.give_up();
+        if let Stage::Probing(probing) = &mut *self.stage.write()
+            && probing.build.spilled_keys().is_some()
+        {
+            probing.build = Arc::new(BuildSide::clone(&probing.build).with_spilled_keys(None));
+            self.reservation.shrink(bytes.min(self.reservation.size()));
+        }
+    }
+
     /// The hash function that scattered the build side.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
@@ -401,6 +444,7 @@ impl JoinState {
         let Stage::Probing(probing) = std::mem::replace(&mut *self.stage.write(), Stage::Probed) else {
             return Ok(None);
         };
+        self.spilled_keys.give_up();
         let probe = probing.probe.finish().map_err(spill_error)?;
         let waiting = self.metrics.spill_time.timer();
         probing.probe.drain_to(0).await.map_err(spill_error)?;
@@ -465,7 +509,9 @@ impl JoinState {
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
         tables.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let buffers = if probing.build.any_spilled() { 0 } else { self.options.write_buffer_bytes() };
+        let filter = self.spilled_keys.filter_bytes() - self.spilled_keys.memory_bytes();
+        let buffers =
+            if probing.build.any_spilled() { 0 } else { self.options.write_buffer_bytes() + filter };
         let mut freed = 0;
         for (table_bytes, number) in tables {
             if freed >= bytes + buffers {
@@ -480,7 +526,7 @@ impl JoinState {
                 }
             }
         }
-        // The first spilled partition brings the pages that collect its probe rows.
+        // The first spilled partition brings the pages that collect its probe rows, and the filter over its keys.
         let freed = freed.saturating_sub(buffers);
         self.reservation.shrink(freed.min(self.reservation.size()));
         Ok(freed)
@@ -494,10 +540,12 @@ impl JoinState {
         let batch = self.space.device().submit_many(writes, Some(self.space.io()));
         batch.wait().map_err(crate::error::device_error)?;
         probing.probe.spill(number).map_err(spill_error)?;
+        pages.resident.iter().for_each(|page| self.spilled_keys.add(page));
         // Only now: had the spill failed, the table would go on serving these pages.
         pages.resident.clear();
         pages.file = Some(Arc::new(file));
-        probing.build = Arc::new(probing.build.without(number));
+        let build = probing.build.without(number).with_spilled_keys(self.spilled_keys.filter());
+        probing.build = Arc::new(build);
         self.metrics.spilled_partitions.add(1);
         Ok(())
     }

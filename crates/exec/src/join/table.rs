@@ -32,6 +32,18 @@ const FILTER_BITS: u32 = 16;
 /// the directory, and its hash while the table is made.
 pub const TABLE_BYTES_PER_ROW: usize = 28;
 
+/// The hashes of a page's rows, and which rows can match: `None` if all can.
+pub type PageHashes = (Vec<u64>, Option<NullBuffer>);
+
+/// Hashes the rows of a build page by their keys.
+pub fn hash_page(spec: &JoinSpec, hasher: &KeyHasher, page: &Page) -> Result<PageHashes> {
+    let keys = spec.build.keys.iter().map(|&column| page.column(column).map_err(pages_error));
+    let keys = keys.collect::<Result<Vec<_>>>()?;
+    let mut hashes = Vec::new();
+    hasher.hash(&keys, page.rows(), &mut hashes)?;
+    Ok((hashes, spec.matchable(&keys)))
+}
+
 /// A build partition in memory: its pages, and the hash table over them.
 #[derive(Debug)]
 pub struct PartitionTable {
@@ -72,21 +84,13 @@ impl PartitionTable {
     }
 
     /// The hashes of every page's rows, and which of them can match.
-    fn hash_pages(&self, spec: &JoinSpec, hasher: &KeyHasher) -> Result<Vec<(Vec<u64>, Option<NullBuffer>)>> {
-        let hash_page = |page: &Page| {
-            let keys = spec.build.keys.iter().map(|&column| page.column(column).map_err(pages_error));
-            let keys = keys.collect::<Result<Vec<_>>>()?;
-            let mut hashes = Vec::new();
-            hasher.hash(&keys, page.rows(), &mut hashes)?;
-            Ok((hashes, spec.matchable(&keys)))
-        };
-        self.pages.iter().map(hash_page).collect()
+    fn hash_pages(&self, spec: &JoinSpec, hasher: &KeyHasher) -> Result<Vec<PageHashes>> {
+        self.pages.iter().map(|page| hash_page(spec, hasher, page)).collect()
     }
 
-    fn fill(&mut self, hashed: &[(Vec<u64>, Option<NullBuffer>)]) {
-        let matchable = |hashes: &(Vec<u64>, Option<NullBuffer>), slot: usize| {
-            hashes.1.as_ref().is_none_or(|nulls| nulls.is_valid(slot))
-        };
+    fn fill(&mut self, hashed: &[PageHashes]) {
+        let matchable =
+            |hashes: &PageHashes, slot: usize| hashes.1.as_ref().is_none_or(|nulls| nulls.is_valid(slot));
         let mut count = 0;
         for page in hashed {
             for (_, &hash) in page.0.iter().enumerate().filter(|(slot, _)| matchable(page, *slot)) {

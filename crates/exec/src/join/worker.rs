@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A consumer may poll the output partitions one after the other. A worker therefore waits for the others only
-//! if every one of them has been polled at least once; otherwise it leaves, and whoever is last does the rest.
+//! if every one of them has been polled at least once, and as long as any of them gets on; otherwise it leaves,
+//! and whoever is last does the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,15 +20,18 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::{BoxFuture, Shared};
 use futures::{Stream, StreamExt};
-use nandina_spill::Scatter;
+use nandina_spill::{Partitioner, Scatter};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::build_side::BuildSide;
 use super::kind::SideRows;
+use super::memory::portion_rows;
 use super::metrics::JoinMetrics;
 use super::pair::{Opened, PairJoin, produces_rows};
 use super::prober::{BuildRows, Prober};
+use super::progress::Progress;
+use super::spilled_keys::HashFilter;
 use super::state::{JoinState, SpilledPair, table_bytes};
 use crate::error::spill_error;
 
@@ -95,7 +99,10 @@ impl Workers {
             } else if self.started.load(Ordering::Acquire) < self.outputs {
                 return Ok(false);
             }
-            changed.await;
+            if !state.progress.wait_for(changed).await {
+                // Whoever is last does the rest.
+                return Ok(false);
+            }
         }
     }
 
@@ -118,7 +125,7 @@ impl Workers {
     }
 
     /// The next piece of work; waits while another worker may still split a pair into several.
-    async fn take(self: &Arc<Self>) -> Option<(Work, BusyGuard)> {
+    async fn take(self: &Arc<Self>, progress: &Progress) -> Option<(Work, BusyGuard)> {
         loop {
             let changed = self.changed.notified();
             {
@@ -131,7 +138,10 @@ impl Workers {
                     return None;
                 }
             }
-            changed.await;
+            if !progress.wait_for(changed).await {
+                // What the others split they join.
+                return None;
+            }
         }
     }
 
@@ -217,22 +227,22 @@ pub fn output(
             let spilling = scratch.start(&state, &mut prober, &batch)?;
             drop(batch);
             drop(timer);
+            state.progress.note();
+            if let Some(spilling) = spilling {
+                scratch.spill(&state, spilling, &metrics).await?;
+            }
             loop {
                 let timer = metrics.probe_time.timer();
                 let Some(output) = prober.next()? else { break };
                 drop(timer);
                 yield output;
             }
-            if let Some(probe) = spilling {
-                let _waiting = metrics.spill_time.timer();
-                probe.throttle().await.map_err(spill_error)?;
-            }
         }
         drop(input);
         drop(prober);
         guard.complete();
         if workers.all_probed(&state).await? {
-            while let Some((work, _busy)) = workers.take().await {
+            while let Some((work, _busy)) = workers.take(&state.progress).await {
                 match work {
                     Work::Rows(build, partition) => {
                         let bytes = build.tables().get(partition).and_then(Option::as_deref).map_or(0, table_bytes);
@@ -264,6 +274,12 @@ pub fn output(
     }
 }
 
+/// A probe batch some of whose rows go to the device, and what takes them there.
+struct Spilling {
+    rows: RecordBatch,
+    partitioner: Arc<Partitioner>,
+}
+
 /// Buffers that probing a batch needs, kept from batch to batch.
 #[derive(Default)]
 struct ProbeScratch {
@@ -273,14 +289,13 @@ struct ProbeScratch {
 }
 
 impl ProbeScratch {
-    /// Starts a probe batch: its rows of resident partitions go to `prober`, those of spilled ones to their
-    /// files. Returns the partitioner if rows went there.
+    /// Starts a probe batch: its rows of resident partitions go to `prober`. Returns what has to be spilled.
     fn start(
         &mut self,
         state: &Arc<JoinState>,
         prober: &mut Prober,
         batch: &RecordBatch,
-    ) -> Result<Option<Arc<nandina_spill::Partitioner>>> {
+    ) -> Result<Option<Spilling>> {
         let Some((build, partitioner)) = state.probing() else {
             return Err(DataFusionError::Internal("a join was probed before it was built".to_owned()));
         };
@@ -290,12 +305,26 @@ impl ProbeScratch {
             state.note_inner(true, keys.iter().any(|key| key.logical_null_count() > 0));
         }
         state.hasher().hash(&keys, stored.num_rows(), &mut self.hashes)?;
-        prober.start(build, stored.clone(), keys, &self.hashes, &mut self.spilled);
-        if self.spilled.is_empty() {
-            return Ok(None);
+        let filtered =
+            prober.start(Arc::clone(&build), stored.clone(), keys, &self.hashes, &mut self.spilled);
+        state.metrics.filtered_rows.add(filtered);
+        if build.spilled_keys().is_some_and(HashFilter::passes_nearly_all) {
+            state.give_up_spilled_keys();
         }
-        self.scatter.by_hash_of(&self.spilled, &self.hashes, state.partition_bits());
-        partitioner.push(&stored, &self.scatter).map_err(spill_error)?;
-        Ok(Some(partitioner))
+        Ok((!self.spilled.is_empty()).then_some(Spilling { rows: stored, partitioner }))
+    }
+
+    /// Adds the spilled rows of a batch to their partitions' files, a portion at a time.
+    async fn spill(&mut self, state: &JoinState, spilling: Spilling, metrics: &JoinMetrics) -> Result<()> {
+        let Spilling { rows, partitioner } = spilling;
+        for portion in self.spilled.chunks(portion_rows(&rows, state.memory_limit)) {
+            let timer = metrics.probe_time.timer();
+            self.scatter.by_hash_of(portion, &self.hashes, state.partition_bits());
+            partitioner.push(&rows, &self.scatter).map_err(spill_error)?;
+            drop(timer);
+            let _waiting = metrics.spill_time.timer();
+            partitioner.throttle().await.map_err(spill_error)?;
+        }
+        Ok(())
     }
 }

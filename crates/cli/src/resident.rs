@@ -1,0 +1,118 @@
+//! How much memory the program takes beside what its queries ask for, which matters under a small limit.
+//!
+//! *The allocator.* mimalloc keeps freed memory for a second and asks the system for huge pages. With gigabytes to
+//! spend both save time. With 32 MB they are what the process is made of, so a small limit turns them off, at
+//! the same speed within 5 %. mimalloc reads its options before `main`: the program starts once more with them
+//! set. Buffers for I/O ask for huge pages themselves and should go on getting them.
+//!
+//! *The program's own code.* A planner with hundreds of functions and rules touches some 50 MB of code and
+//! constants that running the plan does not need. They are in the page cache and come back for the price of a
+//! minor fault, so once a statement is planned its process lets go of them.
+
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Limits below this are worth the trouble.
+const SMALL_LIMIT_BYTES: u64 = 512 << 20;
+const FROM_THE_USER: [&str; 2] = ["MIMALLOC_ALLOW_THP", "MIMALLOC_PURGE_DELAY"];
+/// Marks the program that was started again.
+pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
+
+/// Starts the program again with an allocator that gives memory back soon, if the limit is small and the
+/// environment has not chosen already. Returns when there is nothing to do, or no way to do it.
+pub fn suit(limit_bytes: u64) {
+    if env::var_os(STARTED_AGAIN).is_some() {
+        return allow_advised_huge_pages();
+    }
+    if limit_bytes >= SMALL_LIMIT_BYTES || FROM_THE_USER.iter().any(|name| env::var_os(name).is_some()) {
+        return;
+    }
+    let Ok(program) = env::current_exe() else { return };
+    let mut again = Command::new(program);
+    again.args(env::args_os().skip(1)).env("MIMALLOC_ALLOW_THP", "0").env("MIMALLOC_PURGE_DELAY", "5");
+    // Only returns if it failed; then this process does the work as it is.
+    let _ = again.env(STARTED_AGAIN, "1").exec();
+}
+
+/// mimalloc without huge pages has turned them off for the whole process: lets those have them who ask.
+#[cfg(target_os = "linux")]
+fn allow_advised_huge_pages() {
+    /// Since Linux 6.18; not in libc yet.
+    const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
+    const NONE: libc::c_ulong = 0;
+    // SAFETY: changes an attribute of this process, by plain values.
+    let advised = unsafe {
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1 as libc::c_ulong, PR_THP_DISABLE_EXCEPT_ADVISED, NONE, NONE)
+    };
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if advised != 0 && mode.contains("[madvise]") {
+        // SAFETY: as above. In this mode nobody else gets them anyway.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, NONE, NONE, NONE, NONE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allow_advised_huge_pages() {}
+
+/// Lets go of the pages of code and constants that planning has touched, if the limit is small.
+pub fn leave_planner(limit_bytes: u64) {
+    if limit_bytes >= SMALL_LIMIT_BYTES {
+        return;
+    }
+    #[cfg(target_os = "linux")]
+    for (start, bytes) in program_pages(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default()) {
+        // SAFETY: the pages are a private, read-only mapping of a file, and unchanged: they come back when touched.
+        unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(start), bytes, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Address and size of the read-only mappings of the program itself, up to its code.
+///
+/// Behind the code come constants with addresses in them, which the loader has changed and then made read-only:
+/// those must stay.
+#[cfg(target_os = "linux")]
+fn program_pages(maps: &str) -> Vec<(usize, usize)> {
+    let Some(program) = env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned)) else {
+        return Vec::new();
+    };
+    let mut pages = Vec::new();
+    for line in maps.lines().filter(|line| line.ends_with(&program)) {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some(access)) = (words.next(), words.next()) else { break };
+        let bounds = range.split_once('-').map(|(start, end)| {
+            (usize::from_str_radix(start, 16).unwrap_or(0), usize::from_str_radix(end, 16).unwrap_or(0))
+        });
+        match (access, bounds) {
+            ("r--p" | "r-xp", Some((start, end))) if end > start => pages.push((start, end - start)),
+            _ => break,
+        }
+        if access == "r-xp" {
+            return pages;
+        }
+    }
+    Vec::new()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_before_the_end_of_the_code_is_let_go() {
+        let program = env::current_exe().unwrap();
+        let line = |range, access| format!("{range} {access} 00000000 fe:00 7 {}\n", program.display());
+        let maps = line("1000-3000", "r--p")
+            + &line("3000-9000", "r-xp")
+            + &line("9000-a000", "r--p")
+            + &line("a000-b000", "rw-p");
+        assert_eq!(program_pages(&maps), [(0x1000, 0x2000), (0x3000, 0x6000)]);
+        assert!(program_pages(&line("9000-a000", "r--p")).is_empty(), "no code, nothing certain");
+    }
+
+    #[test]
+    fn the_program_goes_on_without_its_pages() {
+        leave_planner(32 << 20);
+        assert!(!program_pages(&std::fs::read_to_string("/proc/self/maps").unwrap()).is_empty());
+    }
+}
