@@ -9,7 +9,8 @@
 //! Invariants
 //! - The start address and the capacity are multiples of [`BLOCK_BYTES`]; a capacity of zero owns no memory.
 //! - All bytes up to the capacity are initialised (fresh memory is zeroed, recycled memory holds old contents).
-//! - The pool never holds more than `retained_bytes`; what does not fit is freed at once.
+//! - The pool never holds more than `retained_bytes` that nobody uses: small buffers, and those larger than a slab,
+//!   ready for the next transfer of their size and up to half of it, the others as idle memory of the slabs.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -25,6 +26,16 @@ use crate::slab::{self, SLAB_BYTES, Slabs};
 /// Unit of direct I/O: offsets, lengths and memory addresses of requests are multiples of it.
 /// 4 KiB is the logical block of most NVMe formats and the page of the CPUs we run on.
 pub const BLOCK_BYTES: usize = 4096;
+
+/// Buffers up to this size are kept ready: requests are quick, and finding a run would be felt.
+const MAX_READY_BYTES: usize = 16 << 10;
+
+/// Capacity of a buffer of `bytes`: whole blocks, in at most eight sizes between one power of two and the next. A
+/// few sizes leave few gaps that nothing fits into.
+fn size_class(bytes: usize) -> usize {
+    let step = (bytes.max(1).next_power_of_two() / 16).max(BLOCK_BYTES);
+    bytes.next_multiple_of(step)
+}
 
 /// `bytes` rounded up to whole blocks.
 pub const fn round_up_to_block(bytes: usize) -> usize {
@@ -63,7 +74,7 @@ impl BufferPool {
 
     /// A buffer of length `bytes`. Its contents are unspecified: zeros or what an earlier user left.
     pub fn take(self: &Arc<Self>, bytes: usize) -> AlignedBuffer {
-        let capacity = round_up_to_block(bytes);
+        let capacity = size_class(bytes);
         let recycled = if capacity == 0 { None } else { self.retained.lock().take(capacity) };
         let memory = recycled.unwrap_or_else(|| self.allocate(capacity));
         AlignedBuffer { memory: Some(memory), len: bytes, pool: Arc::clone(self) }
@@ -78,6 +89,7 @@ impl BufferPool {
     pub fn shrink(&self) {
         let freed = std::mem::take(&mut *self.retained.lock());
         freed.by_capacity.into_values().flatten().for_each(|memory| self.free(memory));
+        self.slabs.lock().shrink(0);
     }
 
     fn allocate(&self, capacity: usize) -> Allocation {
@@ -97,7 +109,10 @@ impl BufferPool {
         match memory.capacity {
             0 => {}
             // SAFETY: the allocation came from these slabs, and its last owner gives it up here.
-            1..=SLAB_BYTES => unsafe { self.slabs.lock().free(memory.address, memory.capacity) },
+            1..=SLAB_BYTES => unsafe {
+                let idle_bytes = self.limit_bytes.saturating_sub(self.retained_bytes());
+                self.slabs.lock().free(memory.address, memory.capacity, idle_bytes);
+            },
             // SAFETY: as above, from a mapping of its own.
             _ => unsafe { slab::unmap(memory.address, memory.capacity) },
         }
@@ -107,8 +122,11 @@ impl BufferPool {
         if memory.capacity == 0 {
             return;
         }
+        if (MAX_READY_BYTES + 1..=SLAB_BYTES).contains(&memory.capacity) {
+            return self.free(memory);
+        }
         let mut retained = self.retained.lock();
-        if retained.bytes + memory.capacity <= self.limit_bytes {
+        if retained.bytes + memory.capacity <= self.limit_bytes / 2 {
             retained.bytes += memory.capacity;
             retained.by_capacity.entry(memory.capacity).or_default().push(memory);
         } else {
@@ -302,7 +320,7 @@ mod tests {
 
     #[test]
     fn dropped_buffers_are_reused_up_to_the_limit() {
-        let pool = BufferPool::new(3 * BLOCK_BYTES);
+        let pool = BufferPool::new(6 * BLOCK_BYTES);
         let first = pool.take(BLOCK_BYTES);
         let address = first.as_ptr();
         drop(first);
@@ -322,12 +340,12 @@ mod tests {
 
     #[test]
     fn a_kept_buffer_serves_only_requests_near_its_size() {
-        let pool = BufferPool::new(1 << 20);
-        drop(pool.take(8 * BLOCK_BYTES));
-        let small = pool.take(BLOCK_BYTES);
-        assert_eq!(small.capacity(), BLOCK_BYTES);
-        let near = pool.take(7 * BLOCK_BYTES);
-        assert_eq!((near.len(), near.capacity()), (7 * BLOCK_BYTES, 8 * BLOCK_BYTES));
+        let pool = BufferPool::new(64 << 20);
+        drop(pool.take(8 * SLAB_BYTES));
+        let small = pool.take(SLAB_BYTES + BLOCK_BYTES);
+        assert!(small.capacity() < 2 * SLAB_BYTES);
+        let near = pool.take(7 * SLAB_BYTES);
+        assert_eq!((near.len(), near.capacity()), (7 * SLAB_BYTES, 8 * SLAB_BYTES));
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod device;
 mod directory;
 mod error;
 mod file;
+mod foreign;
 mod request;
 mod slab;
 
@@ -44,4 +45,5 @@ pub use counters::{Counters, FileClass, IoAccount, IoStatistics, LATENCY_BUCKETS
 pub use device::{Backend, Device, DeviceOptions, DirectoryLock};
 pub use error::{Error, Result};
 pub use file::{File, OpenMode};
+pub use foreign::ForeignFile;
 pub use request::{Completion, Request};

@@ -33,8 +33,8 @@ const CACHE_SHARE: u64 = 16;
 /// DataFusion's own limit for cached file metadata, which is enough for any limit.
 const MOST_CACHE_BYTES: u64 = 50 << 20;
 /// Share of the memory limit, and most, that a device keeps in unused buffers.
-const BUFFER_SHARE: u64 = 16;
-const MOST_BUFFER_BYTES: u64 = 16 << 20;
+const BUFFER_SHARE: u64 = 6;
+const MOST_BUFFER_BYTES: u64 = 64 << 20;
 
 /// Share of the memory limit, and most, that all workers of a sort set aside for merging.
 const SORT_MERGE_SHARE: usize = 8;
@@ -88,8 +88,10 @@ impl Engine {
             ))
         };
         fs::create_dir_all(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
-        let device = Device::open(&settings.temp_directory, device_options(settings));
-        let device = device.map_err(|error| fail(error.to_string()))?;
+        // One device for the user's files and for temporary ones: they share buffers and depth.
+        let everywhere =
+            Device::open("/", device_options(settings)).map_err(|error| fail(error.to_string()))?;
+        let device = below(&everywhere, &settings.temp_directory).map_err(|error| fail(error.to_string()))?;
         let options = TempOptions { quota_bytes: settings.temp_quota_bytes };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
         let folder =
@@ -100,10 +102,24 @@ impl Engine {
             governor,
             config: configured(config, settings)
                 .with_extension(Arc::new(SessionTempSpace(Arc::clone(&temp_space))))
+                .with_extension(Arc::new(SourceDevice(everywhere)))
                 .with_extension(folder),
             temp_space,
         })
     }
+}
+
+/// What files of the user's are read through, as an extension of the session's configuration.
+pub(crate) struct SourceDevice(pub Device);
+
+/// The device for an existing directory.
+fn below(everywhere: &Device, directory: &Path) -> std::io::Result<Device> {
+    let directory = directory.canonicalize()?;
+    let names = directory.strip_prefix("/").map_err(std::io::Error::other)?;
+    if names.as_os_str().is_empty() {
+        return Ok(everywhere.clone());
+    }
+    everywhere.subdirectory(&names.to_string_lossy()).map_err(std::io::Error::other)
 }
 
 /// How devices are opened under these settings.

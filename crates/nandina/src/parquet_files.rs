@@ -10,13 +10,11 @@
 //! ```
 //!
 //! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
-//! and hold the columns in between.
+//! and hold the columns in between. What the page cache does not have is read past it, all ranges at once.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -43,12 +41,14 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion_datasource::TableSchema;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use nandina_device::{Device, ForeignFile};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::byte_size;
+use crate::engine::SourceDevice;
 use crate::error::Error;
 
 /// DataFusion's Parquet format, reading through [`AccountedReader`].
@@ -116,15 +116,17 @@ impl FileFormat for AccountedParquet {
         let runtime = state.runtime_env();
         let store = runtime.object_store(&config.object_store_url)?;
         let plan = self.0.create_physical_plan(state, config).await?;
+        let device = state.config().get_extension::<SourceDevice>();
         let Some((config, source)) = plan.downcast_ref::<DataSourceExec>().and_then(|scan| {
             let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
             Some((config.clone(), config.file_source().downcast_ref::<ParquetSource>()?.clone()))
         }) else {
             return Ok(plan);
         };
+        let Some(device) = device.map(|device| device.0.clone()) else { return Ok(plan) };
         let footers =
             CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
-        let readers = AccountedReaders { footers, pool: Arc::clone(&runtime.memory_pool) };
+        let readers = AccountedReaders { footers, device, pool: Arc::clone(&runtime.memory_pool) };
         let source = source.with_parquet_file_reader_factory(Arc::new(readers));
         let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
         Ok(DataSourceExec::from_data_source(config))
@@ -148,6 +150,7 @@ impl FileFormat for AccountedParquet {
 struct AccountedReaders {
     /// Reads footers, and keeps them.
     footers: CachedParquetFileReaderFactory,
+    device: Device,
     pool: Arc<dyn MemoryPool>,
 }
 
@@ -169,6 +172,7 @@ impl ParquetFileReaderFactory for AccountedReaders {
         Ok(Box::new(AccountedReader {
             file: None,
             path,
+            device: self.device.clone(),
             pool: Arc::clone(&self.pool),
             bytes_scanned: MetricBuilder::new(metrics).counter("bytes_scanned", partition),
             footer: self.footers.create_reader(partition, file, metadata_size_hint, metrics)?,
@@ -181,7 +185,8 @@ struct AccountedReader {
     footer: Box<dyn AsyncFileReader + Send>,
     path: PathBuf,
     /// Opened at the first read.
-    file: Option<Arc<File>>,
+    file: Option<Arc<ForeignFile>>,
+    device: Device,
     pool: Arc<dyn MemoryPool>,
     bytes_scanned: Count,
 }
@@ -211,12 +216,16 @@ impl AccountedReader {
         Ok(reservation)
     }
 
-    fn open(&mut self) -> parquet::errors::Result<Arc<File>> {
+    fn open(&mut self) -> parquet::errors::Result<Arc<ForeignFile>> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = File::open(&self.path).map_err(|error| in_file(&self.path, &error))?;
+        let file = ForeignFile::open(&self.device, &self.path).map_err(|error| self.failed(&error))?;
         Ok(Arc::clone(self.file.insert(Arc::new(file))))
+    }
+
+    fn failed(&self, error: &nandina_device::Error) -> ParquetError {
+        external(Error::file(self.path.display().to_string(), error.to_string()))
     }
 }
 
@@ -237,14 +246,9 @@ impl AsyncFileReader for AccountedReader {
             let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
             self.bytes_scanned.add(total as usize);
             let reservation = Arc::new(self.reserve(total as usize)?);
-            let (file, path) = (self.open()?, self.path.clone());
-            let read = move || -> parquet::errors::Result<Vec<Bytes>> {
-                ranges.iter().map(|range| read_range(&file, &path, range, &reservation)).collect()
-            };
-            match tokio::task::spawn_blocking(read).await {
-                Ok(buffers) => buffers,
-                Err(error) => Err(external(DataFusionError::ExecutionJoin(Box::new(error)))),
-            }
+            let buffers = self.open()?.read(&ranges).await.map_err(|error| self.failed(&error))?;
+            let accounted = |bytes| AccountedBytes { bytes, _reservation: Arc::clone(&reservation) };
+            Ok(buffers.into_iter().map(|bytes| Bytes::from_owner(accounted(bytes))).collect())
         }
         .boxed()
     }
@@ -259,7 +263,7 @@ impl AsyncFileReader for AccountedReader {
 
 /// Bytes of a file, and the reservation they are part of.
 struct AccountedBytes {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     _reservation: Arc<MemoryReservation>,
 }
 
@@ -269,27 +273,14 @@ impl AsRef<[u8]> for AccountedBytes {
     }
 }
 
-fn read_range(
-    file: &File,
-    path: &Path,
-    range: &Range<u64>,
-    reservation: &Arc<MemoryReservation>,
-) -> parquet::errors::Result<Bytes> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start).map_err(|error| in_file(path, &error))?;
-    Ok(Bytes::from_owner(AccountedBytes { bytes, _reservation: Arc::clone(reservation) }))
-}
-
-fn in_file(path: &Path, error: &std::io::Error) -> ParquetError {
-    external(Error::file(path.display().to_string(), error.to_string()))
-}
-
 fn external(error: impl Into<DataFusionError>) -> ParquetError {
     ParquetError::External(Box::new(error.into()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use nandina_exec::memory::MemoryGovernor;
 
@@ -302,6 +293,7 @@ mod tests {
                 footer,
                 path: path.to_path_buf(),
                 file: None,
+                device: Device::open("/", nandina_device::DeviceOptions::default()).unwrap(),
                 pool: Arc::clone(&pool),
                 bytes_scanned,
             },

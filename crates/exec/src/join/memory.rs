@@ -17,7 +17,7 @@ const RING_PAGES: usize = 4;
 /// The share of memory that pages on their way to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
 /// Most memory for reads of spilled pages in flight: a few requests keep the device at its bandwidth.
-const MAX_READ_WINDOW_BYTES: usize = 4 * READ_BYTES;
+const MAX_READ_WINDOW_BYTES: usize = 12 * READ_BYTES;
 /// The share of memory that they may take where that is less.
 const READ_WINDOW_SHARE: usize = 8;
 /// The share of memory, and the bounds, of the rows that are taken in at a time.

@@ -1,0 +1,161 @@
+//! Files that others wrote, such as Parquet files: of any length, read in any ranges, often read twice.
+//!
+//! ```text
+//!   range   ├── in the page cache? ──── yes ──► copied from there
+//!           └── no ──► whole blocks, directly, all ranges as one batch
+//!                      the part block at the end of the file ──► through the page cache
+//! ```
+//!
+//! A scan of a file larger than memory gains nothing from the page cache: every page costs an allocation, a copy
+//! and the eviction of another one, which halves the bandwidth of a fast disk. A file that is in the cache already,
+//! because it is small or was just written, is better read from there.
+
+use std::fs;
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::buffer::{AlignedBuffer, BLOCK_BYTES};
+use crate::counters::FileClass;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::file::{File, OpenMode};
+use crate::request::{Completion, Request};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A file that this process only reads. See the [module documentation](self).
+#[derive(Debug)]
+pub struct ForeignFile {
+    direct: File,
+    cached: fs::File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Where the bytes of one range are going to be.
+enum Part {
+    Cached(Bytes),
+    /// The buffer of this request of the batch, from this position on.
+    Requested {
+        request: usize,
+        skip: usize,
+        len: usize,
+    },
+}
+
+impl ForeignFile {
+    /// Opens a file below the directory of `device`.
+    pub fn open(device: &Device, path: &Path) -> Result<Self> {
+        let name: PathBuf =
+            path.strip_prefix(device.path()).unwrap_or(path).components().filter(is_name).collect();
+        let direct = device.open_file(&name.to_string_lossy(), FileClass::Other, OpenMode::Read)?;
+        let fail = |source| Error::path("open", path, source);
+        let cached = fs::File::open(path).map_err(fail)?;
+        let bytes = cached.metadata().map_err(fail)?.len();
+        Ok(Self { direct, cached, path: path.to_path_buf(), bytes })
+    }
+
+    /// Length of the file when it was opened, in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the file was empty when it was opened.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The bytes of every range.
+    pub async fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let mut parts = Vec::with_capacity(ranges.len());
+        let mut requests = Vec::new();
+        for range in ranges {
+            parts.push(self.plan(range, &mut requests)?);
+        }
+        let mut buffers: Vec<Bytes> = Vec::with_capacity(requests.len());
+        let tails: Vec<(u64, usize)> = requests.iter().map(|(offset, _, len)| (*offset, *len)).collect();
+        let requests =
+            requests.into_iter().map(|(offset, buffer, _)| Request::read(offset, buffer)).collect();
+        let completions = self.direct.submit(requests).wait_async().await?;
+        for (buffer, (offset, len)) in completions.into_iter().filter_map(Completion::into_buffer).zip(tails)
+        {
+            buffers.push(self.with_tail(buffer, offset, len)?.freeze());
+        }
+        let bytes = |part| match part {
+            Part::Cached(bytes) => bytes,
+            Part::Requested { request, skip, len } => {
+                buffers.get(request).map_or_else(Bytes::new, |buffer: &Bytes| buffer.slice(skip..skip + len))
+            }
+        };
+        Ok(parts.into_iter().map(bytes).collect())
+    }
+
+    /// Takes a range from the page cache, or asks for its blocks: offset, buffer of whole blocks, bytes needed.
+    fn plan(&self, range: &Range<u64>, requests: &mut Vec<(u64, AlignedBuffer, usize)>) -> Result<Part> {
+        let len = range.end.saturating_sub(range.start) as usize;
+        if range.end > self.bytes {
+            return Err(Error::PastEnd {
+                file: self.path.clone(),
+                offset: range.start,
+                wanted_bytes: len as u64,
+                found_bytes: self.bytes.saturating_sub(range.start),
+            });
+        }
+        let device = self.direct.device();
+        let mut buffer = device.buffer(len);
+        if is_cached(&self.cached, range.start, &mut buffer) {
+            return Ok(Part::Cached(buffer.freeze()));
+        }
+        drop(buffer);
+        let start = range.start / BLOCK * BLOCK;
+        let whole_blocks = range.end.next_multiple_of(BLOCK).min(self.bytes / BLOCK * BLOCK);
+        let needed = (range.end - start) as usize;
+        // Room for the tail; the request covers the whole blocks.
+        let mut buffer = device.buffer(needed.next_multiple_of(BLOCK_BYTES));
+        buffer.truncate(whole_blocks.saturating_sub(start) as usize);
+        requests.push((start, buffer, needed));
+        Ok(Part::Requested { request: requests.len() - 1, skip: (range.start - start) as usize, len })
+    }
+
+    /// Adds what lies behind the file's last whole block.
+    fn with_tail(&self, mut buffer: AlignedBuffer, offset: u64, needed: usize) -> Result<AlignedBuffer> {
+        let have = buffer.len();
+        if have < needed && buffer.resize(needed) {
+            let tail = buffer.get_mut(have..).unwrap_or_default();
+            self.cached
+                .read_exact_at(tail, offset + have as u64)
+                .map_err(|source| Error::path("read", &self.path, source))?;
+        }
+        Ok(buffer)
+    }
+}
+
+fn is_name(component: &Component<'_>) -> bool {
+    matches!(component, Component::Normal(_))
+}
+
+/// Fills `buffer` from the page cache if all of it is there.
+#[cfg(target_os = "linux")]
+fn is_cached(file: &fs::File, offset: u64, buffer: &mut [u8]) -> bool {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        let part = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+        let position = (offset + filled as u64) as libc::off_t;
+        // SAFETY: one part, which is exclusively borrowed memory.
+        let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, position, libc::RWF_NOWAIT) };
+        if read <= 0 {
+            return false;
+        }
+        filled += read as usize;
+    }
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_cached(_file: &fs::File, _offset: u64, _buffer: &mut [u8]) -> bool {
+    false
+}
