@@ -34,8 +34,9 @@ fn temporary_files_are_gone() {
             .filter(|name| std::fs::metadata(name).is_ok_and(|file| file.len() > 0))
             .count()
     };
-    // Sorting far more than fits: it spills soon and would take minutes.
-    let sql = "SELECT * FROM tpch('lineitem', 20) ORDER BY l_comment, l_partkey";
+    // A build side of far more than fits: it spills soon and would take minutes.
+    let sql =
+        "SELECT min(o_comment) FROM tpch('lineitem', 20) JOIN tpch('orders', 20) ON l_orderkey = o_orderkey";
     let mut child = command(folder.path());
     let mut child =
         child.args(["-m", "64MB", "--temp-dir", "temp", "--format", "csv", "-c", sql]).spawn().unwrap();
