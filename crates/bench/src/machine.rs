@@ -68,6 +68,19 @@ fn output(command: &mut Command) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Touches memory and gives it back. A virtual machine's host backs memory when it is first touched, at a fraction
+/// of the speed of memory, and takes it away again when it has been free for a while: without this whoever runs
+/// first pays for all.
+pub fn touch_memory(bytes: u64) {
+    let mut memory = vec![0u8; bytes as usize];
+    for page in memory.chunks_mut(4096) {
+        if let Some(first) = page.first_mut() {
+            *first = 1;
+        }
+    }
+    std::hint::black_box(&memory);
+}
+
 /// Drops a file's pages from the page cache, so that every run reads it from the disk. Writes nothing.
 pub fn drop_from_page_cache(path: &Path) {
     let input = format!("if={}", path.display());

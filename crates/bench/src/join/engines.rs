@@ -176,6 +176,7 @@ impl Workshop {
             .args(self.command(engine, query, limit_bytes, &temp))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(Stdio::null());
+        machine::touch_memory(cap_bytes.unwrap_or(u64::MAX).min(MOST_TOUCHED_BYTES));
         let output = command.output().map_err(|source| program_error(&command, source, PYTHON_HINT))?;
         remove_folder(&temp)?;
         let said = self.without_places(&String::from_utf8_lossy(&output.stderr));
@@ -233,6 +234,9 @@ impl Workshop {
         text.replace(&self.work.display().to_string(), "…").replace(&self.data.display().to_string(), "…")
     }
 }
+
+/// Memory made ready before each run: more than any engine needs, and takes seconds.
+const MOST_TOUCHED_BYTES: u64 = 4 << 30;
 
 const PYTHON_HINT: &str = "Python 3 with its venv module is needed for other engines and for the cap";
 const NANDINA_HINT: &str = "build it with `cargo build --release -p nandina-cli`, or name it with --nandina";

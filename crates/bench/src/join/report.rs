@@ -64,7 +64,8 @@ fn markdown(results: &Results) -> String {
          Each run is a process of its own. Its engine is told the limit (`-m`, `memory_limit`, the size of the \
          memory pool, the out-of-core budget), and a control group that counts the page cache ends the process \
          at twice the limit, but not below the limit plus 256 MB. The input is not in the page cache at the \
-         start. Times are medians; those of the Python packages leave out starting Python and importing the \
+         start, and as much memory as the process may use (up to 4 GiB) has just been touched and freed, so that \
+         a virtual machine's host has it ready. Times are medians; those of the Python packages leave out starting Python and importing the \
          package, those of Nandina are of the whole process. All results are compared with each other.\n\n\
          ![time by memory limit](joins.svg)\n",
         results.scale,
