@@ -281,11 +281,13 @@ impl JoinState {
 
     /// Starts spilling the largest resident partition; the bytes that will be free when it is written.
     fn spill_largest(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
-        let freed = |partition: &usize| partition_bytes(partitioner, *partition);
-        let mut partitions: Vec<usize> =
-            (0..self.options.partitions()).filter(|partition| freed(partition) > 0).collect();
-        partitions.sort_by_key(|partition| std::cmp::Reverse(freed(partition)));
-        for partition in partitions {
+        // Sizes change while others push: the order is that of one moment.
+        let mut partitions: Vec<(usize, usize)> = (0..self.options.partitions())
+            .map(|partition| (partition_bytes(partitioner, partition), partition))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        partitions.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (_, partition) in partitions {
             let rows = partitioner.resident_rows(partition);
             if let Some(bytes) = partitioner.try_spill(partition)?
                 && bytes > 0
