@@ -14,7 +14,7 @@ use std::fs;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -50,9 +50,9 @@ enum Part {
 impl ForeignFile {
     /// Opens a file below the directory of `device`.
     pub fn open(device: &Device, path: &Path) -> Result<Self> {
-        let name: PathBuf =
-            path.strip_prefix(device.path()).unwrap_or(path).components().filter(is_name).collect();
-        let direct = device.open_file(&name.to_string_lossy(), FileClass::Other, OpenMode::Read)?;
+        let name = path.strip_prefix(device.path()).ok().and_then(Path::to_str);
+        let name = name.ok_or_else(|| Error::InvalidName { name: path.display().to_string() })?;
+        let direct = device.open_file(name, FileClass::Other, OpenMode::Read)?;
         let fail = |source| Error::path("open", path, source);
         let cached = fs::File::open(path).map_err(fail)?;
         let bytes = cached.metadata().map_err(fail)?.len();
@@ -106,11 +106,11 @@ impl ForeignFile {
             });
         }
         let device = self.direct.device();
-        let mut buffer = device.buffer(len);
-        if is_cached(&self.cached, range.start, &mut buffer) {
+        if is_cached(&self.cached, range) {
+            let mut buffer = device.buffer(len);
+            self.read_through_cache(&mut buffer, range.start)?;
             return Ok(Part::Cached(buffer.freeze()));
         }
-        drop(buffer);
         let start = range.start / BLOCK * BLOCK;
         let whole_blocks = range.end.next_multiple_of(BLOCK).min(self.bytes / BLOCK * BLOCK);
         let needed = (range.end - start) as usize;
@@ -126,24 +126,22 @@ impl ForeignFile {
         let have = buffer.len();
         if have < needed && buffer.resize(needed) {
             let tail = buffer.get_mut(have..).unwrap_or_default();
-            self.cached
-                .read_exact_at(tail, offset + have as u64)
-                .map_err(|source| Error::path("read", &self.path, source))?;
+            self.read_through_cache(tail, offset + have as u64)?;
         }
         Ok(buffer)
     }
+
+    fn read_through_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.cached.read_exact_at(buffer, offset).map_err(|source| Error::path("read", &self.path, source))
+    }
 }
 
-fn is_name(component: &Component<'_>) -> bool {
-    matches!(component, Component::Normal(_))
-}
-
-/// Fills `buffer` from the page cache if all of it is there.
+/// Whether all of a range is in the page cache.
 ///
-/// Asks first: even a read that must not wait starts reading ahead when it misses, and that fills the cache with
-/// what is then read a second time.
+/// Just trying would not do: even a read that must not wait starts reading ahead when it misses, and that fills the
+/// cache with what is then read a second time.
 #[cfg(target_os = "linux")]
-fn is_cached(file: &fs::File, offset: u64, buffer: &mut [u8]) -> bool {
+fn is_cached(file: &fs::File, range: &Range<u64>) -> bool {
     /// Not in libc yet; the same on all architectures but Alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
@@ -160,21 +158,22 @@ fn is_cached(file: &fs::File, offset: u64, buffer: &mut [u8]) -> bool {
         evicted: u64,
         recently_evicted: u64,
     }
-    if buffer.is_empty() {
+    // To the kernel a length of zero means up to the end.
+    if range.is_empty() {
         return true;
     }
-    let range = CachestatRange { offset, len: buffer.len() as u64 };
+    let asked = CachestatRange { offset: range.start, len: range.end - range.start };
     let mut found = Cachestat::default();
     // SAFETY: two structures of the layout that the kernel documents, in local variables. A kernel before 6.5 says
     // that it does not know the call.
     let known = unsafe {
-        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0 as libc::c_uint)
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const asked, &raw mut found, 0 as libc::c_uint)
     };
-    let pages = (offset + range.len).div_ceil(BLOCK) - offset / BLOCK;
-    known == 0 && found.cached >= pages && file.read_exact_at(buffer, offset).is_ok()
+    let pages = range.end.div_ceil(BLOCK) - range.start / BLOCK;
+    known == 0 && found.cached >= pages
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_cached(_file: &fs::File, _offset: u64, buffer: &mut [u8]) -> bool {
-    buffer.is_empty()
+fn is_cached(_file: &fs::File, range: &Range<u64>) -> bool {
+    range.is_empty()
 }

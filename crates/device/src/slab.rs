@@ -25,12 +25,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 
 use crate::buffer::BLOCK_BYTES;
 
 /// Size and alignment of a slab: a huge page of the common architectures.
 pub(crate) const SLAB_BYTES: usize = 2 << 20;
 const BLOCKS: usize = SLAB_BYTES / BLOCK_BYTES;
+/// Mappings are multiples of the largest page in use.
+const MAPPING_UNIT_BYTES: usize = 64 << 10;
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// The slabs of one pool.
@@ -255,6 +258,7 @@ impl Drop for Slabs {
 
 /// Zeroed memory of `bytes`, aligned to a huge page and made of huge pages as far as the system has them.
 pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let bytes = bytes.next_multiple_of(MAPPING_UNIT_BYTES);
     let mapped = bytes.checked_add(SLAB_BYTES)?;
     // SAFETY: a fresh private mapping at an address of the system's choice.
     let memory = unsafe {
@@ -295,7 +299,7 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
 /// Nobody uses the memory any more.
 pub(crate) unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
-    unsafe { libc::munmap(memory.as_ptr().cast(), bytes) };
+    unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(MAPPING_UNIT_BYTES)) };
 }
 
 /// Lets the system have the pages of `memory`; reading them again gives zeros.
@@ -303,6 +307,14 @@ pub(crate) unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
 /// # Safety
 /// The memory is mapped, and nobody uses its contents any more.
 unsafe fn discard(memory: NonNull<u8>, bytes: usize) {
+    static PAGE_BYTES: LazyLock<usize> = LazyLock::new(|| {
+        // SAFETY: a plain question to the system.
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(usize::MAX)
+    });
+    // A run may end inside a larger page, of which the rest is in use.
+    if *PAGE_BYTES > BLOCK_BYTES {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe { libc::madvise(memory.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
 }

@@ -63,6 +63,8 @@ fn ranges_past_the_end_and_missing_files_are_refused() {
     let device = Device::open("/", DeviceOptions::default()).unwrap();
     let path = folder.path().canonicalize().unwrap().join("file");
     assert!(ForeignFile::open(&device, &path).is_err());
+    let detour = folder.path().join("nowhere/../file");
+    assert!(matches!(ForeignFile::open(&device, &detour), Err(Error::InvalidName { .. })));
     std::fs::write(&path, b"abc").unwrap();
     let file = ForeignFile::open(&device, &path).unwrap();
     let error = block_on(file.read(&[0..3, 1..9])).unwrap_err();

@@ -91,7 +91,7 @@ impl Engine {
         // One device for the user's files and for temporary ones: they share buffers and depth.
         let everywhere =
             Device::open("/", device_options(settings)).map_err(|error| fail(error.to_string()))?;
-        let device = below(&everywhere, &settings.temp_directory).map_err(|error| fail(error.to_string()))?;
+        let device = below(&everywhere, settings).map_err(|error| fail(error.to_string()))?;
         let options = TempOptions { quota_bytes: settings.temp_quota_bytes };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
         let folder =
@@ -112,14 +112,16 @@ impl Engine {
 /// What files of the user's are read through, as an extension of the session's configuration.
 pub(crate) struct SourceDevice(pub Device);
 
-/// The device for an existing directory.
-fn below(everywhere: &Device, directory: &Path) -> std::io::Result<Device> {
-    let directory = directory.canonicalize()?;
-    let names = directory.strip_prefix("/").map_err(std::io::Error::other)?;
-    if names.as_os_str().is_empty() {
-        return Ok(everywhere.clone());
-    }
-    everywhere.subdirectory(&names.to_string_lossy()).map_err(std::io::Error::other)
+/// The device for the existing directory of temporary files.
+fn below(everywhere: &Device, settings: &Settings) -> std::io::Result<Device> {
+    let directory = settings.temp_directory.canonicalize()?;
+    let device = match directory.strip_prefix("/").ok().and_then(Path::to_str) {
+        Some("") => Ok(everywhere.clone()),
+        Some(names) => everywhere.subdirectory(names),
+        // Names in other encodings cannot be relative to a device.
+        None => Device::open(&directory, device_options(settings)),
+    };
+    device.map_err(std::io::Error::other)
 }
 
 /// How devices are opened under these settings.

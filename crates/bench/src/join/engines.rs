@@ -235,7 +235,7 @@ impl Workshop {
     }
 }
 
-/// Memory made ready before each run: more than any engine needs, and takes seconds.
+/// Most memory made ready before each run: as much as most engines touch at scale 10.
 const MOST_TOUCHED_BYTES: u64 = 4 << 30;
 
 const PYTHON_HINT: &str = "Python 3 with its venv module is needed for other engines and for the cap";

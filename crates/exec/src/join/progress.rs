@@ -3,7 +3,7 @@
 //! What an output does depends on who reads it. A consumer that has begun all outputs of a join and then reads
 //! them one after the other would wait for ever if the first waited for the second. So an output waits while
 //! the join gets on somewhere, and goes its own way when nothing has moved for a while: that costs
-//! parallelism, never rows.
+//! parallelism, never rows. Waiting needs a Tokio runtime with its timer enabled.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
