@@ -15,9 +15,11 @@ use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::batch::Batch;
 use crate::buffer::{AlignedBuffer, BLOCK_BYTES};
 use crate::counters::FileClass;
 use crate::device::Device;
@@ -27,7 +29,7 @@ use crate::request::{Completion, Request};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// A file that this process only reads. See the [module documentation](self).
+/// A file that this process only reads, shared by its readings. See the [module documentation](self).
 #[derive(Debug)]
 pub struct ForeignFile {
     direct: File,
@@ -36,27 +38,34 @@ pub struct ForeignFile {
     bytes: u64,
 }
 
+/// A read that has begun: what the page cache does not have is on its way.
+#[must_use = "a dropped reading withdraws requests that have not started"]
+pub struct Reading {
+    file: Arc<ForeignFile>,
+    parts: Vec<Part>,
+    batch: Batch,
+    /// Of every request, its place and the bytes that are needed from there.
+    needed: Vec<(u64, usize)>,
+}
+
 /// Where the bytes of one range are going to be.
 enum Part {
-    Cached(Bytes),
+    /// In the page cache, from where they are copied when they are asked for.
+    Cached { offset: u64, len: usize },
     /// The buffer of this request of the batch, from this position on.
-    Requested {
-        request: usize,
-        skip: usize,
-        len: usize,
-    },
+    Requested { request: usize, skip: usize, len: usize },
 }
 
 impl ForeignFile {
     /// Opens a file below the directory of `device`.
-    pub fn open(device: &Device, path: &Path) -> Result<Self> {
+    pub fn open(device: &Device, path: &Path) -> Result<Arc<Self>> {
         let name = path.strip_prefix(device.path()).ok().and_then(Path::to_str);
         let name = name.ok_or_else(|| Error::InvalidName { name: path.display().to_string() })?;
         let direct = device.open_file(name, FileClass::Other, OpenMode::Read)?;
         let fail = |source| Error::path("open", path, source);
         let cached = fs::File::open(path).map_err(fail)?;
         let bytes = cached.metadata().map_err(fail)?.len();
-        Ok(Self { direct, cached, path: path.to_path_buf(), bytes })
+        Ok(Arc::new(Self { direct, cached, path: path.to_path_buf(), bytes }))
     }
 
     /// Length of the file when it was opened, in bytes.
@@ -70,32 +79,28 @@ impl ForeignFile {
     }
 
     /// The bytes of every range.
-    pub async fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let mut parts = Vec::with_capacity(ranges.len());
-        let mut requests = Vec::new();
-        for range in ranges {
-            parts.push(self.plan(range, &mut requests)?);
-        }
-        let mut buffers: Vec<Bytes> = Vec::with_capacity(requests.len());
-        let tails: Vec<(u64, usize)> = requests.iter().map(|(offset, _, len)| (*offset, *len)).collect();
-        let requests =
-            requests.into_iter().map(|(offset, buffer, _)| Request::read(offset, buffer)).collect();
-        let completions = self.direct.submit(requests).wait_async().await?;
-        for (buffer, (offset, len)) in completions.into_iter().filter_map(Completion::into_buffer).zip(tails)
-        {
-            buffers.push(self.with_tail(buffer, offset, len)?.freeze());
-        }
-        let bytes = |part| match part {
-            Part::Cached(bytes) => bytes,
-            Part::Requested { request, skip, len } => {
-                buffers.get(request).map_or_else(Bytes::new, |buffer: &Bytes| buffer.slice(skip..skip + len))
-            }
-        };
-        Ok(parts.into_iter().map(bytes).collect())
+    pub async fn read(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.begin(ranges)?.finish().await
     }
 
-    /// Takes a range from the page cache, or asks for its blocks: offset, buffer of whole blocks, bytes needed.
-    fn plan(&self, range: &Range<u64>, requests: &mut Vec<(u64, AlignedBuffer, usize)>) -> Result<Part> {
+    /// Begins to read every range, all as one batch, and returns at once.
+    pub fn begin(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Reading> {
+        let mut parts = Vec::with_capacity(ranges.len());
+        let mut requests = Vec::new();
+        let mut needed = Vec::new();
+        for range in ranges {
+            parts.push(self.plan(range, &mut requests, &mut needed)?);
+        }
+        Ok(Reading { file: Arc::clone(self), parts, batch: self.direct.submit(requests), needed })
+    }
+
+    /// Leaves a range to the page cache, or asks for its blocks.
+    fn plan(
+        &self,
+        range: &Range<u64>,
+        requests: &mut Vec<Request>,
+        needed: &mut Vec<(u64, usize)>,
+    ) -> Result<Part> {
         let len = range.end.saturating_sub(range.start) as usize;
         if range.end > self.bytes {
             return Err(Error::PastEnd {
@@ -105,19 +110,17 @@ impl ForeignFile {
                 found_bytes: self.bytes.saturating_sub(range.start),
             });
         }
-        let device = self.direct.device();
         if is_cached(&self.cached, range) {
-            let mut buffer = device.buffer(len);
-            self.read_through_cache(&mut buffer, range.start)?;
-            return Ok(Part::Cached(buffer.freeze()));
+            return Ok(Part::Cached { offset: range.start, len });
         }
         let start = range.start / BLOCK * BLOCK;
         let whole_blocks = range.end.next_multiple_of(BLOCK).min(self.bytes / BLOCK * BLOCK);
-        let needed = (range.end - start) as usize;
+        let bytes = (range.end - start) as usize;
         // Room for the tail; the request covers the whole blocks.
-        let mut buffer = device.buffer(needed.next_multiple_of(BLOCK_BYTES));
+        let mut buffer = self.direct.device().buffer(bytes.next_multiple_of(BLOCK_BYTES));
         buffer.truncate(whole_blocks.saturating_sub(start) as usize);
-        requests.push((start, buffer, needed));
+        requests.push(Request::read(start, buffer));
+        needed.push((start, bytes));
         Ok(Part::Requested { request: requests.len() - 1, skip: (range.start - start) as usize, len })
     }
 
@@ -131,8 +134,34 @@ impl ForeignFile {
         Ok(buffer)
     }
 
+    fn bytes_of(&self, part: Part, buffers: &[Bytes]) -> Result<Bytes> {
+        match part {
+            Part::Cached { offset, len } => {
+                let mut buffer = self.direct.device().buffer(len);
+                self.read_through_cache(&mut buffer, offset)?;
+                Ok(buffer.freeze())
+            }
+            Part::Requested { request, skip, len } => {
+                Ok(buffers.get(request).map_or_else(Bytes::new, |buffer| buffer.slice(skip..skip + len)))
+            }
+        }
+    }
+
     fn read_through_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.cached.read_exact_at(buffer, offset).map_err(|source| Error::path("read", &self.path, source))
+    }
+}
+
+impl Reading {
+    /// The bytes of every range, in the order in which they were asked for.
+    pub async fn finish(self) -> Result<Vec<Bytes>> {
+        let Self { file, parts, batch, needed } = self;
+        let mut buffers: Vec<Bytes> = Vec::with_capacity(needed.len());
+        let completions = batch.wait_async().await?.into_iter().filter_map(Completion::into_buffer);
+        for (buffer, (offset, bytes)) in completions.zip(needed) {
+            buffers.push(file.with_tail(buffer, offset, bytes)?.freeze());
+        }
+        parts.into_iter().map(|part| file.bytes_of(part, &buffers)).collect()
     }
 }
 

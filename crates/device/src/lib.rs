@@ -45,5 +45,5 @@ pub use counters::{Counters, FileClass, IoAccount, IoStatistics, LATENCY_BUCKETS
 pub use device::{Backend, Device, DeviceOptions, DirectoryLock};
 pub use error::{Error, Result};
 pub use file::{File, OpenMode};
-pub use foreign::ForeignFile;
+pub use foreign::{ForeignFile, Reading};
 pub use request::{Completion, Request};

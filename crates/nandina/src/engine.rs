@@ -27,6 +27,7 @@ use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{Error, Result};
 use crate::options::{IoBackend, Settings};
+use crate::parquet_files::ReadBudget;
 
 /// Share of the memory limit that descriptions of files (Parquet footers, statistics, listings) may take.
 const CACHE_SHARE: u64 = 16;
@@ -102,7 +103,7 @@ impl Engine {
             governor,
             config: configured(config, settings)
                 .with_extension(Arc::new(SessionTempSpace(Arc::clone(&temp_space))))
-                .with_extension(Arc::new(SourceDevice(everywhere)))
+                .with_extension(Arc::new(Sources::new(everywhere)))
                 .with_extension(folder),
             temp_space,
         })
@@ -110,7 +111,16 @@ impl Engine {
 }
 
 /// What files of the user's are read through, as an extension of the session's configuration.
-pub(crate) struct SourceDevice(pub Device);
+pub(crate) struct Sources {
+    pub device: Device,
+    pub parquet: Arc<ReadBudget>,
+}
+
+impl Sources {
+    pub fn new(device: Device) -> Self {
+        Self { device, parquet: Arc::default() }
+    }
+}
 
 /// The device for the existing directory of temporary files.
 fn below(everywhere: &Device, settings: &Settings) -> std::io::Result<Device> {

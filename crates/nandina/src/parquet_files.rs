@@ -5,12 +5,17 @@
 //! operators that can spill give memory back, and the reservation ends with the last buffer:
 //!
 //! ```text
-//!   ParquetSource ─► AccountedReader ── reserve(bytes) ─► MemoryGovernor (may ask a join to spill)
-//!                         └─ read exactly the ranges asked for ─► buffers that hold the reservation
+//!   ParquetSource ─► AccountedReader ── take(bytes) ─► ReadBudget ─► MemoryGovernor (may ask a join to spill)
+//!                         ├─ read exactly the ranges asked for ─► buffers that hold the grant
+//!                         └─ begin to read those of the next row group (Ahead)
 //! ```
 //!
 //! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
-//! and hold the columns in between. What the page cache does not have is read past it, all ranges at once.
+//! and hold the columns in between. What the page cache does not have is read past it, all ranges at once, and
+//! while one row group is decoded the next one is on its way.
+
+mod ahead;
+mod budget;
 
 use std::fmt;
 use std::ops::Range;
@@ -25,14 +30,14 @@ use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::file_format::{FileFormat, FileMeta};
-use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::{
     FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetFileReaderFactory,
     ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::{LexOrdering, LexRequirement};
@@ -41,14 +46,17 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion_datasource::TableSchema;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use nandina_device::{Device, ForeignFile};
+use nandina_device::{ForeignFile, Reading};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
+use self::ahead::Ahead;
+pub(crate) use self::budget::ReadBudget;
+use self::budget::{Grant, TooLarge};
 use crate::byte_size;
-use crate::engine::SourceDevice;
+use crate::engine::Sources;
 use crate::error::Error;
 
 /// DataFusion's Parquet format, reading through [`AccountedReader`].
@@ -116,17 +124,17 @@ impl FileFormat for AccountedParquet {
         let runtime = state.runtime_env();
         let store = runtime.object_store(&config.object_store_url)?;
         let plan = self.0.create_physical_plan(state, config).await?;
-        let device = state.config().get_extension::<SourceDevice>();
+        let sources = state.config().get_extension::<Sources>();
         let Some((config, source)) = plan.downcast_ref::<DataSourceExec>().and_then(|scan| {
             let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
             Some((config.clone(), config.file_source().downcast_ref::<ParquetSource>()?.clone()))
         }) else {
             return Ok(plan);
         };
-        let Some(device) = device.map(|device| device.0.clone()) else { return Ok(plan) };
+        let Some(sources) = sources else { return Ok(plan) };
         let footers =
             CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
-        let readers = AccountedReaders { footers, device, pool: Arc::clone(&runtime.memory_pool) };
+        let readers = AccountedReaders { footers, sources, pool: Arc::clone(&runtime.memory_pool) };
         let source = source.with_parquet_file_reader_factory(Arc::new(readers));
         let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
         Ok(DataSourceExec::from_data_source(config))
@@ -150,7 +158,7 @@ impl FileFormat for AccountedParquet {
 struct AccountedReaders {
     /// Reads footers, and keeps them.
     footers: CachedParquetFileReaderFactory,
-    device: Device,
+    sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
 }
 
@@ -170,9 +178,13 @@ impl ParquetFileReaderFactory for AccountedReaders {
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
         Ok(Box::new(AccountedReader {
-            file: None,
             path,
-            device: self.device.clone(),
+            part: file.range.clone(),
+            file: None,
+            ahead: None,
+            reading_ahead: None,
+            patient: true,
+            sources: Arc::clone(&self.sources),
             pool: Arc::clone(&self.pool),
             bytes_scanned: MetricBuilder::new(metrics).counter("bytes_scanned", partition),
             footer: self.footers.create_reader(partition, file, metadata_size_hint, metrics)?,
@@ -180,48 +192,83 @@ impl ParquetFileReaderFactory for AccountedReaders {
     }
 }
 
-/// Reads one file.
+/// Reads one file, or the part of it that one lane of a scan takes.
 struct AccountedReader {
     footer: Box<dyn AsyncFileReader + Send>,
     path: PathBuf,
+    part: Option<FileRange>,
     /// Opened at the first read.
     file: Option<Arc<ForeignFile>>,
-    device: Device,
+    /// Known with the file's metadata.
+    ahead: Option<Ahead>,
+    reading_ahead: Option<ReadingAhead>,
+    /// Whether to wait for memory that other readers hold.
+    patient: bool,
+    sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
     bytes_scanned: Count,
 }
 
+/// Ranges that are being read before they are asked for.
+struct ReadingAhead {
+    ranges: Vec<Range<u64>>,
+    reading: Reading,
+    grant: Grant,
+}
+
 impl AccountedReader {
-    /// Reserves memory for buffers. Where spilling cannot make room, other scans and small operators hold the
-    /// rest: a reader that waited for them could wait forever, so it goes over the limit by what it needs. Only
-    /// what cannot fit at all is refused.
-    fn reserve(&self, bytes: usize) -> parquet::errors::Result<MemoryReservation> {
-        let reservation = MemoryConsumer::new("Parquet reader").register(&self.pool);
-        if reservation.try_grow(bytes).is_ok() {
-            return Ok(reservation);
-        }
-        if let MemoryLimit::Finite(limit) = self.pool.memory_limit()
-            && bytes > limit
-        {
+    async fn read(&mut self, ranges: Vec<Range<u64>>) -> parquet::errors::Result<Vec<Bytes>> {
+        let begun = match self.reading_ahead.take().filter(|ahead| ahead.ranges == ranges) {
+            Some(ahead) => (ahead.reading, ahead.grant.into_needed()),
+            None => {
+                let grant = self.take(total_bytes(&ranges)).await?;
+                (self.begin(&ranges)?, grant)
+            }
+        };
+        self.read_ahead(&ranges);
+        let (reading, grant) = begun;
+        let grant = Arc::new(grant);
+        let buffers = reading.finish().await.map_err(|error| self.failed(&error))?;
+        self.bytes_scanned.add(total_bytes(&ranges));
+        let accounted = |bytes| AccountedBytes { bytes, _grant: Arc::clone(&grant) };
+        Ok(buffers.into_iter().map(|bytes| Bytes::from_owner(accounted(bytes))).collect())
+    }
+
+    /// Begins to read what is likely to be asked for after `ranges`, if there is memory for it. What fails here
+    /// fails again when it is asked for, if it ever is.
+    fn read_ahead(&mut self, ranges: &[Range<u64>]) {
+        let next = self.ahead.as_mut().and_then(|ahead| ahead.after(ranges)).map(<[_]>::to_vec);
+        self.reading_ahead = next.and_then(|ranges| {
+            let grant = self.sources.parquet.take_ahead(&self.pool, total_bytes(&ranges))?;
+            let reading = self.begin(&ranges).ok()?;
+            Some(ReadingAhead { ranges, reading, grant })
+        });
+    }
+
+    async fn take(&mut self, bytes: usize) -> parquet::errors::Result<Grant> {
+        let granted = self.sources.parquet.take(&self.pool, bytes, &mut self.patient).await;
+        granted.map_err(|TooLarge { limit_bytes }| {
             let message = format!(
                 "one row group of '{}' needs {} for the columns that are read, more than the memory limit of {}; \
                  raise the limit (-m, SET memory_limit), or import the file into a table",
                 self.path.display(),
                 byte_size::format(bytes as u64),
-                byte_size::format(limit as u64)
+                byte_size::format(limit_bytes as u64)
             );
-            return Err(external(Error::Resources { message }));
-        }
-        reservation.grow(bytes);
-        Ok(reservation)
+            external(Error::Resources { message })
+        })
+    }
+
+    fn begin(&mut self, ranges: &[Range<u64>]) -> parquet::errors::Result<Reading> {
+        self.open()?.begin(ranges).map_err(|error| self.failed(&error))
     }
 
     fn open(&mut self) -> parquet::errors::Result<Arc<ForeignFile>> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = ForeignFile::open(&self.device, &self.path).map_err(|error| self.failed(&error))?;
-        Ok(Arc::clone(self.file.insert(Arc::new(file))))
+        let file = ForeignFile::open(&self.sources.device, &self.path);
+        Ok(Arc::clone(self.file.insert(file.map_err(|error| self.failed(&error))?)))
     }
 
     fn failed(&self, error: &nandina_device::Error) -> ParquetError {
@@ -242,29 +289,30 @@ impl AsyncFileReader for AccountedReader {
         &mut self,
         ranges: Vec<Range<u64>>,
     ) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
-        async move {
-            let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-            self.bytes_scanned.add(total as usize);
-            let reservation = Arc::new(self.reserve(total as usize)?);
-            let buffers = self.open()?.read(&ranges).await.map_err(|error| self.failed(&error))?;
-            let accounted = |bytes| AccountedBytes { bytes, _reservation: Arc::clone(&reservation) };
-            Ok(buffers.into_iter().map(|bytes| Bytes::from_owner(accounted(bytes))).collect())
-        }
-        .boxed()
+        self.read(ranges).boxed()
     }
 
     fn get_metadata<'a>(
         &'a mut self,
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
-        self.footer.get_metadata(options)
+        async move {
+            let metadata = self.footer.get_metadata(options).await?;
+            self.ahead = Some(Ahead::new(Arc::clone(&metadata), self.part.clone()));
+            Ok(metadata)
+        }
+        .boxed()
     }
 }
 
-/// Bytes of a file, and the reservation they are part of.
+fn total_bytes(ranges: &[Range<u64>]) -> usize {
+    ranges.iter().map(|range| (range.end - range.start) as usize).sum()
+}
+
+/// Bytes of a file, and the grant they are part of.
 struct AccountedBytes {
     bytes: Bytes,
-    _reservation: Arc<MemoryReservation>,
+    _grant: Arc<Grant>,
 }
 
 impl AsRef<[u8]> for AccountedBytes {
@@ -282,6 +330,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use nandina_device::{Device, DeviceOptions};
     use nandina_exec::memory::MemoryGovernor;
 
     fn reader(path: &Path, limit: usize) -> (AccountedReader, Arc<dyn MemoryPool>) {
@@ -292,8 +341,12 @@ mod tests {
             AccountedReader {
                 footer,
                 path: path.to_path_buf(),
+                part: None,
                 file: None,
-                device: Device::open("/", nandina_device::DeviceOptions::default()).unwrap(),
+                ahead: None,
+                reading_ahead: None,
+                patient: true,
+                sources: Arc::new(Sources::new(Device::open("/", DeviceOptions::default()).unwrap())),
                 pool: Arc::clone(&pool),
                 bytes_scanned,
             },

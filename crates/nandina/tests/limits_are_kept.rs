@@ -92,3 +92,32 @@ async fn a_table_in_memory_counts_against_the_limit() {
     session.run("DROP TABLE t").await.unwrap();
     assert_eq!(session.governor().used_bytes(), 0);
 }
+
+/// Even with writes in flight, which nobody waits for.
+#[test]
+fn a_cancelled_build_leaves_nothing_when_the_runtime_ends() {
+    for millis in [20, 50, 100, 200, 400] {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let options = Options {
+                memory_limit: Some(8 << 20),
+                temp_directory: Some(folder.path().to_path_buf()),
+                threads: Some(2),
+                ..Options::default()
+            };
+            let session = Database::in_memory(options).unwrap().session().unwrap();
+            let sql = "SELECT min(o_comment) FROM tpch('lineitem', 20) JOIN tpch('orders', 20)
+                       ON l_orderkey = o_orderkey";
+            let mut query = session.sql(sql).await.unwrap();
+            let running = tokio::spawn(async move { futures::StreamExt::next(&mut query).await });
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            running.abort();
+            assert!(running.await.unwrap_err().is_cancelled());
+        });
+        runtime.shutdown_timeout(Duration::from_secs(20));
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 0, "cancelled after {millis} ms");
+    }
+}

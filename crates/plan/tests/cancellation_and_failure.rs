@@ -101,9 +101,9 @@ async fn cancel_in(phase: Phase, join_type: JoinType, keep_plan: bool) {
         Phase::Spilled => {
             // One stream is read until the first spilled page has come back; the other waits in the same phase.
             let counters = engine.space.device().counters();
-            let second = streams.pop().expect("two streams");
+            let mut second = streams.pop().expect("two streams");
             let mut first = streams.pop().expect("two streams");
-            let second = tokio::spawn(async move { Box::pin(second).next().await.map(drop) });
+            let second = tokio::spawn(async move { while second.next().await.is_some() {} });
             while counters.of(FileClass::Temp).bytes_read == 0 {
                 first.next().await.expect("more rows").expect("a batch");
             }
@@ -377,7 +377,8 @@ fn outputs_may_be_begun_and_then_read_one_after_the_other() {
 fn a_limit_above_ends_the_join_early() {
     run(async {
         let join = spilling_join(JoinType::Inner);
-        let engine = Engine::new(Some(LIMIT), 2);
+        // Part of the build side stays in memory, so that probing gives rows at once.
+        let engine = Engine::new(Some(2 * LIMIT), 2);
         let tap = Tap::open();
         let probe = scripted(&join.probe, 2, Ending::Complete, &tap);
         let plan = join.plan_of(join.build.scan(2), probe);

@@ -116,23 +116,11 @@ async fn takes_memory(moment: Moment, join: &Join, keeps: bool) {
     }
 }
 
-/// Whether a join of this type can give memory back when rows have been probed: those that remember which
-/// build rows matched cannot.
-fn gives_while_probing(join_type: JoinType) -> bool {
-    matches!(
-        join_type,
-        JoinType::Inner | JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark
-    )
-}
-
 #[test]
 fn every_join_type_gives_memory_back_at_every_moment() {
     for join_type in JOIN_TYPES {
         let join = join(join_type);
         for moment in MOMENTS {
-            if moment == Moment::WhileProbing && !gives_while_probing(join_type) {
-                continue;
-            }
             for keeps in [false, true] {
                 run(takes_memory(moment, &join, keeps));
             }
@@ -141,12 +129,12 @@ fn every_join_type_gives_memory_back_at_every_moment() {
 }
 
 #[test]
-fn not_in_gives_memory_back_until_it_is_probed() {
+fn not_in_gives_memory_back_at_every_moment() {
     let mut join = Join { null_aware: true, ..join(JoinType::LeftAnti) };
     // Without nulls on the inner side, so that rows remain.
     let shape = TableShape { text_bytes: 20, domain: 25_000, seed: 2, ..TableShape::of_rows(12_000) };
     join.probe = Table::draw("p_", &[KeyType::LongText(200)], &shape);
-    for moment in [Moment::WhileBuilding, Moment::BetweenBuildAndProbe] {
+    for moment in MOMENTS {
         for keeps in [false, true] {
             run(takes_memory(moment, &join, keeps));
         }
@@ -154,18 +142,33 @@ fn not_in_gives_memory_back_until_it_is_probed() {
 }
 
 #[test]
-fn a_join_that_remembers_matches_keeps_its_memory_once_probed() {
-    for join_type in JOIN_TYPES.into_iter().filter(|&join_type| !gives_while_probing(join_type)) {
-        run(async {
-            let join = join(join_type);
-            let stopped = Stopped::at(Moment::WhileProbing, &join).await;
-            let other = stopped.other_consumer();
-            let refusal = other.try_grow(WANTED).expect_err("nothing can be given").to_string();
-            assert!(refusal.contains("another operator needs 6.0 MB more memory"), "{refusal}");
-            let plan = stopped.finish(&join, &format!("{join_type} join that was asked in vain")).await;
-            assert_eq!(metric(&plan, "spilled_partitions"), 0);
-        });
+fn matches_of_a_partition_spilled_while_probed_survive_joining_it_in_blocks() {
+    for join_type in
+        [JoinType::Left, JoinType::Full, JoinType::LeftSemi, JoinType::LeftAnti, JoinType::LeftMark]
+    {
+        // Every key has many build rows: the partitions are few and large.
+        let key = [KeyType::Int64];
+        let shape = TableShape { text_bytes: 200, domain: 3, null_percent: 2, ..TableShape::of_rows(20_000) };
+        let build = Table::draw("b_", &key, &shape);
+        let few_match = TableShape { rows: 12_000, domain: 4_000, text_bytes: 20, seed: 2, ..shape };
+        let probe = Table::draw("p_", &key, &few_match);
+        run(takes_all(&Join::new(join_type, build, probe)));
     }
+}
+
+/// Takes all memory that a join has while it probes, and keeps it.
+async fn takes_all(join: &Join) {
+    let what = format!("{} join whose memory is taken", join.join_type);
+    let stopped = Stopped::at(Moment::WhileProbing, join).await;
+    let other = stopped.other_consumer();
+    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - MIB).map(|()| other));
+    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
+    stopped.tap.release();
+    let rows = stopped.reader.await.expect("a reader").unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_same_rows(&rows, &join.right_rows().await, &what);
+    assert!(metric(&stopped.plan, "build_blocks") > 1, "{what}: not in blocks");
+    drop(other);
+    stopped.engine.assert_clean(&what).await;
 }
 
 #[test]

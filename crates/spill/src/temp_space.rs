@@ -14,6 +14,8 @@
 //! Invariants
 //! - Extents handed out do not overlap, and start and end on multiples of [`GRAIN_BYTES`].
 //! - A folder whose lock is free belongs to nobody alive; whoever opens a space beside it removes it.
+//! - The folder goes when nobody can use it any more, not when the last cancelled write has ended: a program that
+//!   is being ended does not wait for those. They end in files without a name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub struct TempOptions {
     pub quota_bytes: Option<u64>,
 }
 
-/// The temporary space of a session or database.
+/// The temporary space of a session or database. Dropping it removes its folder.
 #[derive(Debug)]
 pub struct TempSpace {
     parent: Device,
@@ -49,6 +51,12 @@ pub struct TempSpace {
     device: Device,
     lock: Option<DirectoryLock>,
     quota_bytes: AtomicU64,
+    extents: Arc<Extents>,
+}
+
+/// Which parts of the files are in use. Writes in flight hold this; it can outlive the space by them.
+#[derive(Debug, Default)]
+struct Extents {
     used_bytes: AtomicU64,
     files: Mutex<Vec<TempFile>>,
 }
@@ -89,8 +97,7 @@ impl TempSpace {
                 device,
                 lock: Some(lock),
                 quota_bytes: AtomicU64::new(options.quota_bytes.unwrap_or(u64::MAX)),
-                used_bytes: AtomicU64::new(0),
-                files: Mutex::new(Vec::new()),
+                extents: Arc::default(),
                 parent,
             }));
         }
@@ -101,15 +108,14 @@ impl TempSpace {
         Arc::new(QuerySpace {
             space: Arc::clone(self),
             label: label.into(),
-            used_bytes: AtomicU64::new(0),
-            peak_bytes: AtomicU64::new(0),
+            usage: Arc::default(),
             io: IoAccount::new(),
         })
     }
 
     /// Bytes in use by all queries.
     pub fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
+        self.extents.used_bytes.load(Ordering::Relaxed)
     }
 
     /// Changes the quota for allocations made from now on.
@@ -124,7 +130,8 @@ impl TempSpace {
 
     fn allocate(&self, bytes: u64, label: &str) -> Result<(File, usize, u64)> {
         let quota = self.quota_bytes.load(Ordering::Relaxed);
-        let reserved = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+        let used_bytes = &self.extents.used_bytes;
+        let reserved = used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|&sum| sum <= quota)
         });
         if let Err(used_bytes) = reserved {
@@ -136,7 +143,7 @@ impl TempSpace {
             });
         }
         self.place(bytes).map_err(|error| {
-            self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            used_bytes.fetch_sub(bytes, Ordering::Relaxed);
             if error.is_no_space() {
                 let folder = self.device.path().to_path_buf();
                 return SpillError::DiskFull { label: label.to_owned(), folder, wanted_bytes: bytes };
@@ -147,7 +154,7 @@ impl TempSpace {
 
     /// Finds room for an extent: the first free range that is long enough, else behind the end of a file.
     fn place(&self, bytes: u64) -> std::result::Result<(File, usize, u64), nandina_device::Error> {
-        let mut files = self.files.lock();
+        let mut files = self.extents.files.lock();
         for (number, file) in files.iter_mut().enumerate() {
             if let Some(offset) = file.take_free(bytes) {
                 return Ok((file.file.clone(), number, offset));
@@ -179,7 +186,9 @@ impl TempSpace {
         file.end = offset + bytes;
         Ok((file.file.clone(), number, offset))
     }
+}
 
+impl Extents {
     fn free(&self, number: usize, offset: u64, bytes: u64) {
         let mut files = self.files.lock();
         if let Some(file) = files.get_mut(number) {
@@ -201,7 +210,7 @@ impl TempSpace {
 
 impl Drop for TempSpace {
     fn drop(&mut self) {
-        for file in self.files.lock().drain(..) {
+        for file in self.extents.files.lock().drain(..) {
             let name = file.name;
             drop(file.file);
             if let Err(error) = self.device.remove(&name) {
@@ -270,19 +279,26 @@ impl TempFile {
 pub struct QuerySpace {
     space: Arc<TempSpace>,
     label: String,
+    usage: Arc<Usage>,
+    io: Arc<IoAccount>,
+}
+
+/// How much one query has in use.
+#[derive(Debug, Default)]
+struct Usage {
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    io: Arc<IoAccount>,
 }
 
 impl QuerySpace {
     /// A contiguous extent of at least `bytes`.
-    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Extent> {
+    pub fn allocate(&self, bytes: usize) -> Result<Extent> {
         let bytes = (bytes.max(1) as u64).next_multiple_of(GRAIN_BYTES);
         let (file, number, offset) = self.space.allocate(bytes, &self.label)?;
-        let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.peak_bytes.fetch_max(used, Ordering::Relaxed);
-        Ok(Extent { owner: Arc::clone(self), file, number, offset, bytes })
+        let used = self.usage.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.usage.peak_bytes.fetch_max(used, Ordering::Relaxed);
+        let (extents, usage) = (Arc::clone(&self.space.extents), Arc::clone(&self.usage));
+        Ok(Extent { extents, usage, file, number, offset, bytes })
     }
 
     /// The device that extents lie on.
@@ -302,12 +318,12 @@ impl QuerySpace {
 
     /// Bytes in use now.
     pub fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
+        self.usage.used_bytes.load(Ordering::Relaxed)
     }
 
     /// The most bytes that were in use at once.
     pub fn peak_bytes(&self) -> u64 {
-        self.peak_bytes.load(Ordering::Relaxed)
+        self.usage.peak_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -317,7 +333,8 @@ impl QuerySpace {
 /// partition file therefore lets every write hold its extent.
 #[derive(Debug)]
 pub struct Extent {
-    owner: Arc<QuerySpace>,
+    extents: Arc<Extents>,
+    usage: Arc<Usage>,
     file: File,
     number: usize,
     offset: u64,
@@ -343,7 +360,7 @@ impl Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        self.owner.used_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.owner.space.free(self.number, self.offset, self.bytes);
+        self.usage.used_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.extents.free(self.number, self.offset, self.bytes);
     }
 }

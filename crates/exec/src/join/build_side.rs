@@ -16,13 +16,24 @@ use super::table::PartitionTable;
 /// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
+/// Words of visited bits per page.
+const PAGE_WORDS: usize = MAX_PAGE_ROWS / 64;
+
 /// One bit per build row: whether a probe row has matched it. Workers set bits concurrently.
 #[derive(Debug)]
 pub struct Visited(Vec<AtomicU64>);
 
 impl Visited {
     fn new(pages: usize) -> Self {
-        Self((0..pages * MAX_PAGE_ROWS / 64).map(|_| AtomicU64::new(0)).collect())
+        Self((0..pages * PAGE_WORDS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Takes over the bits of as many pages of `earlier` as this has, from `first_page` of those on.
+    fn copy_from(&self, earlier: &EarlierVisits, first_page: usize) {
+        let first = (earlier.first_page + first_page) * PAGE_WORDS;
+        for (word, before) in self.0.iter().zip(earlier.visited.0.iter().skip(first)) {
+            word.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Sets the bit of `row`; whether it was set before.
@@ -41,6 +52,17 @@ impl Visited {
             .get(row as usize / 64)
             .is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (row % 64)) != 0)
     }
+}
+
+/// Which rows of a partition had matched before it was spilled.
+///
+/// The bits stay in memory: they are an eighth of a byte per row. Batches that were being probed when the partition
+/// was spilled still set theirs, so they are settled only when every probe row has been seen.
+#[derive(Clone, Debug)]
+pub struct EarlierVisits {
+    visited: Arc<Visited>,
+    /// Where the partition's pages begin.
+    first_page: usize,
 }
 
 /// Build partitions in memory, with what probing them needs.
@@ -80,6 +102,21 @@ impl BuildSide {
     pub fn of_pages(spec: &JoinSpec, hasher: &KeyHasher, pages: Vec<Page>) -> Result<Self> {
         let table = PartitionTable::build(spec, hasher, 0, pages, 0)?;
         Self::new(spec, 0, vec![Some(Arc::new(table))])
+    }
+
+    /// The same build side, not probed yet, whose pages are those of a spilled partition from `first_page` on.
+    pub fn visited_earlier(self, earlier: Option<&EarlierVisits>, first_page: usize) -> Self {
+        if let (Some(visited), Some(earlier)) = (&self.visited, earlier) {
+            visited.copy_from(earlier, first_page);
+        }
+        self
+    }
+
+    /// What is known about the matches of the rows of `partition`, if the join asks.
+    pub fn visits_of(&self, partition: usize) -> Option<EarlierVisits> {
+        let table = self.tables.get(partition)?.as_ref()?;
+        let visited = Arc::clone(self.visited.as_ref()?);
+        Some(EarlierVisits { visited, first_page: table.first_page() })
     }
 
     /// The same build side, with a filter over the keys of its spilled partitions.

@@ -7,7 +7,10 @@
 //! ```
 //!
 //! The side that was estimated to be smaller is not always the smaller one: by now both have been counted, so
-//! every pair builds on what really is. (A `NOT IN` keeps its sides, its rules for nulls are not symmetric.)
+//! every pair builds on what really is. Two kinds of pairs keep their sides: those of a `NOT IN`, whose rules for
+//! nulls are not symmetric, and those whose build rows have matched before they were spilled. The latter are not
+//! scattered again, either, since that would lose which rows matched; they fitted in memory once, or are joined in
+//! blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +22,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_pages::{Page, PageSchema};
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
-use super::build_side::BuildSide;
+use super::build_side::{BuildSide, EarlierVisits};
 use super::kind::SideRows;
 use super::memory::{partitioner_options, read_window_bytes};
 use super::prober::{BuildRows, Prober};
@@ -55,6 +58,7 @@ pub struct PairJoin {
     step: Step,
     /// Blocks: the rest of the build side, and the probe rows that have matched in some block.
     blocks: Option<Blocks>,
+    earlier: Option<EarlierVisits>,
 }
 
 struct Blocks {
@@ -62,6 +66,8 @@ struct Blocks {
     block_bytes: usize,
     /// A page that the last block had no room for.
     held_page: Option<Page>,
+    /// Pages of the blocks before the current one.
+    pages_before: usize,
     matched: Vec<bool>,
 }
 
@@ -87,12 +93,12 @@ enum Step {
 }
 
 /// Whether the pair can give any output row.
-pub fn produces_rows(spec: &JoinSpec, build_rows: u64, probe_rows: u64) -> bool {
+pub fn produces_rows(spec: &JoinSpec, pair: &SpilledPair) -> bool {
     let alone =
         |rows: SideRows| matches!(rows, SideRows::UnmatchedPadded | SideRows::Unmatched | SideRows::Marked);
-    match (build_rows > 0, probe_rows > 0) {
+    match (pair.build.rows() > 0, pair.probe.rows() > 0) {
         (true, true) => true,
-        (true, false) => alone(spec.kind.build_rows),
+        (true, false) => alone(spec.kind.build_rows) || pair.earlier.is_some(),
         (false, true) => alone(spec.kind.probe_rows),
         (false, false) => false,
     }
@@ -108,7 +114,8 @@ impl PairJoin {
     pub async fn open(state: &Arc<JoinState>, pair: SpilledPair) -> Result<Opened> {
         let mut spec = Arc::clone(&state.spec);
         let (mut build_file, mut probe_file) = (pair.build, pair.probe);
-        let exchanged = probe_file.bytes() < build_file.bytes() && !spec.null_aware;
+        let smaller_probe = probe_file.bytes() < build_file.bytes();
+        let exchanged = smaller_probe && !spec.null_aware && pair.earlier.is_none();
         if exchanged {
             std::mem::swap(&mut build_file, &mut probe_file);
             spec = Arc::new(spec.swapped());
@@ -121,7 +128,10 @@ impl PairJoin {
         let mut blocks = None;
         if !memory.reserve(need).await {
             // Less than a block is what joining takes in any case: splitting it would save nothing.
-            let splittable = !pair.unsplittable && pair.level < MAX_LEVEL && build_bytes > MIN_BLOCK_BYTES;
+            let splittable = !pair.unsplittable
+                && pair.earlier.is_none()
+                && pair.level < MAX_LEVEL
+                && build_bytes > MIN_BLOCK_BYTES;
             if splittable {
                 let pairs = split(state, &spec, &build_file, &probe_file, pair.level + 1, need).await?;
                 let original = |pair| if exchanged { exchange(pair) } else { pair };
@@ -131,7 +141,7 @@ impl PairJoin {
             let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
             let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
-            blocks = Some(Blocks { reader, block_bytes, held_page: None, matched });
+            blocks = Some(Blocks { reader, block_bytes, held_page: None, pages_before: 0, matched });
         }
         state.note_memory(memory.reservation.size());
         Ok(Opened::Join(Box::new(Self {
@@ -143,6 +153,7 @@ impl PairJoin {
             memory,
             step: Step::Load,
             blocks,
+            earlier: pair.earlier,
         })))
     }
 
@@ -159,7 +170,7 @@ impl PairJoin {
                     first_row = self.note_matched(&prober, first_row);
                     if let Some(batch) = batches.next(&self.state).await? {
                         let _timer = self.state.metrics.probe_time.timer();
-                        self.state.progress.note();
+                        self.state.note_step();
                         let keys = self.spec.probe.key_arrays(&batch);
                         let (mut hashes, mut spilled) = (Vec::new(), Vec::new());
                         self.hasher.hash(&keys, batch.num_rows(), &mut hashes)?;
@@ -201,6 +212,7 @@ impl PairJoin {
     /// Loads the build side or its next block, and sets the step that follows.
     async fn load(&mut self) -> Result<()> {
         let mut pages = Vec::new();
+        let mut first_page = 0;
         let waiting = self.state.metrics.spill_time.timer();
         match &mut self.blocks {
             None => {
@@ -212,6 +224,8 @@ impl PairJoin {
             }
             Some(blocks) => {
                 blocks.fill(&mut pages).await?;
+                first_page = blocks.pages_before;
+                blocks.pages_before += pages.len();
                 self.state.metrics.build_blocks.add(usize::from(!pages.is_empty()));
             }
         }
@@ -224,7 +238,8 @@ impl PairJoin {
             return Ok(());
         }
         let timer = self.state.metrics.build_time.timer();
-        let build = Arc::new(BuildSide::of_pages(&self.spec, &self.hasher, pages)?);
+        let build = BuildSide::of_pages(&self.spec, &self.hasher, pages)?;
+        let build = Arc::new(build.visited_earlier(self.earlier.as_ref(), first_page));
         drop(timer);
         let mut prober = Prober::new(Arc::clone(&self.spec));
         if self.blocks.is_some() {
@@ -372,7 +387,7 @@ async fn split(
         let (mut scatter, mut hashes) = (Scatter::default(), Vec::new());
         let mut batches = BatchReader::new(state, file, side, spec.batch_rows);
         while let Some(batch) = batches.next(state).await? {
-            state.progress.note();
+            state.note_step();
             hasher.hash(&side.key_arrays(&batch), batch.num_rows(), &mut hashes)?;
             scatter.by_hash(&hashes, options.partition_bits);
             partitioner.push(&batch, &scatter).map_err(spill_error)?;
@@ -387,7 +402,7 @@ async fn split(
     let most = build.rows() * UNSPLITTABLE_PERCENT / 100;
     let pairs = builds.into_iter().zip(probes).filter_map(|(build, probe)| {
         let unsplittable = build.rows > most;
-        Some(SpilledPair { build: build.file?, probe: probe.file?, level, unsplittable })
+        Some(SpilledPair { build: build.file?, probe: probe.file?, level, unsplittable, earlier: None })
     });
     Ok(pairs.collect())
 }

@@ -13,7 +13,7 @@
 //! *Reclaim.* The governor may ask at any time until the last probe row has been seen, from any thread. While
 //! building, a partition is spilled through the partitioner. Afterwards its table is taken out of the
 //! [`BuildSide`]: batches that are being probed still hold the old one and finish, later rows of the partition
-//! are spilled. A join that records which build rows matched can do so only before the first batch is probed.
+//! are spilled. Which of its rows had matched by then stays in memory and goes with the spilled pair.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use super::batch_bytes::data_bytes;
-use super::build_side::BuildSide;
+use super::build_side::{BuildSide, EarlierVisits};
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
 use super::memory::{partitioner_options, pool_limit, portion_rows};
@@ -66,6 +66,8 @@ struct Probing {
 struct BuildPages {
     resident: Vec<SealedPage>,
     file: Option<Arc<PartitionFile>>,
+    /// Of a partition that was spilled while it was probed.
+    earlier: Option<EarlierVisits>,
 }
 
 /// A spilled partition: what both sides have on the device.
@@ -77,6 +79,8 @@ pub struct SpilledPair {
     pub level: u32,
     /// Whether scattering it again would not make it smaller: one hot key.
     pub unsplittable: bool,
+    /// Which build rows have matched already. They tie the rows to their places in the file.
+    pub earlier: Option<EarlierVisits>,
 }
 
 /// What is left to do when every probe row has been seen.
@@ -103,8 +107,6 @@ pub struct JoinState {
     pending_bytes: AtomicUsize,
     settling: Mutex<()>,
     stage: RwLock<Stage>,
-    /// Whether a batch has been probed: from then on visited bits tie a table to its place.
-    probing_started: AtomicBool,
     inner_any_rows: AtomicBool,
     inner_any_null: AtomicBool,
     row_salt: AtomicUsize,
@@ -145,7 +147,6 @@ impl JoinState {
             pending_bytes: AtomicUsize::new(0),
             settling: Mutex::new(()),
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
-            probing_started: AtomicBool::new(false),
             inner_any_rows: AtomicBool::new(false),
             inner_any_null: AtomicBool::new(false),
             row_salt: AtomicUsize::new(0),
@@ -221,6 +222,7 @@ impl JoinState {
         let pushed = partitioner.push(rows, scatter).map_err(spill_error);
         self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
         self.settle(partitioner);
+        self.note_step();
         drop(timer);
         pushed?;
         let _waiting = self.metrics.spill_time.timer();
@@ -334,7 +336,7 @@ impl JoinState {
             if partition.file.is_some() {
                 probe.spill(number).map_err(spill_error)?;
             }
-            pages.push(BuildPages { resident: partition.resident, file: partition.file });
+            pages.push(BuildPages { resident: partition.resident, file: partition.file, earlier: None });
         }
         drop(timer);
         *self.stage.write() = Stage::Probing(Probing { build, pages, probe });
@@ -395,10 +397,8 @@ impl JoinState {
         tables.into_iter().collect()
     }
 
-    /// What the next batch is probed against, and what takes its rows of spilled partitions. Ends the time in
-    /// which every table can still be given up.
+    /// What the next batch is probed against, and what takes its rows of spilled partitions.
     pub fn probing(&self) -> Option<(Arc<BuildSide>, Arc<Partitioner>)> {
-        self.probing_started.store(true, Ordering::Relaxed);
         match &*self.stage.read() {
             Stage::Probing(probing) => Some((Arc::clone(&probing.build), Arc::clone(&probing.probe))),
             Stage::Building(_) | Stage::Probed => None,
@@ -453,9 +453,10 @@ impl JoinState {
         drop(waiting);
         let mut pairs = Vec::new();
         for (build, probe) in probing.pages.into_iter().zip(probe) {
+            let earlier = build.earlier;
             if let (Some(build), Some(probe)) = (build.file, probe.file) {
                 self.metrics.spilled_rows.add((build.rows() + probe.rows()) as usize);
-                pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false });
+                pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false, earlier });
             }
         }
         let keeps_tables = self.spec.kind.build_rows != SideRows::Dropped;
@@ -463,9 +464,22 @@ impl JoinState {
         Ok(Some(Remainder { build: probing.build, pairs }))
     }
 
+    /// Notes that an output has got on: for others that wait, and for whoever watches the query.
+    pub fn note_step(&self) {
+        self.progress.note();
+        // Whoever holds the lock is about to report as much.
+        if let Some(_settling) = self.settling.try_lock() {
+            self.bring_up_io();
+        }
+    }
+
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
         let _settling = self.settling.lock();
+        self.bring_up_io();
+    }
+
+    fn bring_up_io(&self) {
         let io = self.space.io().statistics();
         let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
             metric.add((total as usize).saturating_sub(metric.value()));
@@ -499,9 +513,6 @@ impl JoinState {
     fn reclaim_probing(&self, bytes: usize) -> Result<usize> {
         let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
         let Stage::Probing(probing) = &mut *stage else { return Ok(0) };
-        if !self.tables_reclaimable(probing) {
-            return Ok(0);
-        }
         let mut tables: Vec<(usize, usize)> = probing
             .build
             .tables()
@@ -546,14 +557,11 @@ impl JoinState {
         // Only now: had the spill failed, the table would go on serving these pages.
         pages.resident.clear();
         pages.file = Some(Arc::new(file));
+        pages.earlier = probing.build.visits_of(number);
         let build = probing.build.without(number).with_spilled_keys(self.spilled_keys.filter());
         probing.build = Arc::new(build);
         self.metrics.spilled_partitions.add(1);
         Ok(())
-    }
-
-    fn tables_reclaimable(&self, probing: &Probing) -> bool {
-        probing.build.visited().is_none() || !self.probing_started.load(Ordering::Relaxed)
     }
 }
 
@@ -580,10 +588,8 @@ impl Reclaim for JoinState {
             Stage::Building(partitioner) => {
                 (0..self.options.partitions()).map(|partition| partition_bytes(partitioner, partition)).sum()
             }
-            Stage::Probing(probing) if self.tables_reclaimable(probing) => {
-                resident_table_bytes(&probing.build)
-            }
-            Stage::Probing(_) | Stage::Probed => 0,
+            Stage::Probing(probing) => resident_table_bytes(&probing.build),
+            Stage::Probed => 0,
         }
     }
 

@@ -111,12 +111,16 @@ impl Workers {
         let mut work = VecDeque::new();
         if let Some(remainder) = state.finish_probing().await? {
             let gives_build_rows = state.spec.kind.build_rows != SideRows::Dropped;
-            if gives_build_rows && !self.abandoned.load(Ordering::Acquire) {
+            // Without all probe rows nobody knows which build rows are unmatched, in memory or on the device. Who
+            // drops an output has enough rows, so what cannot be known is left out.
+            if !gives_build_rows {
+                work.extend(remainder.pairs.into_iter().map(Work::Pair));
+            } else if !self.abandoned.load(Ordering::Acquire) {
                 for partition in 0..remainder.build.tables().len() {
                     work.push_back(Work::Rows(Arc::clone(&remainder.build), partition));
                 }
+                work.extend(remainder.pairs.into_iter().map(Work::Pair));
             }
-            work.extend(remainder.pairs.into_iter().map(Work::Pair));
         }
         let mut queue = self.queue.lock();
         queue.work = work;
@@ -227,7 +231,7 @@ pub fn output(
             let spilling = scratch.start(&state, &mut prober, &batch)?;
             drop(batch);
             drop(timer);
-            state.progress.note();
+            state.note_step();
             if let Some(spilling) = spilling {
                 scratch.spill(&state, spilling, &metrics).await?;
             }
@@ -254,7 +258,7 @@ pub fn output(
                         state.release_table(bytes);
                     }
                     Work::Pair(pair) => {
-                        if !produces_rows(&state.spec, pair.build.rows(), pair.probe.rows()) {
+                        if !produces_rows(&state.spec, &pair) {
                             continue;
                         }
                         match PairJoin::open(&state, pair).await? {

@@ -1,0 +1,145 @@
+//! Which bytes of a Parquet file a scan is going to ask for next.
+//!
+//! Which row groups a scan reads is decided by statistics and filters above the reader. Mostly it is one after the
+//! other, so the guess is: the same columns of the next row group of the scan's part of the file. Where filters
+//! leave row groups out the guess is wrong, and costs the read of a row group; after a wrong guess none is acted
+//! upon until one would have been right.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::datasource::listing::FileRange;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+/// Follows what one scan asks for in one file.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    metadata: Arc<ParquetMetaData>,
+    /// The scan reads the row groups that begin here; all if there is none.
+    part: Option<FileRange>,
+    guess: Option<Vec<Range<u64>>>,
+    trusted: bool,
+}
+
+impl Ahead {
+    pub fn new(metadata: Arc<ParquetMetaData>, part: Option<FileRange>) -> Self {
+        Self { metadata, part, guess: None, trusted: true }
+    }
+
+    /// Learns that `ranges` are asked for, and guesses what comes after them. `None` if there is nothing more, or
+    /// nothing that would be worth reading on a guess.
+    pub fn after(&mut self, ranges: &[Range<u64>]) -> Option<&[Range<u64>]> {
+        if let Some(guess) = self.guess.take() {
+            self.trusted = guess == ranges;
+        }
+        self.guess = self.next(ranges);
+        self.guess.as_deref().filter(|_| self.trusted)
+    }
+
+    /// The same columns in the row group behind the one that `ranges` are whole columns of.
+    fn next(&self, ranges: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
+        let first = ranges.first()?;
+        let row_groups = self.metadata.row_groups();
+        let current = row_groups.iter().position(|group| columns(group).any(|column| column == *first))?;
+        let next = row_groups.get(current + 1).filter(|next| self.is_in_part(next))?;
+        let mut asked = ranges.iter().peekable();
+        let mut guess = Vec::with_capacity(ranges.len());
+        for (column, same_column) in columns(row_groups.get(current)?).zip(columns(next)) {
+            if asked.next_if_eq(&&column).is_some() {
+                guess.push(same_column);
+            }
+        }
+        // What is left is not a whole column, so the scan picks pages.
+        asked.next().is_none().then_some(guess)
+    }
+
+    /// DataFusion gives a row group to the part of the file in which its first page lies.
+    fn is_in_part(&self, group: &RowGroupMetaData) -> bool {
+        let Some(first) = group.columns().first() else { return false };
+        let begin = first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset());
+        self.part.as_ref().is_none_or(|part| (part.start..part.end).contains(&begin))
+    }
+}
+
+fn columns(group: &RowGroupMetaData) -> impl Iterator<Item = Range<u64>> {
+    group.columns().iter().map(|column| {
+        let (start, bytes) = column.byte_range();
+        start..start + bytes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use arrow::array::{Int64Array, RecordBatch};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+    /// Of a file of four row groups with three columns.
+    fn metadata() -> Arc<ParquetMetaData> {
+        let column = || Arc::new(Int64Array::from_iter_values(0..40)) as _;
+        let batch = RecordBatch::try_from_iter([("a", column()), ("b", column()), ("c", column())]).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(10)).build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        let file = bytes::Bytes::from(writer.into_inner().unwrap());
+        let metadata = SerializedFileReader::new(file).unwrap().metadata().clone();
+        assert_eq!(metadata.num_row_groups(), 4);
+        Arc::new(metadata)
+    }
+
+    fn ranges(metadata: &ParquetMetaData, group: usize, wanted: &[usize]) -> Vec<Range<u64>> {
+        let all: Vec<_> = columns(metadata.row_group(group)).collect();
+        wanted.iter().map(|&column| all[column].clone()).collect()
+    }
+
+    #[test]
+    fn the_same_columns_of_the_next_row_group_follow() {
+        let metadata = metadata();
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        for group in 0..3 {
+            let guess = ahead.after(&ranges(&metadata, group, &[0, 2])).unwrap();
+            assert_eq!(guess, ranges(&metadata, group + 1, &[0, 2]));
+        }
+        assert_eq!(ahead.after(&ranges(&metadata, 3, &[0, 2])), None);
+    }
+
+    #[test]
+    fn a_scan_does_not_leave_its_part() {
+        let metadata = metadata();
+        let second = columns(metadata.row_group(1)).next().unwrap();
+        let third = columns(metadata.row_group(2)).next().unwrap();
+        let part = FileRange { start: 0, end: third.start as i64 };
+        let mut ahead = Ahead::new(Arc::clone(&metadata), Some(part));
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[0])), Some(&[second][..]));
+        assert_eq!(ahead.after(&ranges(&metadata, 1, &[0])), None);
+    }
+
+    #[test]
+    fn a_wrong_guess_is_not_followed_by_another() {
+        let metadata = metadata();
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
+        assert_eq!(ahead.after(&ranges(&metadata, 2, &[1])), None);
+        let again = ranges(&metadata, 3, &[1]);
+        assert_eq!(ahead.after(&again), None, "the last one");
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[2])), None);
+        assert!(ahead.after(&ranges(&metadata, 1, &[2])).is_some(), "right again");
+    }
+
+    #[test]
+    fn parts_of_columns_are_not_followed() {
+        let metadata = metadata();
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        let mut asked = ranges(&metadata, 0, &[0, 1]);
+        asked[1].start += 1;
+        assert_eq!(ahead.after(&asked), None);
+        asked[0].end -= 1;
+        assert_eq!(ahead.after(&asked), None);
+        assert_eq!(ahead.after(&[]), None);
+    }
+}
