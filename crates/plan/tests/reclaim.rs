@@ -156,12 +156,12 @@ fn matches_of_a_partition_spilled_while_probed_survive_joining_it_in_blocks() {
     }
 }
 
-/// Takes all memory that a join has while it probes, and keeps it.
+/// Takes what a join can give while it probes, and keeps it.
 async fn takes_all(join: &Join) {
     let what = format!("{} join whose memory is taken", join.join_type);
     let stopped = Stopped::at(Moment::WhileProbing, join).await;
     let other = stopped.other_consumer();
-    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - MIB).map(|()| other));
+    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - 2 * MIB).map(|()| other));
     let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
     stopped.tap.release();
     let rows = stopped.reader.await.expect("a reader").unwrap_or_else(|error| panic!("{what}: {error}"));
