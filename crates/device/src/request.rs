@@ -32,6 +32,14 @@ pub enum Request {
 }
 
 impl Request {
+    /// Bytes that it moves.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Request::Read { buffer, .. } => buffer.len(),
+            Request::Write { buffers, .. } => buffers.iter().map(|buffer| buffer.len()).sum(),
+        }
+    }
+
     pub fn read(offset: u64, buffer: AlignedBuffer) -> Self {
         Request::Read { offset, buffer }
     }

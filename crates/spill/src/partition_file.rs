@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pages written together lie next to each other, so a flush becomes one write per partition and extent, and
-//! reading back takes requests of [`READ_BYTES`], several of them outstanding.
+//! reading back takes requests of [`MIN_READ_BYTES`] to [`MAX_READ_BYTES`], several of them outstanding.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +22,13 @@ use nandina_pages::{Page, PageSchema, Verify};
 use crate::error::{Result, SpillError};
 use crate::temp_space::{Extent, QuerySpace};
 
-/// Size of one read of spilled pages: the device reaches its sequential bandwidth with a few of these
-/// outstanding (docs/benchmarks/device.md).
-pub const READ_BYTES: usize = 256 << 10;
+/// Largest read of spilled pages: the device reaches its sequential bandwidth with a few of these outstanding
+/// (docs/benchmarks/device.md).
+pub const MAX_READ_BYTES: usize = 1 << 20;
+/// Smallest read, where memory is short.
+pub const MIN_READ_BYTES: usize = 256 << 10;
+/// Reads outstanding that a window is divided into.
+const READS_PER_WINDOW: usize = 6;
 
 /// A page that will not grow any more: encoded, checksummed, padded to 4 KiB, ready to be written as it is.
 #[derive(Clone, Debug)]
@@ -148,7 +152,8 @@ impl PartitionFile {
         PartitionReader {
             file: Arc::clone(self),
             schema,
-            window_bytes: window_bytes.max(READ_BYTES),
+            window_bytes: window_bytes.max(MIN_READ_BYTES),
+            unit_bytes: (window_bytes / READS_PER_WINDOW).clamp(MIN_READ_BYTES, MAX_READ_BYTES),
             next_slot: 0,
             reads: VecDeque::new(),
             reading_bytes: 0,
@@ -156,14 +161,14 @@ impl PartitionFile {
         }
     }
 
-    /// The next run of slots that one read of about [`READ_BYTES`] covers, from `first` on.
-    fn read_unit(&self, first: usize) -> Option<ReadUnit> {
+    /// The next run of slots that one read of about `unit_bytes` covers, from `first` on.
+    fn read_unit(&self, first: usize, unit_bytes: usize) -> Option<ReadUnit> {
         let start = *self.slots.get(first)?;
         let mut len = start.len;
         let mut end = first + 1;
         while let Some(slot) = self.slots.get(end) {
             let contiguous = slot.extent == start.extent && slot.offset == start.offset + len;
-            if !contiguous || len + slot.len > READ_BYTES {
+            if !contiguous || len + slot.len > unit_bytes {
                 break;
             }
             len += slot.len;
@@ -186,6 +191,7 @@ pub struct PartitionReader {
     file: Arc<PartitionFile>,
     schema: Arc<PageSchema>,
     window_bytes: usize,
+    unit_bytes: usize,
     next_slot: usize,
     reads: VecDeque<(ReadUnit, Batch)>,
     reading_bytes: usize,
@@ -219,8 +225,10 @@ impl PartitionReader {
         }
     }
 
-    fn read_ahead(&mut self) {
-        while let Some(unit) = self.file.read_unit(self.next_slot) {
+    /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier
+    /// gets the first pages on their way.
+    pub fn read_ahead(&mut self) {
+        while let Some(unit) = self.file.read_unit(self.next_slot, self.unit_bytes) {
             // The window is a bound on memory, but one read is always possible.
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;

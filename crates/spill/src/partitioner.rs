@@ -107,8 +107,9 @@ struct Filling {
     /// Bytes of `resident` and of `ring`.
     resident_bytes: usize,
     ring_bytes: usize,
-    /// What `memory_bytes` of the partitioner counts for this partition.
+    /// What `memory_bytes` of the partitioner counts for this partition, and its `ring_bytes`.
     counted_bytes: usize,
+    counted_ring_bytes: usize,
 }
 
 impl Filling {
@@ -146,7 +147,10 @@ impl Partition {
     }
 }
 
-/// A batch of writes on its way. Whoever needs it done may wait; giving up waiting loses nothing.
+/// Writes of one flush are waited for in groups of about this size.
+const GROUP_BYTES: usize = 512 << 10;
+
+/// A group of writes on its way. Whoever needs it done may wait; giving up waiting loses nothing.
 #[derive(Clone)]
 struct InFlight {
     done: Shared<BoxFuture<'static, std::result::Result<(), Arc<SpillError>>>>,
@@ -167,6 +171,7 @@ pub struct Partitioner {
     resident_bytes: Vec<AtomicUsize>,
     resident_rows: Vec<AtomicUsize>,
     memory_bytes: AtomicUsize,
+    ring_bytes: AtomicUsize,
     in_flight: Mutex<Vec<InFlight>>,
     in_flight_bytes: AtomicUsize,
     /// The first write that failed. Its pages are gone, so that whoever waits from now on has to know, not
@@ -187,6 +192,7 @@ impl Partitioner {
             resident_bytes: 0,
             ring_bytes: 0,
             counted_bytes: 0,
+            counted_ring_bytes: 0,
         };
         let partitions = (0..options.partitions()).map(|_| Mutex::new(filling())).collect();
         let zeros = || (0..options.partitions()).map(|_| AtomicUsize::new(0)).collect();
@@ -200,6 +206,7 @@ impl Partitioner {
             resident_bytes,
             resident_rows,
             memory_bytes: AtomicUsize::new(0),
+            ring_bytes: AtomicUsize::new(0),
             in_flight: Mutex::new(Vec::new()),
             in_flight_bytes: AtomicUsize::new(0),
             failure: Mutex::new(None),
@@ -285,25 +292,25 @@ impl Partitioner {
     /// Writes the full ring of partition `number` and, unless classic, every other full sub-buffer with it.
     fn flush(&self, number: usize, filling: &mut Filling) -> Result<()> {
         let mut writes = Vec::new();
-        let mut bytes = self.collect(filling, &mut writes)?;
+        self.collect(filling, &mut writes)?;
         if self.options.algorithm != Algorithm::Classic {
             for (other, partition) in self.partitions.iter().enumerate() {
                 // A ring that another worker is filling is left to that worker's next flush.
                 if let Some(mut other_filling) = (other != number).then(|| partition.try_lock()).flatten()
                     && !other_filling.ring.is_empty()
                 {
-                    bytes += self.collect(&mut other_filling, &mut writes)?;
+                    self.collect(&mut other_filling, &mut writes)?;
                     self.recount(other, &mut other_filling);
                 }
             }
         }
-        self.submit(writes, bytes)
+        self.submit(writes)
     }
 
-    /// Moves the full sub-buffers of one ring into write requests; returns their bytes.
-    fn collect(&self, filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<usize> {
-        let Filling { ring, ring_head, ring_bytes, file: Some(file), .. } = filling else { return Ok(0) };
-        let bytes = std::mem::take(ring_bytes);
+    /// Moves the full sub-buffers of one ring into write requests.
+    fn collect(&self, filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<()> {
+        let Filling { ring, ring_head, ring_bytes, file: Some(file), .. } = filling else { return Ok(()) };
+        *ring_bytes = 0;
         let ring_pages = self.options.ring_pages.max(1);
         let until_wrap = match self.options.algorithm {
             // Vectored writes take sub-buffers from anywhere: only the seed's rings have to end where they wrap.
@@ -323,36 +330,48 @@ impl Partitioner {
                 }
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Submits the writes of a flush; waits for them unless filling may overlap.
-    fn submit(&self, writes: Vec<(File, Request)>, bytes: usize) -> Result<()> {
+    fn submit(&self, writes: Vec<(File, Request)>) -> Result<()> {
         if writes.is_empty() {
             return Ok(());
         }
         if self.options.algorithm == Algorithm::OverlappedNHash {
-            self.submit_in_background(writes, bytes);
+            self.submit_in_background(writes);
         } else {
             self.space.device().submit_many(writes, Some(self.space.io())).wait()?;
         }
         Ok(())
     }
 
-    fn submit_in_background(&self, writes: Vec<(File, Request)>, bytes: usize) {
-        if writes.is_empty() {
-            return;
+    /// Submits writes in groups that are waited for one by one: who needs room goes on when enough of it is there,
+    /// while the rest of the flush is still on its way.
+    fn submit_in_background(&self, mut writes: Vec<(File, Request)>) {
+        while !writes.is_empty() {
+            let mut bytes = 0;
+            let end = writes.iter().position(|(_, request)| {
+                bytes += request.len_bytes();
+                bytes >= GROUP_BYTES
+            });
+            let rest = writes.split_off(end.map_or(writes.len(), |last| last + 1));
+            let batch = self.space.device().submit_many(writes, Some(self.space.io()));
+            let done =
+                async move { batch.wait_async().await.map(drop).map_err(|error| Arc::new(error.into())) };
+            self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.in_flight.lock().push(InFlight { done: done.boxed().shared(), bytes });
+            writes = rest;
         }
-        let batch = self.space.device().submit_many(writes, Some(self.space.io()));
-        let done = async move { batch.wait_async().await.map(drop).map_err(|error| Arc::new(error.into())) };
-        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.in_flight.lock().push(InFlight { done: done.boxed().shared(), bytes });
     }
 
-    /// Waits until what is in flight fits into half of the rings' memory again.
+    /// Waits until full sub-buffers, in rings and in flight, fit into their share of
+    /// [`PartitionerOptions::write_buffer_bytes`]. Right after a flush, when the rings are empty, all of it may be
+    /// in flight: filling goes on without a pause as long as the device keeps up.
     pub async fn throttle(&self) -> Result<()> {
-        let rings = self.options.partitions() * self.options.page_bytes * self.options.ring_pages;
-        self.drain_to(rings / 2).await
+        let filling = self.options.partitions() * self.options.page_bytes;
+        let full = self.options.write_buffer_bytes() - filling;
+        self.drain_to(full.saturating_sub(self.ring_bytes.load(Ordering::Relaxed))).await
     }
 
     /// Waits until at most `bytes` are in flight. Fails if any write so far has failed.
@@ -427,7 +446,7 @@ impl Partitioner {
         let bytes = std::mem::take(&mut filling.resident_bytes);
         self.recount(number, filling);
         // Also with the algorithms that wait: the caller waits with `drain_to`.
-        self.submit_in_background(writes, bytes);
+        self.submit_in_background(writes);
         Ok(bytes)
     }
 
@@ -440,7 +459,6 @@ impl Partitioner {
     /// may be read once [`Partitioner::drain_to`] zero has returned.
     pub fn finish(&self) -> Result<Vec<Partition>> {
         let mut writes = Vec::new();
-        let mut bytes = 0;
         let mut finished = Vec::with_capacity(self.partitions.len());
         for (number, partition) in self.partitions.iter().enumerate() {
             let mut filling = partition.lock();
@@ -451,7 +469,7 @@ impl Partitioner {
                 filling.builder.encode(PageIdentity::default(), &mut buffer)?;
                 filling.keep(SealedPage::new(buffer, rows), self.observer.as_ref());
             }
-            bytes += self.collect(&mut filling, &mut writes)?;
+            self.collect(&mut filling, &mut writes)?;
             filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 1);
             filling.resident_bytes = 0;
             finished.push(Partition {
@@ -461,23 +479,29 @@ impl Partitioner {
             });
             self.recount(number, &mut filling);
         }
-        self.submit_in_background(writes, bytes);
+        self.submit_in_background(writes);
         Ok(finished)
     }
 
     fn recount(&self, number: usize, filling: &mut Filling) {
         let now = filling.builder.memory_bytes() + filling.ring_bytes + filling.resident_bytes;
-        let before = std::mem::replace(&mut filling.counted_bytes, now);
-        if now >= before {
-            self.memory_bytes.fetch_add(now - before, Ordering::Relaxed);
-        } else {
-            self.memory_bytes.fetch_sub(before - now, Ordering::Relaxed);
-        }
+        count(&self.memory_bytes, &mut filling.counted_bytes, now);
+        count(&self.ring_bytes, &mut filling.counted_ring_bytes, filling.ring_bytes);
         if let Some(bytes) = self.resident_bytes.get(number) {
             bytes.store(filling.resident_bytes, Ordering::Relaxed);
         }
         if let Some(rows) = self.resident_rows.get(number) {
             rows.store(if filling.file.is_some() { 0 } else { filling.rows as usize }, Ordering::Relaxed);
         }
+    }
+}
+
+/// Makes `now` out of what `total` had `counted` so far.
+fn count(total: &AtomicUsize, counted: &mut usize, now: usize) {
+    let before = std::mem::replace(counted, now);
+    if now >= before {
+        total.fetch_add(now - before, Ordering::Relaxed);
+    } else {
+        total.fetch_sub(before - now, Ordering::Relaxed);
     }
 }

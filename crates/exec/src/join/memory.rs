@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use nandina_spill::{Algorithm, PartitionerOptions, READ_BYTES, WriteUnit};
+use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
 use super::batch_bytes::data_bytes;
 use super::rows::MAX_PAGE_ROWS;
@@ -17,9 +17,11 @@ const RING_PAGES: usize = 4;
 /// The share of memory that pages on their way to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
 /// Most memory for reads of spilled pages in flight: a few requests keep the device at its bandwidth.
-const MAX_READ_WINDOW_BYTES: usize = 12 * READ_BYTES;
+const MAX_READ_WINDOW_BYTES: usize = 6 * MAX_READ_BYTES;
 /// The share of memory that they may take where that is less.
 const READ_WINDOW_SHARE: usize = 8;
+/// The share of memory that an extent of temporary space may be as large as.
+const EXTENT_SHARE: usize = 128;
 /// The share of memory, and the bounds, of the rows that are taken in at a time.
 const PORTION_SHARE: usize = 16;
 const MAX_PORTION_BYTES: usize = 16 << 20;
@@ -39,7 +41,7 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
 
 /// Memory for reads of spilled pages in flight, of one reader of a join that may use `memory_bytes`.
 pub fn read_window_bytes(memory_bytes: Option<usize>) -> usize {
-    (memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE).clamp(READ_BYTES, MAX_READ_WINDOW_BYTES)
+    (memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE).clamp(MIN_READ_BYTES, MAX_READ_WINDOW_BYTES)
 }
 
 /// How many rows of `batch` are taken in at a time by a join that may use `memory_bytes`: all of them, unless they
@@ -76,7 +78,10 @@ pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
     while options.write_buffer_bytes() > write_bytes && options.partition_bits > MIN_PARTITION_BITS {
         options.partition_bits -= 1;
     }
-    options.extent_bytes = (options.page_bytes * options.ring_pages).next_multiple_of(256 << 10);
+    // A read does not go beyond an extent; an extent for each partition must not be much beside the spilled bytes.
+    let extent_bytes = memory_bytes.unwrap_or(usize::MAX) / EXTENT_SHARE;
+    options.extent_bytes =
+        extent_bytes.clamp(MIN_READ_BYTES, MAX_READ_BYTES).max(options.page_bytes * options.ring_pages);
     options
 }
 

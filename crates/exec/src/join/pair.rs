@@ -237,6 +237,9 @@ impl PairJoin {
             }
             return Ok(());
         }
+        // The probe side is on its way while the table is made.
+        let mut batches = self.probe_batches();
+        batches.reader.read_ahead();
         let timer = self.state.metrics.build_time.timer();
         let build = BuildSide::of_pages(&self.spec, &self.hasher, pages)?;
         let build = Arc::new(build.visited_earlier(self.earlier.as_ref(), first_page));
@@ -245,8 +248,7 @@ impl PairJoin {
         if self.blocks.is_some() {
             prober = prober.deferring_probe_rows();
         }
-        self.step =
-            Step::Probe { build, prober: Box::new(prober), batches: self.probe_batches(), first_row: 0 };
+        self.step = Step::Probe { build, prober: Box::new(prober), batches, first_row: 0 };
         Ok(())
     }
 
