@@ -27,6 +27,7 @@ use datafusion::physical_plan::{
 use futures::FutureExt;
 use parking_lot::Mutex;
 
+use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
@@ -161,7 +162,9 @@ impl HybridHashJoinExec {
         let space = operator_space(context, "hash join")?;
         let outputs = self.planned.right.output_partitioning().partition_count();
         let metrics = JoinMetrics::new(&self.metrics, 0);
-        let state = JoinState::new(spec, context.memory_pool(), space, metrics);
+        let destage = context.session_config().get_extension::<DestagePolicy>();
+        let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
+        let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage);
         let inputs = self.planned.left.output_partitioning().partition_count();
         let inputs = (0..inputs)
             .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))

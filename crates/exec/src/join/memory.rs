@@ -66,7 +66,7 @@ pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
         write_unit: WriteUnit::Blocked,
     };
     // Fewer bytes per page first, down to a size that still writes well; then fewer partitions.
-    while options.write_buffer_bytes() > write_bytes && options.page_bytes > 8 * MIN_PAGE_BYTES {
+    while options.write_buffer_bytes() > write_bytes && options.page_bytes > 4 * MIN_PAGE_BYTES {
         options.page_bytes /= 2;
     }
     while options.write_buffer_bytes() > write_bytes && options.partition_bits > MIN_PARTITION_BITS + 1 {

@@ -18,6 +18,7 @@
 //! | `exec` | the plan node |
 //! | `spec`, `kind` | what is known before the first row |
 //! | `state` | taking in the build side, spilling, reclaim |
+//! | `destage` | which partitions leave memory first |
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
 //! | `build_side`, `prober`, `prefetch` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
@@ -28,6 +29,7 @@
 
 mod batch_bytes;
 mod build_side;
+mod destage;
 mod dynamic_filter;
 mod exec;
 mod keys;
@@ -45,4 +47,5 @@ mod state;
 mod table;
 mod worker;
 
+pub use destage::DestagePolicy;
 pub use exec::{BuildEstimate, HybridHashJoinExec};

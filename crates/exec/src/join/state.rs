@@ -3,12 +3,8 @@
 //! ```text
 //!  build streams ─► push ─► Partitioner ──finish──► tables of resident partitions ─► Stage::Probing
 //!                             │    ▲                files of spilled partitions
-//!                    reclaim: spill the largest
+//!                    reclaim: spill by DestagePolicy
 //! ```
-//!
-//! *Destage policy.* When memory runs out, the largest resident partition is spilled. Every partition expects
-//! the same share of the probe side, so a spilled build byte costs the same I/O wherever it lies; the largest
-//! partition frees the memory with the fewest partitions gone, which keeps most probe rows out of the spill.
 //!
 //! *Reclaim.* The governor may ask at any time until the last probe row has been seen, from any thread. While
 //! building, a partition is spilled through the partitioner. Afterwards its table is taken out of the
@@ -33,6 +29,7 @@ use tokio::sync::Notify;
 
 use super::batch_bytes::data_bytes;
 use super::build_side::{BuildSide, EarlierVisits};
+use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
 use super::memory::{partitioner_options, pool_limit, portion_rows};
@@ -97,6 +94,7 @@ pub struct JoinState {
     /// The most memory the pool gives; `None` if it does not tell.
     pub memory_limit: Option<usize>,
     options: PartitionerOptions,
+    destage: DestagePolicy,
     hasher: KeyHasher,
     /// Which keys lie among the spilled build rows.
     spilled_keys: Arc<SpilledKeys>,
@@ -123,6 +121,7 @@ impl JoinState {
         pool: &Arc<dyn MemoryPool>,
         space: Arc<QuerySpace>,
         metrics: JoinMetrics,
+        destage: DestagePolicy,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
         let options = partitioner_options(memory_limit);
@@ -140,6 +139,7 @@ impl JoinState {
             metrics,
             memory_limit,
             options,
+            destage,
             hasher,
             spilled_keys,
             progress: Progress::default(),
@@ -266,7 +266,7 @@ impl JoinState {
         self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
         while self.reservation.try_grow(estimate).is_err() {
             // Not a governor, or one with nothing left to take from others: give up memory of our own.
-            if self.spill_largest(partitioner).map_err(spill_error)? == 0 {
+            if self.spill_next(partitioner).map_err(spill_error)? == 0 {
                 // Everything is on the device already. What is asked for is filled pages on their way there,
                 // whose total the partitioner's shape bounds.
                 self.reservation.grow(estimate);
@@ -281,24 +281,25 @@ impl JoinState {
         Ok(())
     }
 
-    /// Starts spilling the largest resident partition; the bytes that will be free when it is written.
-    fn spill_largest(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
-        // Sizes change while others push: the order is that of one moment.
-        let mut partitions: Vec<(usize, usize)> = (0..self.options.partitions())
-            .map(|partition| (partition_bytes(partitioner, partition), partition))
-            .filter(|(bytes, _)| *bytes > 0)
-            .collect();
-        partitions.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (_, partition) in partitions {
+    /// Starts spilling the next resident partition, or more if the policy says so; the bytes that will be free when
+    /// it is written.
+    fn spill_next(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
+        let sizes = (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition));
+        let wanted = self.destage.wanted_bytes(1);
+        let mut freed = 0;
+        for partition in self.destage.order(sizes) {
+            if freed >= wanted {
+                break;
+            }
             let rows = partitioner.resident_rows(partition);
             if let Some(bytes) = partitioner.try_spill(partition)?
                 && bytes > 0
             {
                 self.metrics.spilled_partitions.add(1);
-                return Ok(bytes + rows * TABLE_BYTES_PER_ROW);
+                freed += bytes + rows * TABLE_BYTES_PER_ROW;
             }
         }
-        Ok(0)
+        Ok(freed)
     }
 
     /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
@@ -499,7 +500,7 @@ impl JoinState {
         let before = self.reservation.size();
         let mut freed = 0;
         while freed < bytes {
-            match self.spill_largest(partitioner)? {
+            match self.spill_next(partitioner)? {
                 0 => break,
                 spilled => freed += spilled,
             }
@@ -513,25 +514,18 @@ impl JoinState {
     fn reclaim_probing(&self, bytes: usize) -> Result<usize> {
         let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
         let Stage::Probing(probing) = &mut *stage else { return Ok(0) };
-        let mut tables: Vec<(usize, usize)> = probing
-            .build
-            .tables()
-            .iter()
-            .enumerate()
-            .filter_map(|(number, table)| table.as_ref().map(|table| (table_bytes(table), number)))
-            .filter(|(bytes, _)| *bytes > 0)
-            .collect();
-        tables.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let sizes: Vec<usize> = probing.build.tables().iter().map(|table| bytes_of(table.as_ref())).collect();
         let filter = self.spilled_keys.filter_bytes() - self.spilled_keys.memory_bytes();
         let buffers =
             if probing.build.any_spilled() { 0 } else { self.options.write_buffer_bytes() + filter };
+        let wanted = self.destage.wanted_bytes(bytes + buffers);
         let mut freed = 0;
-        for (table_bytes, number) in tables {
-            if freed >= bytes + buffers {
+        for number in self.destage.order(sizes.iter().copied()) {
+            if freed >= wanted {
                 break;
             }
             match self.spill_table(probing, number) {
-                Ok(()) => freed += table_bytes,
+                Ok(()) => freed += sizes.get(number).unwrap_or(&0),
                 Err(error) if freed == 0 => return Err(error),
                 Err(error) => {
                     log::warn!("a join could give back only part of its memory: {error}");
@@ -568,17 +562,17 @@ impl JoinState {
 /// Fewer build rows than this are not worth a task per partition.
 const SMALL_BUILD_ROWS: u64 = 100_000;
 
-fn partition_bytes(partitioner: &Partitioner, partition: usize) -> usize {
-    partitioner.resident_bytes(partition)
-}
-
 /// Memory of a table and its pages.
 pub fn table_bytes(table: &PartitionTable) -> usize {
     table.table_bytes() + table.pages().iter().map(Page::memory_bytes).sum::<usize>()
 }
 
+fn bytes_of(table: Option<&Arc<PartitionTable>>) -> usize {
+    table.map_or(0, |table| table_bytes(table))
+}
+
 fn resident_table_bytes(build: &BuildSide) -> usize {
-    build.tables().iter().flatten().map(|table| table_bytes(table)).sum()
+    build.tables().iter().map(|table| bytes_of(table.as_ref())).sum()
 }
 
 impl Reclaim for JoinState {
@@ -586,7 +580,7 @@ impl Reclaim for JoinState {
         let Some(stage) = self.stage.try_read() else { return 0 };
         match &*stage {
             Stage::Building(partitioner) => {
-                (0..self.options.partitions()).map(|partition| partition_bytes(partitioner, partition)).sum()
+                (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition)).sum()
             }
             Stage::Probing(probing) => resident_table_bytes(&probing.build),
             Stage::Probed => 0,
