@@ -153,6 +153,11 @@ impl ForeignFile {
 }
 
 impl Reading {
+    /// Whether the device has anything to do for it.
+    pub fn is_in_flight(&self) -> bool {
+        !self.needed.is_empty()
+    }
+
     /// The bytes of every range, in the order in which they were asked for.
     pub async fn finish(self) -> Result<Vec<Bytes>> {
         let Self { file, parts, batch, needed } = self;

@@ -21,6 +21,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -134,7 +135,9 @@ impl FileFormat for AccountedParquet {
         let Some(sources) = sources else { return Ok(plan) };
         let footers =
             CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
-        let readers = AccountedReaders { footers, sources, pool: Arc::clone(&runtime.memory_pool) };
+        let habits =
+            Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::new(AtomicBool::new(true)) });
+        let readers = AccountedReaders { footers, sources, pool: Arc::clone(&runtime.memory_pool), habits };
         let source = source.with_parquet_file_reader_factory(Arc::new(readers));
         let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
         Ok(DataSourceExec::from_data_source(config))
@@ -160,6 +163,15 @@ struct AccountedReaders {
     footers: CachedParquetFileReaderFactory,
     sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
+    habits: Arc<Habits>,
+}
+
+/// What the readers of a scan, one for each file or part of a file, learn from each other.
+struct Habits {
+    /// Whether to wait for memory that other readers hold.
+    patient: AtomicBool,
+    /// Whether the row groups that are read can be guessed.
+    trusted: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for AccountedReaders {
@@ -183,7 +195,7 @@ impl ParquetFileReaderFactory for AccountedReaders {
             file: None,
             ahead: None,
             reading_ahead: None,
-            patient: true,
+            habits: Arc::clone(&self.habits),
             sources: Arc::clone(&self.sources),
             pool: Arc::clone(&self.pool),
             bytes_scanned: MetricBuilder::new(metrics).counter("bytes_scanned", partition),
@@ -202,8 +214,7 @@ struct AccountedReader {
     /// Known with the file's metadata.
     ahead: Option<Ahead>,
     reading_ahead: Option<ReadingAhead>,
-    /// Whether to wait for memory that other readers hold.
-    patient: bool,
+    habits: Arc<Habits>,
     sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
     bytes_scanned: Count,
@@ -235,18 +246,20 @@ impl AccountedReader {
     }
 
     /// Begins to read what is likely to be asked for after `ranges`, if there is memory for it. What fails here
-    /// fails again when it is asked for, if it ever is.
+    /// fails again when it is asked for, if it ever is. What turns out not to be wanted gives its memory back at
+    /// once, although the device may still be filling some of it.
     fn read_ahead(&mut self, ranges: &[Range<u64>]) {
         let next = self.ahead.as_mut().and_then(|ahead| ahead.after(ranges)).map(<[_]>::to_vec);
         self.reading_ahead = next.and_then(|ranges| {
             let grant = self.sources.parquet.take_ahead(&self.pool, total_bytes(&ranges))?;
-            let reading = self.begin(&ranges).ok()?;
+            // From the page cache there is nothing to read ahead.
+            let reading = self.begin(&ranges).ok().filter(Reading::is_in_flight)?;
             Some(ReadingAhead { ranges, reading, grant })
         });
     }
 
     async fn take(&mut self, bytes: usize) -> parquet::errors::Result<Grant> {
-        let granted = self.sources.parquet.take(&self.pool, bytes, &mut self.patient).await;
+        let granted = self.sources.parquet.take(&self.pool, bytes, &self.habits.patient).await;
         granted.map_err(|TooLarge { limit_bytes }| {
             let message = format!(
                 "one row group of '{}' needs {} for the columns that are read, more than the memory limit of {}; \
@@ -298,7 +311,8 @@ impl AsyncFileReader for AccountedReader {
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         async move {
             let metadata = self.footer.get_metadata(options).await?;
-            self.ahead = Some(Ahead::new(Arc::clone(&metadata), self.part.clone()));
+            self.ahead =
+                Some(Ahead::new(Arc::clone(&metadata), self.part.clone(), Arc::clone(&self.habits.trusted)));
             Ok(metadata)
         }
         .boxed()
@@ -345,7 +359,7 @@ mod tests {
                 file: None,
                 ahead: None,
                 reading_ahead: None,
-                patient: true,
+                habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
                 sources: Arc::new(Sources::new(Device::open("/", DeviceOptions::default()).unwrap())),
                 pool: Arc::clone(&pool),
                 bytes_scanned,

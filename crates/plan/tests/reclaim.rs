@@ -148,7 +148,7 @@ fn matches_of_a_partition_spilled_while_probed_survive_joining_it_in_blocks() {
     {
         // Every key has many build rows: the partitions are few and large.
         let key = [KeyType::Int64];
-        let shape = TableShape { text_bytes: 200, domain: 3, null_percent: 2, ..TableShape::of_rows(20_000) };
+        let shape = TableShape { text_bytes: 200, domain: 2, null_percent: 2, ..TableShape::of_rows(24_000) };
         let build = Table::draw("b_", &key, &shape);
         let few_match = TableShape { rows: 12_000, domain: 4_000, text_bytes: 20, seed: 2, ..shape };
         let probe = Table::draw("p_", &key, &few_match);
@@ -161,7 +161,7 @@ async fn takes_all(join: &Join) {
     let what = format!("{} join whose memory is taken", join.join_type);
     let stopped = Stopped::at(Moment::WhileProbing, join).await;
     let other = stopped.other_consumer();
-    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - 2 * MIB).map(|()| other));
+    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - 3 * MIB).map(|()| other));
     let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
     stopped.tap.release();
     let rows = stopped.reader.await.expect("a reader").unwrap_or_else(|error| panic!("{what}: {error}"));

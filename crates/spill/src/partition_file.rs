@@ -26,7 +26,7 @@ use crate::temp_space::{Extent, QuerySpace};
 /// (docs/benchmarks/device.md).
 pub const MAX_READ_BYTES: usize = 1 << 20;
 /// Smallest read, where memory is short.
-pub const MIN_READ_BYTES: usize = 256 << 10;
+pub const MIN_READ_BYTES: usize = 64 << 10;
 /// Reads outstanding that a window is divided into.
 const READS_PER_WINDOW: usize = 6;
 

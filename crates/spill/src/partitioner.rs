@@ -12,7 +12,7 @@
 //!
 //!   classic              writes ring 0, alone, and waits
 //!   N-Hash               writes rings 0, 1, 2 as one batch of three requests, and waits for all
-//!   overlapped N-Hash    writes the same batch and goes on filling while it is in flight
+//!   overlapped N-Hash    writes the same requests, in groups, and goes on filling while they are in flight
 //! ```
 //!
 //! N-Hash: Shin et al., *Optimizing Hash Partitioning for Solid State Drives*, SAC 2016, section 3 and
@@ -346,9 +346,12 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Submits writes in groups that are waited for one by one: who needs room goes on when enough of it is there,
-    /// while the rest of the flush is still on its way.
+    /// Submits the writes of a flush, one group right after the other. Groups are waited for one by one: who needs
+    /// room goes on when enough of it is there, while the rest of the flush is still on its way.
     fn submit_in_background(&self, mut writes: Vec<(File, Request)>) {
+        let total: usize = writes.iter().map(|(_, request)| request.len_bytes()).sum();
+        // All of it from the beginning, so that nobody who looks in between misses a part.
+        self.in_flight_bytes.fetch_add(total, Ordering::Relaxed);
         while !writes.is_empty() {
             let mut bytes = 0;
             let end = writes.iter().position(|(_, request)| {
@@ -359,7 +362,6 @@ impl Partitioner {
             let batch = self.space.device().submit_many(writes, Some(self.space.io()));
             let done =
                 async move { batch.wait_async().await.map(drop).map_err(|error| Arc::new(error.into())) };
-            self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.in_flight.lock().push(InFlight { done: done.boxed().shared(), bytes });
             writes = rest;
         }

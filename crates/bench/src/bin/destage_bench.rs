@@ -26,6 +26,7 @@ use nandina_exec::join::DestagePolicy;
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
+use serde::Serialize;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -89,74 +90,112 @@ fn main() -> ExitCode {
 }
 
 /// What one run gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 struct Run {
     seconds: f64,
     spilled_partitions: usize,
     spilled_bytes: usize,
+    #[serde(skip)]
     answer: String,
+}
+
+/// All runs of one join under one limit by one policy.
+#[derive(Clone, Debug, Serialize)]
+struct Cell {
+    join: &'static str,
+    policy: &'static str,
+    limit_bytes: u64,
+    runs: Vec<Run>,
+}
+
+impl Cell {
+    fn median(&self) -> Option<&Run> {
+        let mut runs: Vec<&Run> = self.runs.iter().collect();
+        runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        runs.get(runs.len() / 2).copied()
+    }
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
     std::fs::create_dir_all(&arguments.work).map_err(BenchError::file(&arguments.work))?;
-    let setup = |error: &dyn std::fmt::Display| BenchError::Setup(error.to_string());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads)
         .enable_all()
         .build()
-        .map_err(|error| setup(&error))?;
+        .map_err(|error| BenchError::Setup(error.to_string()))?;
+    let mut cells = Vec::new();
     let mut page = head(arguments);
-    for (title, build_key, probe_key) in JOINS {
+    for (join, build_key, probe_key) in JOINS {
         let sql = format!(
             "{SELECT} (SELECT {build_key} AS b, o_comment FROM orders) AS o \
              JOIN (SELECT {probe_key} AS p, l_extendedprice, l_comment FROM lineitem) AS l ON b = p"
         );
-        let mut table = Table::new(1, header(arguments));
-        let mut answer: Option<String> = None;
-        for (policy, name) in POLICIES {
-            let mut cells = vec![name.to_owned()];
-            for &limit in &arguments.limits {
-                let mut runs = Vec::new();
-                for _ in 0..arguments.runs.max(1) {
-                    let run = runtime
-                        .block_on(one_run(arguments, policy, limit, &sql))
-                        .map_err(|error| setup(&error))?;
-                    if *answer.get_or_insert_with(|| run.answer.clone()) != run.answer {
-                        return Err(BenchError::Setup(format!("'{title}', {name}: another result")));
-                    }
-                    runs.push(run);
-                }
-                runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-                let Some(median) = runs.get(runs.len() / 2) else { continue };
-                println!("{title}, {name}, {}: {median:?}", quantity::bytes(limit));
-                cells.push(format!("{:.1}", median.seconds));
-                cells.push(median.spilled_partitions.to_string());
-                cells.push(format!("{:.2}", median.spilled_bytes as f64 / 1e9));
-            }
-            table.row(cells);
-        }
-        page.push_str(&format!("\n## {title}\n\n```sql\n{sql}\n```\n\n{}", table.to_markdown()));
+        let measured = measure(arguments, &runtime, join, &sql)?;
+        let table = table(arguments, &measured);
+        println!("{join}\n\n{}", table.to_text());
+        page.push_str(&format!("\n## {join}\n\n```sql\n{sql}\n```\n\n{}", table.to_markdown()));
+        cells.extend(measured);
     }
+    let json = serde_json::to_string_pretty(&cells).map_err(|error| BenchError::Setup(error.to_string()))?;
+    let json_file = arguments.out.with_extension("json");
+    std::fs::write(&json_file, json).map_err(BenchError::file(&json_file))?;
     std::fs::write(&arguments.out, page).map_err(BenchError::file(&arguments.out))
+}
+
+/// Runs a join under every limit; policies take turns, so that what disturbs the machine disturbs all.
+fn measure(
+    arguments: &Arguments,
+    runtime: &tokio::runtime::Runtime,
+    join: &'static str,
+    sql: &str,
+) -> Result<Vec<Cell>> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut answer: Option<String> = None;
+    for &limit_bytes in &arguments.limits {
+        let mut turns = POLICIES.map(|(_, policy)| Cell { join, policy, limit_bytes, runs: Vec::new() });
+        for _ in 0..arguments.runs.max(1) {
+            for (cell, (policy, name)) in turns.iter_mut().zip(POLICIES) {
+                let run = runtime
+                    .block_on(one_run(arguments, policy, limit_bytes, sql))
+                    .map_err(|error| BenchError::Setup(error.to_string()))?;
+                if *answer.get_or_insert_with(|| run.answer.clone()) != run.answer {
+                    return Err(BenchError::Setup(format!("'{join}', {name}: another result")));
+                }
+                cell.runs.push(run);
+            }
+        }
+        cells.extend(turns);
+    }
+    Ok(cells)
+}
+
+fn table(arguments: &Arguments, cells: &[Cell]) -> Table {
+    let mut header = vec!["policy".to_owned()];
+    for &limit in &arguments.limits {
+        header.extend([format!("{} (s)", quantity::bytes(limit)), "spilled".to_owned(), "GB".to_owned()]);
+    }
+    let mut table = Table::new(1, header);
+    for (_, policy) in POLICIES {
+        let mut row = vec![policy.to_owned()];
+        for run in cells.iter().filter(|cell| cell.policy == policy).filter_map(Cell::median) {
+            row.push(format!("{:.1}", run.seconds));
+            row.push(run.spilled_partitions.to_string());
+            row.push(format!("{:.2}", run.spilled_bytes as f64 / 1e9));
+        }
+        table.row(row);
+    }
+    table
 }
 
 fn head(arguments: &Arguments) -> String {
     format!(
         "# Which partitions to spill first\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin destage_bench \
-         -- --data <TPC-H at scale 10> --runs {} --threads {}\n```\n\non {}. Parquet files in the page cache, one \
-         process, medians. Per limit: seconds, partitions spilled of 64, GB written.\n",
+         -- --data <TPC-H> --runs {} --threads {}\n```\n\non {}. `lineitem` and `orders` from Parquet files that were read \
+         before, one process, medians; policies took turns. For each memory limit: seconds, partitions spilled, GB written.\n",
         arguments.runs,
         arguments.threads,
         Machine::this(&arguments.work).describe()
     )
-}
-
-fn header(arguments: &Arguments) -> Vec<String> {
-    let mut header = vec!["policy".to_owned()];
-    for &limit in &arguments.limits {
-        header.extend([quantity::bytes(limit), "spilled".to_owned(), "GB".to_owned()]);
-    }
-    header
 }
 
 async fn one_run(

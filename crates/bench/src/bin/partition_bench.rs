@@ -37,6 +37,9 @@ struct Arguments {
     /// Measure only settings that the JSON file does not have yet.
     #[arg(long)]
     only_missing: bool,
+    /// Measure nothing; write tables and plots from the JSON file.
+    #[arg(long)]
+    report_only: bool,
     /// A trial that took longer than this many seconds is not repeated.
     #[arg(long, default_value_t = 30.0)]
     patience: f64,
@@ -72,6 +75,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     for folder in [&arguments.out, &arguments.work] {
         std::fs::create_dir_all(folder).map_err(BenchError::file(folder))?;
+    }
+    if arguments.report_only {
+        let earlier = Study::load(&arguments.out)?;
+        let none = || BenchError::Setup(format!("no earlier results in '{}'", arguments.out.display()));
+        return earlier.ok_or_else(none)?.write(&arguments.out);
     }
     // Rings of this size come and go; a system that partitions would keep them, too.
     let options =

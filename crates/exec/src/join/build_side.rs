@@ -7,7 +7,7 @@ use datafusion::common::Result;
 use nandina_pages::Page;
 use nandina_spill::partition_of;
 
-use super::kind::SideRows;
+use super::kind::{JoinKind, SideRows};
 use super::rows::{MAX_PAGE_ROWS, PageRows, RowRef};
 use super::spec::{JoinSpec, KeyHasher};
 use super::spilled_keys::HashFilter;
@@ -16,8 +16,13 @@ use super::table::PartitionTable;
 /// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// Words of visited bits per page.
+/// Words of visited bits per page, however many rows it has.
 const PAGE_WORDS: usize = MAX_PAGE_ROWS / 64;
+
+/// Memory of the visited bits of a build side with so many pages, if joins of this kind have any.
+pub fn visited_bytes(kind: JoinKind, pages: usize) -> usize {
+    if kind.build_rows == SideRows::Dropped { 0 } else { pages * PAGE_WORDS * size_of::<u64>() }
+}
 
 /// One bit per build row: whether a probe row has matched it. Workers set bits concurrently.
 #[derive(Debug)]
@@ -56,8 +61,8 @@ impl Visited {
 
 /// Which rows of a partition had matched before it was spilled.
 ///
-/// The bits stay in memory: they are an eighth of a byte per row. Batches that were being probed when the partition
-/// was spilled still set theirs, so they are settled only when every probe row has been seen.
+/// The bits stay in memory and reserved. Batches that were being probed when the partition was spilled still set
+/// theirs, so they are settled only when every probe row has been seen.
 #[derive(Clone, Debug)]
 pub struct EarlierVisits {
     visited: Arc<Visited>,
@@ -149,6 +154,11 @@ impl BuildSide {
     /// Which keys the spilled partitions may hold; every key if `None`.
     pub fn spilled_keys(&self) -> Option<&HashFilter> {
         self.spilled_keys.as_deref()
+    }
+
+    /// Memory of the visited bits, those of spilled partitions included.
+    pub fn visited_bytes(&self) -> usize {
+        self.visited.as_ref().map_or(0, |visited| visited.0.len() * size_of::<u64>())
     }
 
     /// Which build rows have matched, if the join asks.

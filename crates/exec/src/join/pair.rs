@@ -22,8 +22,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_pages::{Page, PageSchema};
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
-use super::build_side::{BuildSide, EarlierVisits};
-use super::kind::SideRows;
+use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
+use super::kind::{JoinKind, SideRows};
 use super::memory::{partitioner_options, read_window_bytes};
 use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, KeyHasher, Side};
@@ -104,9 +104,9 @@ pub fn produces_rows(spec: &JoinSpec, pair: &SpilledPair) -> bool {
     }
 }
 
-/// Bytes of a build side made of this file: its pages and their table.
-fn build_bytes(file: &PartitionFile) -> usize {
-    file.bytes() as usize + file.rows() as usize * TABLE_BYTES_PER_ROW
+/// Bytes of a build side made of this file: its pages, their table, and the bits of its rows.
+fn build_bytes(file: &PartitionFile, kind: JoinKind) -> usize {
+    file.bytes() as usize + file.rows() as usize * TABLE_BYTES_PER_ROW + visited_bytes(kind, file.pages())
 }
 
 impl PairJoin {
@@ -122,7 +122,7 @@ impl PairJoin {
             state.metrics.role_reversals.add(1);
         }
         let window_bytes = read_window_bytes(state.memory_limit);
-        let build_bytes = build_bytes(&build_file);
+        let build_bytes = build_bytes(&build_file, spec.kind);
         let need = build_bytes + window_bytes;
         let mut memory = PairMemory::new(state);
         let mut blocks = None;
@@ -137,7 +137,8 @@ impl PairJoin {
                 let original = |pair| if exchanged { exchange(pair) } else { pair };
                 return Ok(Opened::Split(pairs.into_iter().map(original).collect()));
             }
-            let block_bytes = memory.reserve_block(build_bytes, window_bytes);
+            // One window for the rest of the build side, one for the probe side.
+            let block_bytes = memory.reserve_block(build_bytes, 2 * window_bytes);
             let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
             let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
@@ -324,8 +325,8 @@ impl PairMemory {
         }
     }
 
-    /// Reserves as large a block of a build side of `build_bytes` as there is memory for, beside a read window,
-    /// and returns its size.
+    /// Reserves as large a block of a build side of `build_bytes` as there is memory for, beside read windows, and
+    /// returns its size.
     fn reserve_block(&mut self, build_bytes: usize, window_bytes: usize) -> usize {
         let mut block_bytes = build_bytes / 2;
         self.hold();

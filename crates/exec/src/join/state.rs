@@ -327,7 +327,7 @@ impl JoinState {
         let build = BuildSide::new(&self.spec, self.options.partition_bits, tables)?
             .with_spilled_keys(self.spilled_keys.filter());
         let build = Arc::new(build);
-        let mut held = self.spilled_keys.memory_bytes();
+        let mut held = self.spilled_keys.memory_bytes() + build.visited_bytes();
         held += if build.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
         for table in build.tables().iter().flatten() {
             held += table_bytes(table);
@@ -461,14 +461,15 @@ impl JoinState {
             }
         }
         let keeps_tables = self.spec.kind.build_rows != SideRows::Dropped;
-        self.reservation.resize(if keeps_tables { resident_table_bytes(&probing.build) } else { 0 });
+        let kept = if keeps_tables { resident_table_bytes(&probing.build) } else { 0 };
+        self.reservation.resize(kept + probing.build.visited_bytes());
         Ok(Some(Remainder { build: probing.build, pairs }))
     }
 
     /// Notes that an output has got on: for others that wait, and for whoever watches the query.
     pub fn note_step(&self) {
         self.progress.note();
-        // Whoever holds the lock is about to report as much.
+        // Whoever holds the lock is doing as much, or will be back with the next batch.
         if let Some(_settling) = self.settling.try_lock() {
             self.bring_up_io();
         }

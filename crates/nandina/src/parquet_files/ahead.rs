@@ -3,10 +3,11 @@
 //! Which row groups a scan reads is decided by statistics and filters above the reader. Mostly it is one after the
 //! other, so the guess is: the same columns of the next row group of the scan's part of the file. Where filters
 //! leave row groups out the guess is wrong, and costs the read of a row group; after a wrong guess none is acted
-//! upon until one would have been right.
+//! upon, in any file of the scan, until one would have been right.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::datasource::listing::FileRange;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
@@ -18,35 +19,37 @@ pub(super) struct Ahead {
     /// The scan reads the row groups that begin here; all if there is none.
     part: Option<FileRange>,
     guess: Option<Vec<Range<u64>>>,
-    trusted: bool,
+    /// Whether the scan's last guess was right.
+    trusted: Arc<AtomicBool>,
 }
 
 impl Ahead {
-    pub fn new(metadata: Arc<ParquetMetaData>, part: Option<FileRange>) -> Self {
-        Self { metadata, part, guess: None, trusted: true }
+    pub fn new(metadata: Arc<ParquetMetaData>, part: Option<FileRange>, trusted: Arc<AtomicBool>) -> Self {
+        Self { metadata, part, guess: None, trusted }
     }
 
     /// Learns that `ranges` are asked for, and guesses what comes after them. `None` if there is nothing more, or
     /// nothing that would be worth reading on a guess.
     pub fn after(&mut self, ranges: &[Range<u64>]) -> Option<&[Range<u64>]> {
         if let Some(guess) = self.guess.take() {
-            self.trusted = guess == ranges;
+            self.trusted.store(guess == ranges, Ordering::Relaxed);
         }
         self.guess = self.next(ranges);
-        self.guess.as_deref().filter(|_| self.trusted)
+        self.guess.as_deref().filter(|_| self.trusted.load(Ordering::Relaxed))
     }
 
     /// The same columns in the row group behind the one that `ranges` are whole columns of.
     fn next(&self, ranges: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
         let first = ranges.first()?;
         let row_groups = self.metadata.row_groups();
-        let current = row_groups.iter().position(|group| columns(group).any(|column| column == *first))?;
+        let first = Some(first.clone());
+        let current = row_groups.iter().position(|group| columns(group).any(|column| column == first))?;
         let next = row_groups.get(current + 1).filter(|next| self.is_in_part(next))?;
         let mut asked = ranges.iter().peekable();
         let mut guess = Vec::with_capacity(ranges.len());
         for (column, same_column) in columns(row_groups.get(current)?).zip(columns(next)) {
-            if asked.next_if_eq(&&column).is_some() {
-                guess.push(same_column);
+            if asked.next_if(|asked| column.as_ref() == Some(asked)).is_some() {
+                guess.push(same_column?);
             }
         }
         // What is left is not a whole column, so the scan picks pages.
@@ -61,10 +64,12 @@ impl Ahead {
     }
 }
 
-fn columns(group: &RowGroupMetaData) -> impl Iterator<Item = Range<u64>> {
+/// Where the columns lie; `None` for one whose place is no place in a file.
+fn columns(group: &RowGroupMetaData) -> impl Iterator<Item = Option<Range<u64>>> {
     group.columns().iter().map(|column| {
-        let (start, bytes) = column.byte_range();
-        start..start + bytes
+        let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+        let start = u64::try_from(start).ok()?;
+        Some(start..start.checked_add(u64::try_from(column.compressed_size()).ok()?)?)
     })
 }
 
@@ -90,15 +95,19 @@ mod tests {
         Arc::new(metadata)
     }
 
+    fn trusting() -> Arc<AtomicBool> {
+        Arc::new(AtomicBool::new(true))
+    }
+
     fn ranges(metadata: &ParquetMetaData, group: usize, wanted: &[usize]) -> Vec<Range<u64>> {
-        let all: Vec<_> = columns(metadata.row_group(group)).collect();
+        let all: Vec<_> = columns(metadata.row_group(group)).map(Option::unwrap).collect();
         wanted.iter().map(|&column| all[column].clone()).collect()
     }
 
     #[test]
     fn the_same_columns_of_the_next_row_group_follow() {
         let metadata = metadata();
-        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
         for group in 0..3 {
             let guess = ahead.after(&ranges(&metadata, group, &[0, 2])).unwrap();
             assert_eq!(guess, ranges(&metadata, group + 1, &[0, 2]));
@@ -109,10 +118,10 @@ mod tests {
     #[test]
     fn a_scan_does_not_leave_its_part() {
         let metadata = metadata();
-        let second = columns(metadata.row_group(1)).next().unwrap();
-        let third = columns(metadata.row_group(2)).next().unwrap();
+        let second = columns(metadata.row_group(1)).next().unwrap().unwrap();
+        let third = columns(metadata.row_group(2)).next().unwrap().unwrap();
         let part = FileRange { start: 0, end: third.start as i64 };
-        let mut ahead = Ahead::new(Arc::clone(&metadata), Some(part));
+        let mut ahead = Ahead::new(Arc::clone(&metadata), Some(part), trusting());
         assert_eq!(ahead.after(&ranges(&metadata, 0, &[0])), Some(&[second][..]));
         assert_eq!(ahead.after(&ranges(&metadata, 1, &[0])), None);
     }
@@ -120,12 +129,12 @@ mod tests {
     #[test]
     fn a_wrong_guess_is_not_followed_by_another() {
         let metadata = metadata();
-        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
         assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
         assert_eq!(ahead.after(&ranges(&metadata, 2, &[1])), None);
         let again = ranges(&metadata, 3, &[1]);
         assert_eq!(ahead.after(&again), None, "the last one");
-        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
         assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
         assert_eq!(ahead.after(&ranges(&metadata, 0, &[2])), None);
         assert!(ahead.after(&ranges(&metadata, 1, &[2])).is_some(), "right again");
@@ -134,7 +143,7 @@ mod tests {
     #[test]
     fn parts_of_columns_are_not_followed() {
         let metadata = metadata();
-        let mut ahead = Ahead::new(Arc::clone(&metadata), None);
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
         let mut asked = ranges(&metadata, 0, &[0, 1]);
         asked[1].start += 1;
         assert_eq!(ahead.after(&asked), None);

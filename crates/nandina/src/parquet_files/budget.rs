@@ -4,13 +4,13 @@
 //! group for each of its lanes, which under a small limit can be more than there is. Three rules keep it small:
 //!
 //! - Operators that can spill make room first.
-//! - Where that is not enough, a reader waits for another one to be done with its row group. Not for ever: the
-//!   other one may itself be waiting for this one's rows, so after a while without progress the reader goes over
-//!   the limit by what it needs, and does not wait again.
-//! - Reading ahead takes what is left, and at most a share of the limit.
+//! - Where that is not enough, a reader waits for others to be done with their row groups. Not for long: they may
+//!   themselves be waiting for this one's rows, so after a moment the reader goes over the limit by what it needs,
+//!   and its scan does not wait again.
+//! - Reading ahead takes what nobody uses, at most a share of the limit, and nothing while somebody waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -19,16 +19,33 @@ use tokio::sync::Notify;
 /// The part of the limit that may hold row groups which nobody has asked for yet.
 const AHEAD_SHARE: usize = 8;
 
-/// How long a reader waits while no row group is let go of. Long against decoding one, short against a user's
-/// patience.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a reader waits for others. Long against decoding a row group, short against a user's patience.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the readers of a session hold together.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBudget {
     held_bytes: AtomicUsize,
     ahead_bytes: AtomicUsize,
+    /// Readers that wait.
+    waiting: AtomicUsize,
     freed: Notify,
+}
+
+/// Counts a reader that waits, for as long as it does.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::AcqRel);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The bytes can never be reserved, however long one waits.
@@ -48,12 +65,12 @@ pub(super) struct Grant {
 
 impl ReadBudget {
     /// Reserves memory for a row group that is needed now. `patient` says whether waiting for other readers makes
-    /// sense, and learns when it did not.
+    /// sense for this scan, and learns when it did not.
     pub(super) async fn take(
         self: &Arc<Self>,
         pool: &Arc<dyn MemoryPool>,
         bytes: usize,
-        patient: &mut bool,
+        patient: &AtomicBool,
     ) -> Result<Grant, TooLarge> {
         let reservation = MemoryConsumer::new("Parquet reader").register(pool);
         if let MemoryLimit::Finite(limit_bytes) = pool.memory_limit()
@@ -61,28 +78,52 @@ impl ReadBudget {
         {
             return Err(TooLarge { limit_bytes });
         }
-        loop {
-            // Listening begins before trying, so that nothing that happens in between is missed.
-            let mut freed = std::pin::pin!(self.freed.notified());
-            freed.as_mut().enable();
-            if reservation.try_grow(bytes).is_ok() {
-                break;
-            }
-            if !*patient || self.held_bytes.load(Ordering::Acquire) == 0 {
-                reservation.grow(bytes);
-                break;
-            }
-            *patient = tokio::time::timeout(PATIENCE, freed).await.is_ok();
+        if reservation.try_grow(bytes).is_err() && !self.take_when_freed(&reservation, bytes, patient).await {
+            reservation.grow(bytes);
         }
         Ok(self.grant(reservation, 0))
     }
 
-    /// Reserves memory for a row group that will be needed later, if there is some to spare.
+    /// Waits until `bytes` can be had, for a moment; whether they could.
+    async fn take_when_freed(
+        &self,
+        reservation: &MemoryReservation,
+        bytes: usize,
+        patient: &AtomicBool,
+    ) -> bool {
+        let _waiting = Waiting::begin(&self.waiting);
+        let taken = async {
+            loop {
+                // Listening begins before trying, so that nothing that happens in between is missed.
+                let mut freed = std::pin::pin!(self.freed.notified());
+                freed.as_mut().enable();
+                if reservation.try_grow(bytes).is_ok() {
+                    return true;
+                }
+                if !patient.load(Ordering::Relaxed) || self.held_bytes.load(Ordering::Acquire) == 0 {
+                    return false;
+                }
+                freed.await;
+            }
+        };
+        let taken = tokio::time::timeout(PATIENCE, taken).await;
+        if taken.is_err() {
+            patient.store(false, Ordering::Relaxed);
+        }
+        taken.unwrap_or(false)
+    }
+
+    /// Reserves memory for a row group that will be needed later, if there is some to spare: nobody spills or waits
+    /// for it.
     pub(super) fn take_ahead(self: &Arc<Self>, pool: &Arc<dyn MemoryPool>, bytes: usize) -> Option<Grant> {
-        let share = match pool.memory_limit() {
-            MemoryLimit::Finite(limit_bytes) => limit_bytes / AHEAD_SHARE,
+        let limit_bytes = match pool.memory_limit() {
+            MemoryLimit::Finite(limit_bytes) => limit_bytes,
             _ => usize::MAX,
         };
+        if self.waiting.load(Ordering::Acquire) > 0 || pool.reserved().saturating_add(bytes) > limit_bytes {
+            return None;
+        }
+        let share = limit_bytes / AHEAD_SHARE;
         let taken = self.ahead_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ahead| {
             ahead.checked_add(bytes).filter(|&sum| sum <= share)
         });
@@ -110,8 +151,11 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         self.budget.ahead_bytes.fetch_sub(self.ahead_bytes, Ordering::Relaxed);
-        self.budget.held_bytes.fetch_sub(self.reservation.free(), Ordering::AcqRel);
-        self.budget.freed.notify_waiters();
+        let freed_bytes = self.reservation.free();
+        self.budget.held_bytes.fetch_sub(freed_bytes, Ordering::AcqRel);
+        if freed_bytes > 0 {
+            self.budget.freed.notify_waiters();
+        }
     }
 }
 
@@ -120,7 +164,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use nandina_exec::memory::MemoryGovernor;
+    use nandina_exec::memory::{MemoryGovernor, Reclaim};
 
     fn budget(limit: usize) -> (Arc<ReadBudget>, Arc<dyn MemoryPool>) {
         (Arc::default(), Arc::new(MemoryGovernor::new(Some(limit))))
@@ -129,10 +173,10 @@ mod tests {
     #[tokio::test]
     async fn a_reader_waits_for_another_ones_row_group() {
         let (budget, pool) = budget(100);
-        let first = budget.take(&pool, 70, &mut true).await.unwrap();
+        let first = budget.take(&pool, 70, &AtomicBool::new(true)).await.unwrap();
         let waiting = tokio::spawn({
             let (budget, pool) = (Arc::clone(&budget), Arc::clone(&pool));
-            async move { budget.take(&pool, 60, &mut true).await.unwrap() }
+            async move { budget.take(&pool, 60, &AtomicBool::new(true)).await.unwrap() }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(pool.reserved(), 70, "the second waits");
@@ -146,13 +190,13 @@ mod tests {
     #[tokio::test]
     async fn a_reader_waits_in_vain_only_once() {
         let (budget, pool) = budget(100);
-        let _held = budget.take(&pool, 70, &mut true).await.unwrap();
-        let mut patient = true;
+        let _held = budget.take(&pool, 70, &AtomicBool::new(true)).await.unwrap();
+        let patient = AtomicBool::new(true);
         let began = Instant::now();
-        let _over = budget.take(&pool, 60, &mut patient).await.unwrap();
+        let _over = budget.take(&pool, 60, &patient).await.unwrap();
         assert!(began.elapsed() >= PATIENCE);
-        assert_eq!((pool.reserved(), patient), (130, false));
-        let _more = budget.take(&pool, 60, &mut patient).await.unwrap();
+        assert_eq!((pool.reserved(), patient.load(Ordering::Relaxed)), (130, false));
+        let _more = budget.take(&pool, 60, &patient).await.unwrap();
         assert_eq!(pool.reserved(), 190);
     }
 
@@ -161,10 +205,39 @@ mod tests {
         let (budget, pool) = budget(100);
         let operator = MemoryConsumer::new("sort").register(&pool);
         operator.grow(90);
-        let mut patient = true;
-        let _over = budget.take(&pool, 60, &mut patient).await.unwrap();
-        assert_eq!((pool.reserved(), patient), (150, true));
-        assert!(budget.take(&pool, 101, &mut patient).await.is_err());
+        let patient = AtomicBool::new(true);
+        let _over = budget.take(&pool, 60, &patient).await.unwrap();
+        assert_eq!((pool.reserved(), patient.load(Ordering::Relaxed)), (150, true));
+        assert!(budget.take(&pool, 101, &patient).await.is_err());
+    }
+
+    /// An operator that could spill, and must not be asked to.
+    struct Spiller(MemoryReservation);
+
+    impl Reclaim for Spiller {
+        fn reclaimable_bytes(&self) -> usize {
+            self.0.size()
+        }
+
+        fn reclaim(&self, bytes: usize) -> usize {
+            let freed = bytes.min(self.0.size());
+            self.0.shrink(freed);
+            freed
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_spills_for_reading_ahead() {
+        let (budget, pool) = budget(800);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.grow(760);
+        let spiller: Arc<dyn Reclaim> = Arc::new(Spiller(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&spiller));
+        assert!(budget.take_ahead(&pool, 60).is_none());
+        assert_eq!(spiller.reclaimable_bytes(), 760);
+        let needed = budget.take(&pool, 60, &AtomicBool::new(true)).await.unwrap();
+        assert_eq!(spiller.reclaimable_bytes(), 700);
+        drop(needed);
     }
 
     #[tokio::test]
