@@ -256,7 +256,7 @@ fn a_quota_that_the_probe_side_exceeds_is_named() {
 #[test]
 fn a_full_device_is_named() {
     // During the build side, during the probe side.
-    for capacity in [MIB, 5 * MIB] {
+    for capacity in [MIB, 4 * MIB] {
         run(async {
             let join = spilling_join(JoinType::Full);
             let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
