@@ -19,7 +19,7 @@ const WRITE_BUFFER_SHARE: usize = 8;
 /// Most memory for reads of spilled pages in flight: a few requests keep the device at its bandwidth.
 const MAX_READ_WINDOW_BYTES: usize = 6 * MAX_READ_BYTES;
 /// The share of memory that they may take where that is less.
-const READ_WINDOW_SHARE: usize = 32;
+const READ_WINDOW_SHARE: usize = 16;
 /// The share of memory that an extent of temporary space may be as large as.
 const EXTENT_SHARE: usize = 128;
 /// The share of memory, and the bounds, of the rows that are taken in at a time.
