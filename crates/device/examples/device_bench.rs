@@ -16,9 +16,10 @@
     reason = "a program for measuring"
 )]
 
+mod fio;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -253,30 +254,26 @@ fn asynchronous(requests: &mut Requests, depth: usize, mut clock: Clock) -> f64 
     rate
 }
 
-fn drain(window: Batch) {
-    window.wait().unwrap();
+fn fio_job<'a>(
+    pattern: Pattern,
+    file: &'a Path,
+    file_bytes: u64,
+    depth: usize,
+    arguments: &Arguments,
+) -> fio::Job<'a> {
+    fio::Job {
+        file,
+        pattern: pattern.fio_name(),
+        file_bytes,
+        request_bytes: pattern.request_bytes(),
+        depth,
+        ramp_seconds: arguments.ramp,
+        seconds: arguments.seconds,
+    }
 }
 
-/// Requests per second of fio.
-fn fio(pattern: Pattern, file: &Path, bytes: u64, depth: usize, ramp: f64, seconds: f64) -> Option<f64> {
-    let output = Command::new("fio")
-        .args(["--name=job", "--ioengine=io_uring", "--direct=1", "--time_based", "--norandommap"])
-        .args(["--randrepeat=0", "--overwrite=1", "--output-format=terse", "--terse-version=3"])
-        .arg(format!("--filename={}", file.display()))
-        .arg(format!("--size={bytes}"))
-        .arg(format!("--rw={}", pattern.fio_name()))
-        .arg(format!("--bs={}", pattern.request_bytes()))
-        .arg(format!("--iodepth={depth}"))
-        .arg(format!("--ramp_time={}ms", (ramp * 1000.0) as u64))
-        .arg(format!("--runtime={}ms", (seconds * 1000.0) as u64))
-        .output()
-        .ok()?;
-    let line = String::from_utf8_lossy(&output.stdout);
-    let fields: Vec<&str> = line.trim().split(';').collect();
-    // Bandwidth in KiB/s: more digits than the requests per second beside it.
-    let field = if pattern == Pattern::SequentialWrite { 47 } else { 6 };
-    let kib_per_second: f64 = fields.get(field)?.parse().ok()?;
-    Some(kib_per_second * 1024.0 / pattern.request_bytes() as f64)
+fn drain(window: Batch) {
+    window.wait().unwrap();
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -358,7 +355,7 @@ fn main() {
                         if (round / rates.len()).is_multiple_of(2) { turn } else { rates.len() - 1 - turn };
                     let contestant = (round + step) % rates.len();
                     let rate = match contestant {
-                        0 => fio(pattern, &path, bytes, depth, ramp, seconds).unwrap_or(f64::NAN),
+                        0 => fio_job(pattern, &path, bytes, depth, &arguments).run().unwrap_or(f64::NAN),
                         1 => blocking(on_ring, depth, Clock::start(ramp, seconds)),
                         2 => asynchronous(on_ring, depth, Clock::start(ramp, seconds)),
                         _ => blocking(on_pool, depth, Clock::start(ramp, seconds)),

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! cargo run --release -p nandina-storage --example scan_bench -- --directory <on the disk> [--gib 1] [--rounds 5]
-//!     [--readers 2] [--markdown <file>] [--svg <file>]
+//!     [--readers 2] [--pages 32,64,128,256,512,1024] [--markdown <file>] [--svg <file>]
 //! ```
 //!
 //! Row order reads every mini-page of every page, as a store of whole rows must: the scan of 16 columns. Ideal is the
 //! bytes of the columns divided by the bandwidth of plain sequential reads of the same file, measured in alternation.
+//! Where fio is installed, it reads the same file beside scans of all columns and beside rows fetched by id.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +18,9 @@
     reason = "a program for measuring"
 )]
 
+#[path = "../../device/examples/fio/mod.rs"]
+mod fio;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,17 +28,18 @@ use std::time::Instant;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
-use nandina_device::{Device, DeviceOptions, FileClass, OpenMode, Request};
+use nandina_device::{Device, DeviceOptions, FileClass, IoAccount, OpenMode, Request};
 use nandina_storage::{
-    IfExists, Mode, PageNumber, RowId, ScanFigures, ScanOptions, Store, Table, TableDefinition, WriteOptions,
+    FetchOptions, IfExists, Mode, PageNumber, RowId, ScanFigures, ScanOptions, Store, Table, TableDefinition,
+    WriteOptions,
 };
 use plotters::prelude::*;
 
 const COLUMNS: usize = 16;
-const PAGE_KIB: [usize; 6] = [32, 64, 128, 256, 512, 1024];
 const PROJECTED: [usize; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
 const GAPS_KIB: [u64; 7] = [0, 4, 8, 16, 32, 64, 128];
 const WINDOWS_KIB: [usize; 6] = [256, 512, 1024, 2048, 4096, 8192];
+const FIO_RANDOM_DEPTH: usize = 128;
 const BATCH_ROWS: usize = 64 << 10;
 /// At which page size gap and window are looked at: where mini-pages are small, both matter most.
 const TUNING_PAGE_KIB: [usize; 2] = [64, 256];
@@ -44,6 +49,7 @@ struct Arguments {
     gib: f64,
     rounds: usize,
     readers: usize,
+    page_kib: Vec<usize>,
     markdown: Option<PathBuf>,
     svg: Option<PathBuf>,
 }
@@ -54,6 +60,7 @@ fn arguments() -> Arguments {
         gib: 1.0,
         rounds: 5,
         readers: 2,
+        page_kib: vec![32, 64, 128, 256, 512, 1024],
         markdown: None,
         svg: None,
     };
@@ -65,6 +72,10 @@ fn arguments() -> Arguments {
             "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
             "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
             "--readers" => arguments.readers = value.parse().expect("a number of readers"),
+            "--pages" => {
+                arguments.page_kib =
+                    value.split(',').map(|kib| kib.parse().expect("page sizes in KiB")).collect();
+            }
             "--markdown" => arguments.markdown = Some(value.into()),
             "--svg" => arguments.svg = Some(value.into()),
             other => panic!("unknown option {other}; see the head of this program"),
@@ -82,7 +93,19 @@ struct Figures {
     first: Vec<Scanned>,
     /// Columns spread evenly over the table, by `PROJECTED`.
     spread: Vec<Scanned>,
-    fetch_rows_per_second: f64,
+    fetched: Fetched,
+    /// Sequential reads of 1 MiB by fio, in MiB per second.
+    fio_mib_per_second: f64,
+    /// Random reads by fio in requests per second, each as large as those of fetching.
+    fio_random_per_second: f64,
+}
+
+/// Single rows by their ids.
+#[derive(Clone, Copy)]
+struct Fetched {
+    rows_per_second: f64,
+    request_bytes: u64,
+    mean_queue_depth: f64,
 }
 
 #[derive(Clone, Copy)]
@@ -99,7 +122,7 @@ fn main() {
     let rows = (arguments.gib * (1u64 << 30) as f64) as usize / (COLUMNS * 8) / BATCH_ROWS * BATCH_ROWS;
     let mut all = Vec::new();
     let mut tuning = String::new();
-    for page_kib in PAGE_KIB {
+    for &page_kib in &arguments.page_kib {
         let (table, import_seconds) = import(&store, page_kib, rows);
         all.push(measure(&device, &table, page_kib, &arguments, import_seconds));
         if TUNING_PAGE_KIB.contains(&page_kib) {
@@ -156,10 +179,17 @@ fn measure(
     let (first, spread) = (projections(false), projections(true));
     let mut raw = Vec::new();
     let mut fetched = Vec::new();
+    let (mut fio_sequential, mut fio_random) = (Vec::new(), Vec::new());
     let mut times = [vec![Vec::new(); PROJECTED.len()], vec![Vec::new(); PROJECTED.len()]];
     for _ in 0..arguments.rounds {
         raw.push(raw_bandwidth(device));
-        fetched.push(fetch_rate(table));
+        fio_sequential.extend(fio(device, arguments, "read", 1 << 20, 16));
+        fetched.push(fetch(table));
+        fio_random.extend(
+            fetched.last().and_then(|fetched| {
+                fio(device, arguments, "randread", fetched.request_bytes, FIO_RANDOM_DEPTH)
+            }),
+        );
         for (kind, projections) in [&first, &spread].into_iter().enumerate() {
             for (position, projection) in projections.iter().enumerate() {
                 let options = ScanOptions { projection: Some(projection.clone()), ..Default::default() };
@@ -169,9 +199,19 @@ fn measure(
     }
     let [first, spread] = times.map(|kind| kind.into_iter().map(fastest).collect());
     let import_mib_per_second = table.file_bytes() as f64 / (1 << 20) as f64 / import_seconds;
-    let (raw_mib_per_second, fetch_rows_per_second) = (most(raw), most(fetched));
+    let raw_mib_per_second = most(raw);
+    let fetched = fetched.into_iter().max_by(|a, b| a.rows_per_second.total_cmp(&b.rows_per_second));
     eprintln!("pages of {page_kib} KiB: done, raw {raw_mib_per_second:.0} MiB/s");
-    Figures { page_kib, import_mib_per_second, raw_mib_per_second, first, spread, fetch_rows_per_second }
+    Figures {
+        page_kib,
+        import_mib_per_second,
+        raw_mib_per_second,
+        first,
+        spread,
+        fetched: fetched.expect("at least one round"),
+        fio_mib_per_second: most(fio_sequential),
+        fio_random_per_second: most(fio_random),
+    }
 }
 
 fn scan(table: &Table, options: ScanOptions, readers: usize) -> Scanned {
@@ -194,8 +234,7 @@ fn scan(table: &Table, options: ScanOptions, readers: usize) -> Scanned {
 
 /// Plain sequential reads of the table's file, 1 MiB each, 16 in flight.
 fn raw_bandwidth(device: &Device) -> f64 {
-    let name = device.list().unwrap().into_iter().find(|name| name.ends_with(".pax")).unwrap();
-    let file = device.open_file(&name, FileClass::Other, OpenMode::Read).unwrap();
+    let file = device.open_file(&table_file(device), FileClass::Other, OpenMode::Read).unwrap();
     let blocks = file.len().unwrap() >> 20;
     let started = Instant::now();
     let mut batch = device.batch(None);
@@ -212,21 +251,49 @@ fn raw_bandwidth(device: &Device) -> f64 {
     blocks as f64 / started.elapsed().as_secs_f64()
 }
 
+fn table_file(device: &Device) -> String {
+    device.list().unwrap().into_iter().find(|name| name.ends_with(".pax")).unwrap()
+}
+
+/// Requests per second of fio on the table's file, those of 1 MiB being MiB per second; nothing where it is missing.
+fn fio(
+    device: &Device,
+    arguments: &Arguments,
+    pattern: &str,
+    request_bytes: u64,
+    depth: usize,
+) -> Option<f64> {
+    let file = arguments.directory.join(table_file(device));
+    let file_bytes = std::fs::metadata(&file).unwrap().len();
+    let (ramp_seconds, seconds) = (0.2, 0.6);
+    fio::Job { file: &file, pattern, file_bytes, request_bytes, depth, ramp_seconds, seconds }.run()
+}
+
 /// Single rows of pages all over the table, one column each: every row costs a mini-page of its own, the worst case
-/// of fetching by id, and what small pages are good for.
-fn fetch_rate(table: &Table) -> f64 {
+/// of fetching by id, and what small pages are good for. In bulks, as a join does it.
+fn fetch(table: &Table) -> Fetched {
     let pages = table.pages() - 1;
     let count = (pages / 2).min(20_000);
-    let mut ids: Vec<RowId> = (0..count)
+    let ids: Vec<RowId> = (0..count)
         .map(|number| RowId::new(PageNumber(number * (pages / count)), (number % 97) as u16))
         .collect();
-    ids.sort_unstable();
+    let account = IoAccount::new();
+    let options = FetchOptions { account: Some(Arc::clone(&account)), ..Default::default() };
+    // The page index comes into memory: what is measured is fetching, by many bulks after each other.
+    table.fetch_blocking(&ids, &[COLUMNS - 1], &Default::default()).unwrap();
     let started = Instant::now();
-    // In bulks, as a join does it.
-    for bulk in ids.chunks(8192) {
-        assert_eq!(table.fetch_blocking(bulk, &[7], &Default::default()).unwrap().num_rows(), bulk.len());
+    for column in 0..COLUMNS - 1 {
+        for bulk in ids.chunks(8192) {
+            assert_eq!(table.fetch_blocking(bulk, &[column], &options).unwrap().num_rows(), bulk.len());
+        }
     }
-    count as f64 / started.elapsed().as_secs_f64()
+    let rows_per_second = (count as usize * (COLUMNS - 1)) as f64 / started.elapsed().as_secs_f64();
+    let io = account.statistics();
+    Fetched {
+        rows_per_second,
+        request_bytes: (io.bytes_read / io.read_requests.max(1)).next_multiple_of(4096),
+        mean_queue_depth: io.mean_queue_depth(),
+    }
 }
 
 fn most(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -276,8 +343,8 @@ fn report(all: &[Figures], rows: usize, device: &Device, arguments: &Arguments) 
         writeln!(out, "\n").unwrap();
     }
     writeln!(out, "### Other figures by page size\n").unwrap();
-    writeln!(out, "| page size | bytes read for 1 column ÷ its bytes | requests | mean time ÷ ideal, 1…16 columns | import MiB/s | single rows by id per second |").unwrap();
-    writeln!(out, "|---:|---:|---:|---:|---:|---:|").unwrap();
+    writeln!(out, "| page size | bytes read for 1 column ÷ its bytes | requests | mean time ÷ ideal, 1…16 columns | import MiB/s |").unwrap();
+    writeln!(out, "|---:|---:|---:|---:|---:|").unwrap();
     for figures in all {
         let one = figures.first[0].figures;
         let ratios = figures.first.iter().zip(PROJECTED);
@@ -285,17 +352,49 @@ fn report(all: &[Figures], rows: usize, device: &Device, arguments: &Arguments) 
             ratios.map(|(scanned, columns)| scanned.millis / ideal_millis(rows, columns, raw)).sum::<f64>();
         writeln!(
             out,
-            "| {} KiB | {:.2} | {} | {:.2} | {:.0} | {:.0} |",
+            "| {} KiB | {:.2} | {} | {:.2} | {:.0} |",
             figures.page_kib,
             one.bytes_read as f64 / (rows * 8) as f64,
             one.requests,
             mean / PROJECTED.len() as f64,
             figures.import_mib_per_second,
-            figures.fetch_rows_per_second,
         )
         .unwrap();
     }
+    if all.iter().any(|figures| figures.fio_mib_per_second > 0.0) {
+        beside_fio(all, rows, &mut out);
+    }
     out
+}
+
+/// Scans of all columns beside sequential reads of 1 MiB, and fetching single rows beside random reads as large as its
+/// own.
+fn beside_fio(all: &[Figures], rows: usize, out: &mut String) {
+    writeln!(
+        out,
+        "\n### Beside fio\n\nfio reads the same file with io_uring and O_DIRECT: 1 MiB in order, 16 in flight, beside \
+         scans of all columns; and at random, {FIO_RANDOM_DEPTH} in flight, beside single rows by id, one mini-page \
+         each.\n"
+    )
+    .unwrap();
+    writeln!(out, "| page size | fio MiB/s | scan MiB/s | ÷ fio | fetch request | fio IOPS | rows by id per second | ÷ fio | mean depth of fetching |").unwrap();
+    writeln!(out, "|---:|---:|---:|---:|---:|---:|---:|---:|---:|").unwrap();
+    let mib = (rows * COLUMNS * 8) as f64 / (1 << 20) as f64;
+    for figures in all {
+        let Figures { fetched, fio_mib_per_second, fio_random_per_second, .. } = figures;
+        let scan = mib / (figures.first.last().unwrap().millis / 1e3);
+        writeln!(
+            out,
+            "| {} KiB | {fio_mib_per_second:.0} | {scan:.0} | {:.2} | {} KiB | {fio_random_per_second:.0} | {:.0} | {:.2} | {:.0} |",
+            figures.page_kib,
+            scan / fio_mib_per_second,
+            fetched.request_bytes >> 10,
+            fetched.rows_per_second,
+            fetched.rows_per_second / fio_random_per_second,
+            fetched.mean_queue_depth,
+        )
+        .unwrap();
+    }
 }
 
 /// Gap and window, at one page size.
