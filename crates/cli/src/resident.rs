@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 /// Limits below this are worth the trouble.
-const SMALL_LIMIT_BYTES: u64 = 512 << 20;
+const SMALL_LIMIT_BYTES: u64 = 1 << 30;
 const FROM_THE_USER: [&str; 2] = ["MIMALLOC_ALLOW_THP", "MIMALLOC_PURGE_DELAY"];
 /// Marks the program that was started again.
 pub const STARTED_AGAIN: &str = "NANDINA_SMALL";

@@ -1,8 +1,9 @@
 //! Parquet files whose read buffers count against the memory limit.
 //!
 //! DataFusion's reader fetches the needed column chunks of a whole row group at once and holds them until the
-//! row group is decoded; no operator accounts for them. Here they are reserved before they are read, which makes
-//! operators that can spill give memory back, and the reservation ends with the last buffer:
+//! row group is decoded; no operator accounts for them. Here they are reserved before they are read, together with
+//! what decoding them takes, which makes operators that can spill give memory back, and the reservation ends with
+//! the last buffer:
 //!
 //! ```text
 //!   ParquetSource ─► AccountedReader ── take(bytes) ─► ReadBudget ─► MemoryGovernor (may ask a join to spill)
@@ -38,7 +39,7 @@ use datafusion::datasource::physical_plan::{
     ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::{LexOrdering, LexRequirement};
@@ -232,7 +233,7 @@ impl AccountedReader {
         let begun = match self.reading_ahead.take().filter(|ahead| ahead.ranges == ranges) {
             Some(ahead) => (ahead.reading, ahead.grant.into_needed()),
             None => {
-                let grant = self.take(total_bytes(&ranges)).await?;
+                let grant = self.take(self.needed_bytes(&ranges)).await?;
                 (self.begin(&ranges)?, grant)
             }
         };
@@ -251,11 +252,22 @@ impl AccountedReader {
     fn read_ahead(&mut self, ranges: &[Range<u64>]) {
         let next = self.ahead.as_mut().and_then(|ahead| ahead.after(ranges)).map(<[_]>::to_vec);
         self.reading_ahead = next.and_then(|ranges| {
-            let grant = self.sources.parquet.take_ahead(&self.pool, total_bytes(&ranges))?;
+            let bytes = self.needed_bytes(&ranges);
+            let grant = self.sources.parquet.take_ahead(&self.pool, bytes)?;
             // From the page cache there is nothing to read ahead.
             let reading = self.begin(&ranges).ok().filter(Reading::is_in_flight)?;
             Some(ReadingAhead { ranges, reading, grant })
         });
+    }
+
+    /// Memory that `ranges` take, read and being decoded. What cannot be reserved in any case is the ranges alone.
+    fn needed_bytes(&self, ranges: &[Range<u64>]) -> usize {
+        let bytes = total_bytes(ranges);
+        let decoding = self.ahead.as_ref().map_or(0, |ahead| ahead.decoding_bytes(ranges));
+        let MemoryLimit::Finite(limit_bytes) = self.pool.memory_limit() else {
+            return bytes.saturating_add(decoding);
+        };
+        bytes + decoding.min(limit_bytes.saturating_sub(bytes))
     }
 
     async fn take(&mut self, bytes: usize) -> parquet::errors::Result<Grant> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::datasource::listing::FileRange;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
 /// Follows what one scan asks for in one file.
 #[derive(Debug)]
@@ -38,6 +38,22 @@ impl Ahead {
         self.guess.as_deref().filter(|_| self.trusted.load(Ordering::Relaxed))
     }
 
+    /// Memory that decoding takes beside the bytes of `ranges` themselves: of every column one page and its
+    /// dictionary, decompressed.
+    pub fn decoding_bytes(&self, ranges: &[Range<u64>]) -> usize {
+        let asked = |column: &Range<u64>| {
+            ranges.iter().any(|range| range.start < column.end && column.start < range.end)
+        };
+        let decoding = |group: &RowGroupMetaData| -> u64 {
+            let columns = columns(group).zip(group.columns());
+            let asked = columns.filter(|(place, _)| place.as_ref().is_some_and(&asked));
+            asked.map(|(_, column)| page_and_dictionary_bytes(column, group.num_rows())).sum()
+        };
+        // Asked for are columns of one row group.
+        let bytes = self.metadata.row_groups().iter().map(decoding).find(|&bytes| bytes > 0);
+        usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX)
+    }
+
     /// The same columns in the row group behind the one that `ranges` are whole columns of.
     fn next(&self, ranges: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
         let first = ranges.first()?;
@@ -62,6 +78,22 @@ impl Ahead {
         let begin = first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset());
         self.part.as_ref().is_none_or(|part| (part.start..part.end).contains(&begin))
     }
+}
+
+/// Of a column of a row group of so many rows: its largest page and its dictionary, decompressed, as far as the
+/// file's metadata tells. Writers end a page at 1 MiB or 20,000 rows, whichever comes first.
+fn page_and_dictionary_bytes(column: &ColumnChunkMetaData, rows: i64) -> u64 {
+    const PAGE_BYTES: u64 = 1 << 20;
+    const PAGE_ROWS: u64 = 20_000;
+    let unsigned = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+    let (compressed, whole) =
+        (unsigned(column.compressed_size()).max(1), unsigned(column.uncompressed_size()));
+    let dictionary = column.dictionary_page_offset().map_or(0, |offset| {
+        let bytes = unsigned(column.data_page_offset().saturating_sub(offset)).min(compressed);
+        (u128::from(bytes) * u128::from(whole) / u128::from(compressed)) as u64
+    });
+    let page = u128::from(whole) * u128::from(PAGE_ROWS) / u128::from(unsigned(rows).max(1));
+    dictionary + PAGE_BYTES.min(whole).min(page as u64)
 }
 
 /// Where the columns lie; `None` for one whose place is no place in a file.
@@ -113,6 +145,21 @@ mod tests {
             assert_eq!(guess, ranges(&metadata, group + 1, &[0, 2]));
         }
         assert_eq!(ahead.after(&ranges(&metadata, 3, &[0, 2])), None);
+    }
+
+    #[test]
+    fn decoding_takes_a_page_and_a_dictionary_of_every_column() {
+        let metadata = metadata();
+        let ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
+        let of = |columns: &[usize]| ahead.decoding_bytes(&ranges(&metadata, 2, columns));
+        // Ten values of eight bytes in a dictionary, and indexes of four bits; with their headers.
+        assert!((80..300).contains(&of(&[1])), "{}", of(&[1]));
+        assert_eq!(of(&[0, 2]), of(&[0]) + of(&[2]));
+        let mut part = ranges(&metadata, 2, &[1]);
+        part[0].start += 4;
+        assert_eq!(ahead.decoding_bytes(&part), of(&[1]), "pages of a column");
+        assert_eq!(ahead.decoding_bytes(&[]), 0);
+        assert_eq!(ahead.decoding_bytes(&[u64::MAX - 1..u64::MAX]), 0, "a bloom filter or an index");
     }
 
     #[test]
