@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
-use nandina_device::{AlignedBuffer, Batch, Completion, File, Request, WriteBuffer};
+use nandina_device::{AlignedBuffer, BLOCK_BYTES, Batch, Completion, File, Request, WriteBuffer};
 use nandina_pages::{Page, PageSchema, Verify};
 
 use crate::error::{Result, SpillError};
@@ -71,23 +71,19 @@ impl AsRef<[u8]> for PinnedWrite {
     }
 }
 
-/// Where one page lies: extent, offset in it, length.
-#[derive(Clone, Copy, Debug)]
-struct PageSlot {
-    extent: usize,
-    offset: usize,
-    len: usize,
-}
-
 /// The pages of one partition on the device, in the order in which they were appended.
+///
+/// Where a page lies is not kept: it follows from the lengths of those before it ([`Place::of_next`]). A spilled
+/// terabyte is tens of millions of pages, whose places would take memory that the query needs.
 #[derive(Debug)]
 pub struct PartitionFile {
     space: Arc<QuerySpace>,
     extents: Vec<Arc<Extent>>,
     extent_bytes: usize,
-    /// Bytes used in the last extent.
-    tail: usize,
-    slots: Vec<PageSlot>,
+    /// Where the next page goes, if it fits there.
+    tail: Place,
+    /// The length of every page, in blocks.
+    page_blocks: Vec<u32>,
     rows: u64,
     bytes: u64,
 }
@@ -95,7 +91,8 @@ pub struct PartitionFile {
 impl PartitionFile {
     /// An empty file that grows by extents of `extent_bytes`.
     pub fn new(space: Arc<QuerySpace>, extent_bytes: usize) -> Self {
-        Self { space, extents: Vec::new(), extent_bytes, tail: 0, slots: Vec::new(), rows: 0, bytes: 0 }
+        let tail = Place { extent: 0, offset: 0 };
+        Self { space, extents: Vec::new(), extent_bytes, tail, page_blocks: Vec::new(), rows: 0, bytes: 0 }
     }
 
     /// Rows in the file.
@@ -110,7 +107,7 @@ impl PartitionFile {
 
     /// Number of pages.
     pub fn pages(&self) -> usize {
-        self.slots.len()
+        self.page_blocks.len()
     }
 
     /// Places `batch` behind what is there and returns the writes that put it there, one per extent it
@@ -121,18 +118,19 @@ impl PartitionFile {
         let mut run_start = self.tail;
         for page in batch {
             let len = page.len_bytes();
-            let room = self.extents.last().map_or(0, |extent| extent.len_bytes() as usize - self.tail);
-            if len > room {
-                self.close_run(&mut run, run_start, &mut writes);
+            let place = self.tail.of_next(&self.extents, len);
+            if place.extent >= self.extents.len() {
                 self.extents.push(Arc::new(self.space.allocate(self.extent_bytes.max(len))?));
-                self.tail = 0;
-                run_start = 0;
             }
-            let Some(extent) = self.extents.last() else { continue };
+            if place != self.tail {
+                self.close_run(&mut run, run_start, &mut writes);
+                run_start = place;
+            }
+            let Some(extent) = self.extents.get(place.extent) else { continue };
             let write = PinnedWrite { bytes: page.bytes.clone(), _extent: Arc::clone(extent) };
             run.push(Bytes::from_owner(write).into());
-            self.slots.push(PageSlot { extent: self.extents.len() - 1, offset: self.tail, len });
-            self.tail += len;
+            self.page_blocks.push((len / BLOCK_BYTES) as u32);
+            self.tail = place.behind(len);
             self.rows += page.rows() as u64;
             self.bytes += len as u64;
         }
@@ -140,9 +138,9 @@ impl PartitionFile {
         Ok(writes)
     }
 
-    fn close_run(&self, run: &mut Vec<WriteBuffer>, run_start: usize, writes: &mut Vec<(File, Request)>) {
-        if let Some(extent) = self.extents.last().filter(|_| !run.is_empty()) {
-            let offset = extent.offset() + run_start as u64;
+    fn close_run(&self, run: &mut Vec<WriteBuffer>, run_start: Place, writes: &mut Vec<(File, Request)>) {
+        if let Some(extent) = self.extents.get(run_start.extent).filter(|_| !run.is_empty()) {
+            let offset = extent.offset() + run_start.offset as u64;
             writes.push((extent.file().clone(), Request::Write { offset, buffers: std::mem::take(run) }));
         }
     }
@@ -154,35 +152,74 @@ impl PartitionFile {
             schema,
             window_bytes: window_bytes.max(MIN_READ_BYTES),
             unit_bytes: (window_bytes / READS_PER_WINDOW).clamp(MIN_READ_BYTES, MAX_READ_BYTES),
-            next_slot: 0,
+            next_page: 0,
+            next_place: Place { extent: 0, offset: 0 },
             reads: VecDeque::new(),
             reading_bytes: 0,
             pages: VecDeque::new(),
         }
     }
 
-    /// The next run of slots that one read of about `unit_bytes` covers, from `first` on.
-    fn read_unit(&self, first: usize, unit_bytes: usize) -> Option<ReadUnit> {
-        let start = *self.slots.get(first)?;
-        let mut len = start.len;
-        let mut end = first + 1;
-        while let Some(slot) = self.slots.get(end) {
-            let contiguous = slot.extent == start.extent && slot.offset == start.offset + len;
-            if !contiguous || len + slot.len > unit_bytes {
+    /// The next run of pages that one read of about `unit_bytes` covers, from page `first` on, which comes behind
+    /// what ends at `tail`.
+    fn read_unit(&self, first: usize, tail: Place, unit_bytes: usize) -> Option<ReadUnit> {
+        let place = tail.of_next(&self.extents, self.page_bytes(first)?);
+        let mut unit = ReadUnit { place, first, end: first, len: 0 };
+        while let Some(len) = self.page_bytes(unit.end) {
+            let contiguous = unit.behind() == unit.behind().of_next(&self.extents, len);
+            if unit.len > 0 && (!contiguous || unit.len + len > unit_bytes) {
                 break;
             }
-            len += slot.len;
-            end += 1;
+            unit.len += len;
+            unit.end += 1;
         }
-        Some(ReadUnit { first, end, len })
+        Some(unit)
+    }
+
+    fn page_bytes(&self, page: usize) -> Option<usize> {
+        self.page_blocks.get(page).map(|&blocks| blocks as usize * BLOCK_BYTES)
     }
 }
 
+/// Where something lies in a [`PartitionFile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// Number of the extent.
+    extent: usize,
+    /// Offset in it.
+    offset: usize,
+}
+
+impl Place {
+    /// Where the next page of `len` bytes lies, if everything before it ends here: here, or where it does not fit, at
+    /// the start of the next extent.
+    fn of_next(self, extents: &[Arc<Extent>], len: usize) -> Self {
+        match extents.get(self.extent) {
+            Some(extent) if self.offset + len > extent.len_bytes() as usize => {
+                Self { extent: self.extent + 1, offset: 0 }
+            }
+            _ => self,
+        }
+    }
+
+    fn behind(self, len: usize) -> Self {
+        Self { offset: self.offset + len, ..self }
+    }
+}
+
+/// Pages that lie behind each other, from `first` up to `end`.
 #[derive(Clone, Copy, Debug)]
 struct ReadUnit {
+    place: Place,
     first: usize,
     end: usize,
     len: usize,
+}
+
+impl ReadUnit {
+    fn behind(&self) -> Place {
+        self.place.behind(self.len)
+    }
 }
 
 /// Streams the pages of a [`PartitionFile`] in order.
@@ -192,7 +229,9 @@ pub struct PartitionReader {
     schema: Arc<PageSchema>,
     window_bytes: usize,
     unit_bytes: usize,
-    next_slot: usize,
+    next_page: usize,
+    /// Where the page before it ends.
+    next_place: Place,
     reads: VecDeque<(ReadUnit, Batch)>,
     reading_bytes: usize,
     pages: VecDeque<Page>,
@@ -228,26 +267,20 @@ impl PartitionReader {
     /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier
     /// gets the first pages on their way.
     pub fn read_ahead(&mut self) {
-        while let Some(unit) = self.file.read_unit(self.next_slot, self.unit_bytes) {
+        while let Some(unit) = self.file.read_unit(self.next_page, self.next_place, self.unit_bytes) {
             // The window is a bound on memory, but one read is always possible.
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;
             }
-            let Some((slot, extent)) = self
-                .file
-                .slots
-                .get(unit.first)
-                .and_then(|slot| self.file.extents.get(slot.extent).map(|extent| (slot, extent)))
-            else {
-                break;
-            };
+            let Some(extent) = self.file.extents.get(unit.place.extent) else { break };
             let buffer = self.file.space.device().buffer(unit.len);
-            let offset = extent.offset() + slot.offset as u64;
+            let offset = extent.offset() + unit.place.offset as u64;
             let read = Request::Read { offset, buffer };
             let batch = extent.file().submit_for(vec![read], self.file.space.io());
             self.reading_bytes += unit.len;
             self.reads.push_back((unit, batch));
-            self.next_slot = unit.end;
+            self.next_page = unit.end;
+            self.next_place = unit.behind();
         }
     }
 
@@ -260,10 +293,11 @@ impl PartitionReader {
             .ok_or(SpillError::LostRead { pages: unit.end - unit.first })?;
         let bytes = Buffer::from(buffer.freeze());
         let mut offset = 0;
-        for slot in self.file.slots.get(unit.first..unit.end).unwrap_or(&[]) {
-            let page = bytes.slice_with_length(offset, slot.len);
+        for &blocks in self.file.page_blocks.get(unit.first..unit.end).unwrap_or(&[]) {
+            let len = blocks as usize * BLOCK_BYTES;
+            let page = bytes.slice_with_length(offset, len);
             self.pages.push_back(Page::open(page, Arc::clone(&self.schema), Verify::Checksums)?);
-            offset += slot.len;
+            offset += len;
         }
         Ok(())
     }
