@@ -16,6 +16,9 @@ use super::table::PartitionTable;
 /// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
+/// Tables up to this size stay in a processor's second-level cache while they are probed.
+const CACHED_TABLE_BYTES: usize = 512 << 10;
+
 /// Words of visited bits per page, however many rows it has.
 const PAGE_WORDS: usize = MAX_PAGE_ROWS / 64;
 
@@ -84,6 +87,7 @@ pub struct BuildSide {
     spilled_keys: Option<Arc<HashFilter>>,
     /// Mean size of a row, for bounding output batches in bytes.
     row_bytes: usize,
+    exceeds_caches: bool,
 }
 
 impl BuildSide {
@@ -100,7 +104,9 @@ impl BuildSide {
         let count: usize = pages.iter().map(|page| page.rows()).sum();
         let bytes: usize = pages.iter().map(|page| page.memory_bytes()).sum();
         let row_bytes = bytes / count.max(1);
-        Ok(Self { rows, tables, partition_bits, visited, spilled_keys: None, row_bytes })
+        let table_bytes: usize = tables.iter().flatten().map(|table| table.table_bytes()).sum();
+        let exceeds_caches = table_bytes > CACHED_TABLE_BYTES;
+        Ok(Self { rows, tables, partition_bits, visited, spilled_keys: None, row_bytes, exceeds_caches })
     }
 
     /// A build side of one partition made of `pages`.
@@ -143,7 +149,14 @@ impl BuildSide {
             visited: self.visited.clone(),
             spilled_keys: self.spilled_keys.clone(),
             row_bytes: self.row_bytes,
+            exceeds_caches: self.exceeds_caches,
         }
+    }
+
+    /// Whether probing has to wait for memory, so that asking for lines ahead of their use pays.
+    #[inline]
+    pub fn exceeds_caches(&self) -> bool {
+        self.exceeds_caches
     }
 
     /// The build rows, for gathering.

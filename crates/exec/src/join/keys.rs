@@ -39,10 +39,25 @@ impl Pairs {
         self.probe.clear();
     }
 
+    /// Makes room for as many more pairs.
+    pub fn reserve(&mut self, more: usize) {
+        self.build.reserve(more);
+        self.probe.reserve(more);
+    }
+
+    /// Adds a pair if `wanted`, for which there must be room in any case: it is written first and counted then, since
+    /// a branch on data would mispredict.
     #[inline]
-    pub fn push(&mut self, build: RowRef, probe: u32) {
-        self.build.push(build);
-        self.probe.push(probe);
+    pub fn push_if(&mut self, build: RowRef, probe: u32, wanted: bool) {
+        let len = self.build.len();
+        assert!(len < self.build.capacity() && len < self.probe.capacity() && len == self.probe.len());
+        // SAFETY: both have room for one more element, which is written before it is counted.
+        unsafe {
+            self.build.as_mut_ptr().add(len).write(build);
+            self.probe.as_mut_ptr().add(len).write(probe);
+            self.build.set_len(len + usize::from(wanted));
+            self.probe.set_len(len + usize::from(wanted));
+        }
     }
 
     /// Keeps the pairs for which `keep` says so.

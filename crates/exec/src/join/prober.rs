@@ -28,7 +28,7 @@ use super::kind::SideRows;
 use super::prefetch::AHEAD;
 use super::rows::RowRef;
 use super::spec::{JoinSpec, OutputColumn, SideOf};
-use super::table::PartitionTable;
+use super::table::{GROUP, PartitionTable};
 
 /// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,11 +38,12 @@ pub struct InnerFacts {
 }
 
 /// A probe row and the entries it still has to look at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     row: u32,
-    next: usize,
-    end: usize,
+    /// Entries of a partition have numbers of 32 bits, like rows.
+    next: u32,
+    end: u32,
 }
 
 /// What the pairs of a step are for.
@@ -128,10 +129,14 @@ impl Prober {
         self.active.clear();
         spilled.clear();
         let matchable = self.spec.matchable(&keys);
+        let gives_probe_rows = self.spec.kind.probe_rows != SideRows::Dropped;
         let mut filtered = 0;
         let rows = batch.num_rows() as u32;
+        self.cursors.resize(rows as usize, Cursor::default());
+        let mut cursors = 0;
+        let prefetches = build.exceeds_caches();
         for (row, &hash) in (0..rows).zip(hashes) {
-            if let Some(&ahead) = hashes.get(row as usize + AHEAD) {
+            if prefetches && let Some(&ahead) = hashes.get(row as usize + AHEAD) {
                 match (build.table(ahead), build.spilled_keys()) {
                     (Some(table), _) => table.prefetch_bucket(ahead),
                     (None, Some(keys)) => keys.prefetch(ahead),
@@ -152,12 +157,15 @@ impl Prober {
                 }
                 continue;
             };
-            self.active.push(row);
-            let candidates = table.candidates(hash);
-            if !candidates.is_empty() {
-                self.cursors.push(Cursor { row, next: candidates.start, end: candidates.end });
+            if gives_probe_rows {
+                self.active.push(row);
             }
+            // Written in any case, counted if there is something to look at.
+            let candidates = table.candidates(hash);
+            self.cursors[cursors] = Cursor { row, next: candidates.start as u32, end: candidates.end as u32 };
+            cursors += usize::from(!candidates.is_empty());
         }
+        self.cursors.truncate(cursors);
         self.next_cursor = 0;
         self.matched.clear();
         self.matched.resize(rows as usize, false);
@@ -224,7 +232,10 @@ impl Prober {
             || (self.purpose == Purpose::BuildExistence && self.spec.filter.is_none());
         if existence {
             let quota = (batch_rows / self.cursors.len().max(1)).max(1);
-            for cursor in &mut self.cursors {
+            self.pairs.reserve(quota * self.cursors.len() + GROUP);
+            for at in 0..self.cursors.len() {
+                self.prefetch_entry(build, at + AHEAD);
+                let cursor = &mut self.cursors[at];
                 let hash = self.hashes[cursor.row as usize];
                 if let Some(table) = build.table(hash) {
                     take_entries(table, cursor, hash, quota, &mut self.pairs);
@@ -232,12 +243,9 @@ impl Prober {
             }
             return;
         }
+        self.pairs.reserve(batch_rows + GROUP);
         while self.next_cursor < self.cursors.len() {
-            if let Some(ahead) = self.cursors.get(self.next_cursor + AHEAD)
-                && let Some(table) = build.table(self.hashes[ahead.row as usize])
-            {
-                table.prefetch_entry(ahead.next);
-            }
+            self.prefetch_entry(build, self.next_cursor + AHEAD);
             let cursor = &mut self.cursors[self.next_cursor];
             let room = batch_rows - self.pairs.len().min(batch_rows);
             if room == 0 {
@@ -251,6 +259,17 @@ impl Prober {
                 return;
             }
             self.next_cursor += 1;
+        }
+    }
+
+    /// Asks for the entry that a cursor, if there is one, will look at.
+    #[inline]
+    fn prefetch_entry(&self, build: &BuildSide, cursor: usize) {
+        if build.exceeds_caches()
+            && let Some(ahead) = self.cursors.get(cursor)
+            && let Some(table) = build.table(self.hashes[ahead.row as usize])
+        {
+            table.prefetch_entry(ahead.next as usize);
         }
     }
 
@@ -358,16 +377,23 @@ impl Prober {
     }
 }
 
-/// Moves up to `most` matching entries of a cursor into pairs.
-#[inline]
+/// Moves up to `most` matching entries of a cursor into pairs, which must have room for them and a group more.
+#[inline(always)]
 fn take_entries(table: &PartitionTable, cursor: &mut Cursor, hash: u64, most: usize, pairs: &mut Pairs) {
-    let mut taken = 0;
-    while cursor.next < cursor.end && taken < most {
-        if let Some(build_row) = table.entry(cursor.next, hash) {
-            pairs.push(build_row, cursor.row);
-            taken += 1;
+    let until = pairs.len() + most;
+    while cursor.next < cursor.end && pairs.len() < until {
+        let (rows, same) = table.group(cursor.next as usize, cursor.end as usize, hash);
+        if pairs.len() + GROUP <= until {
+            for (number, row) in rows.into_iter().enumerate() {
+                pairs.push_if(row, cursor.row, same >> number & 1 == 1);
+            }
+            cursor.next = cursor.end.min(cursor.next + GROUP as u32);
+        } else {
+            // Only one: there is not room for all of them.
+            let first = same.trailing_zeros().min(GROUP as u32 - 1);
+            pairs.push_if(rows[first as usize], cursor.row, same != 0);
+            cursor.next = cursor.end.min(cursor.next + first + 1);
         }
-        cursor.next += 1;
     }
 }
 

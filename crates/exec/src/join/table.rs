@@ -28,6 +28,9 @@ use crate::error::pages_error;
 
 const FILTER_BITS: u32 = 16;
 
+/// How many entries are compared at a time, without a branch: nearly all buckets have no more.
+pub const GROUP: usize = 4;
+
 /// Bytes that a build row costs besides its page while and after its table is made: its entry, its share of
 /// the directory, and its hash while the table is made.
 pub const TABLE_BYTES_PER_ROW: usize = 28;
@@ -52,6 +55,7 @@ pub struct PartitionTable {
     first_page: usize,
     /// `directory[b + 1]` ends bucket `b`; `directory[b]` therefore starts it.
     directory: Vec<u64>,
+    /// With `GROUP - 1` more behind the last, which are in no bucket.
     entries: Vec<u64>,
     partition_bits: u32,
     bucket_bits: u32,
@@ -107,7 +111,7 @@ impl PartitionTable {
             *word = (start << FILTER_BITS) | (*word & FILTER_MASK);
             start += counted;
         }
-        self.entries = vec![0; count];
+        self.entries = vec![0; count + GROUP - 1];
         for (page_number, page) in hashed.iter().enumerate() {
             for (slot, &hash) in page.0.iter().enumerate().filter(|(slot, _)| matchable(page, *slot)) {
                 let bucket = self.bucket(hash);
@@ -130,10 +134,10 @@ impl PartitionTable {
     pub fn candidates(&self, hash: u64) -> std::ops::Range<usize> {
         let bucket = self.bucket(hash);
         let word = self.directory[bucket + 1];
-        if word & filter_bit(hash) == 0 {
-            return 0..0;
-        }
-        (self.directory[bucket] >> FILTER_BITS) as usize..(word >> FILTER_BITS) as usize
+        let start = self.directory[bucket] >> FILTER_BITS;
+        // By arithmetic: whether the filter knows the hash is up to the data, and a branch would mispredict.
+        let known = u64::from(word & filter_bit(hash) != 0);
+        start as usize..(start + ((word >> FILTER_BITS) - start) * known) as usize
     }
 
     /// Asks for the directory word of a hash, which [`PartitionTable::candidates`] will read.
@@ -142,17 +146,24 @@ impl PartitionTable {
         prefetch(&self.directory, self.bucket(hash));
     }
 
-    /// Asks for an entry, which [`PartitionTable::entry`] will read.
+    /// Asks for an entry, which [`PartitionTable::group`] will read.
     #[inline]
     pub fn prefetch_entry(&self, at: usize) {
         prefetch(&self.entries, at);
     }
 
-    /// The row of an entry, if its hash is that of the probing row.
+    /// The rows of the entries from `at` on, and as bits which of them, up to `end`, have the hash of the probing row.
+    /// `at` must be an entry of a bucket.
     #[inline]
-    pub fn entry(&self, at: usize, hash: u64) -> Option<RowRef> {
-        let entry = self.entries[at];
-        ((entry >> 32) as u32 == hash as u32).then_some(entry as RowRef)
+    pub fn group(&self, at: usize, end: usize, hash: u64) -> ([RowRef; GROUP], u32) {
+        let entries = &self.entries[at..at + GROUP];
+        let mut rows = [0; GROUP];
+        let mut same = 0;
+        for (number, &entry) in entries.iter().enumerate() {
+            rows[number] = entry as RowRef;
+            same |= u32::from((entry >> 32) as u32 == hash as u32) << number;
+        }
+        (rows, same & ((1 << (end - at).min(GROUP)) - 1))
     }
 
     /// The pages, in order.
