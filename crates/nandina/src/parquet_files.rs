@@ -61,6 +61,9 @@ use crate::byte_size;
 use crate::engine::Sources;
 use crate::error::Error;
 
+/// The share of the memory limit that the estimate for decoding a row group may take.
+const DECODING_SHARE: usize = 8;
+
 /// DataFusion's Parquet format, reading through [`AccountedReader`].
 #[derive(Debug)]
 pub(crate) struct AccountedParquet(pub ParquetFormat);
@@ -260,14 +263,15 @@ impl AccountedReader {
         });
     }
 
-    /// Memory that `ranges` take, read and being decoded. What cannot be reserved in any case is the ranges alone.
+    /// Memory that `ranges` take, read and being decoded. The latter is an estimate, which must not push everybody
+    /// else out of a small limit.
     fn needed_bytes(&self, ranges: &[Range<u64>]) -> usize {
         let bytes = total_bytes(ranges);
         let decoding = self.ahead.as_ref().map_or(0, |ahead| ahead.decoding_bytes(ranges));
         let MemoryLimit::Finite(limit_bytes) = self.pool.memory_limit() else {
             return bytes.saturating_add(decoding);
         };
-        bytes + decoding.min(limit_bytes.saturating_sub(bytes))
+        bytes + decoding.min(limit_bytes.saturating_sub(bytes) / DECODING_SHARE)
     }
 
     async fn take(&mut self, bytes: usize) -> parquet::errors::Result<Grant> {

@@ -132,6 +132,8 @@ impl BuildSide {
 
     /// The same build side, with a filter over the keys of its spilled partitions.
     pub fn with_spilled_keys(mut self, spilled_keys: Option<Arc<HashFilter>>) -> Self {
+        // The filter is as large as its share of memory allows: larger than caches, if there is one.
+        self.exceeds_caches |= spilled_keys.is_some();
         self.spilled_keys = spilled_keys;
         self
     }

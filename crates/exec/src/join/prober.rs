@@ -387,7 +387,7 @@ fn take_entries(table: &PartitionTable, cursor: &mut Cursor, hash: u64, most: us
             for (number, row) in rows.into_iter().enumerate() {
                 pairs.push_if(row, cursor.row, same >> number & 1 == 1);
             }
-            cursor.next = cursor.end.min(cursor.next + GROUP as u32);
+            cursor.next = cursor.end.min(cursor.next.saturating_add(GROUP as u32));
         } else {
             // Only one: there is not room for all of them.
             let first = same.trailing_zeros().min(GROUP as u32 - 1);

@@ -39,19 +39,18 @@ impl Ahead {
     }
 
     /// Memory that decoding takes beside the bytes of `ranges` themselves: of every column one page and its
-    /// dictionary, decompressed.
+    /// dictionary, decompressed. Zero for what is no part of the columns of a row group.
     pub fn decoding_bytes(&self, ranges: &[Range<u64>]) -> usize {
-        let asked = |column: &Range<u64>| {
-            ranges.iter().any(|range| range.start < column.end && column.start < range.end)
+        let Some(first) = ranges.first() else { return 0 };
+        let overlaps = |column: &Option<Range<u64>>, range: &Range<u64>| {
+            column.as_ref().is_some_and(|column| range.start < column.end && column.start < range.end)
         };
-        let decoding = |group: &RowGroupMetaData| -> u64 {
-            let columns = columns(group).zip(group.columns());
-            let asked = columns.filter(|(place, _)| place.as_ref().is_some_and(&asked));
-            asked.map(|(_, column)| page_and_dictionary_bytes(column, group.num_rows())).sum()
-        };
-        // Asked for are columns of one row group.
-        let bytes = self.metadata.row_groups().iter().map(decoding).find(|&bytes| bytes > 0);
-        usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX)
+        let asked_of = |group: &&RowGroupMetaData| columns(group).any(|column| overlaps(&column, first));
+        let Some(group) = self.metadata.row_groups().iter().find(asked_of) else { return 0 };
+        let asked = columns(group).zip(group.columns());
+        let asked = asked.filter(|(place, _)| ranges.iter().any(|range| overlaps(place, range)));
+        let bytes = asked.map(|(_, column)| page_and_dictionary_bytes(column, group.num_rows()));
+        usize::try_from(bytes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
     }
 
     /// The same columns in the row group behind the one that `ranges` are whole columns of.
@@ -81,19 +80,21 @@ impl Ahead {
 }
 
 /// Of a column of a row group of so many rows: its largest page and its dictionary, decompressed, as far as the
-/// file's metadata tells. Writers end a page at 1 MiB or 20,000 rows, whichever comes first.
+/// file's metadata tells. Writers end a page at 1 MiB or 20,000 rows, whichever comes first, and a dictionary at
+/// 1 MiB.
 fn page_and_dictionary_bytes(column: &ColumnChunkMetaData, rows: i64) -> u64 {
     const PAGE_BYTES: u64 = 1 << 20;
     const PAGE_ROWS: u64 = 20_000;
     let unsigned = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-    let (compressed, whole) =
-        (unsigned(column.compressed_size()).max(1), unsigned(column.uncompressed_size()));
-    let dictionary = column.dictionary_page_offset().map_or(0, |offset| {
+    let compressed = unsigned(column.compressed_size()).max(1);
+    let whole = u128::from(unsigned(column.uncompressed_size()));
+    let most = |bytes: u128| bytes.min(u128::from(PAGE_BYTES)) as u64;
+    let dictionary = column.dictionary_page_offset().filter(|&offset| offset > 0).map_or(0, |offset| {
         let bytes = unsigned(column.data_page_offset().saturating_sub(offset)).min(compressed);
-        (u128::from(bytes) * u128::from(whole) / u128::from(compressed)) as u64
+        most(u128::from(bytes) * whole / u128::from(compressed))
     });
-    let page = u128::from(whole) * u128::from(PAGE_ROWS) / u128::from(unsigned(rows).max(1));
-    dictionary + PAGE_BYTES.min(whole).min(page as u64)
+    let page = whole * u128::from(PAGE_ROWS) / u128::from(unsigned(rows).max(1));
+    dictionary + most(page.min(whole))
 }
 
 /// Where the columns lie; `None` for one whose place is no place in a file.
