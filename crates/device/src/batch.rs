@@ -76,11 +76,13 @@ pub struct Batch {
     device: Arc<DeviceInner>,
     account: Option<Arc<IoAccount>>,
     submitted: usize,
+    /// In virtual time: other tasks had their turn since the last request ended.
+    gave_way: bool,
 }
 
 impl Batch {
     pub(crate) fn new(device: Arc<DeviceInner>, account: Option<Arc<IoAccount>>) -> Self {
-        Self { state: Arc::default(), device, account, submitted: 0 }
+        Self { state: Arc::default(), device, account, submitted: 0, gave_way: false }
     }
 
     /// Submits further requests as one unit; returns their indices.
@@ -183,7 +185,7 @@ impl Batch {
 
     fn block_until_ready(&self, whole: bool) {
         while !self.state.is_ready(whole) {
-            if self.device.backend.drive(&|| self.state.is_ready(whole)) {
+            if self.device.carry_on(&|| self.state.is_ready(whole)) {
                 continue;
             }
             self.device.backend.sleeper_added();
@@ -203,6 +205,20 @@ impl Batch {
         if !self.state.is_ready(whole) {
             self.device.backend.reap();
         }
+        if self.device.waits_in_virtual_time() && !self.state.is_ready(whole) {
+            // The first time round, other tasks have their turn: they may have requests to submit at this moment. When
+            // all of them only wait, time goes on.
+            if std::mem::replace(&mut self.gave_way, true) && !self.device.carry_on(&|| false) {
+                return self.sleep_until_ready(context, whole);
+            }
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.gave_way = false;
+        self.sleep_until_ready(context, whole)
+    }
+
+    fn sleep_until_ready(&mut self, context: &mut Context<'_>, whole: bool) -> Poll<()> {
         let mut progress = self.state.progress.lock();
         if progress.unfinished == 0 || (!whole && !progress.finished.is_empty()) {
             let was_asleep = progress.waker.take().is_some();

@@ -11,9 +11,13 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::governor::Priority;
 
 /// What a file is for; counters are kept apart by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,6 +116,8 @@ pub struct IoCounters {
 struct CounterState {
     statistics: IoStatistics,
     last_change: Instant,
+    /// The clock of the device that was counted for last.
+    clock: Clock,
 }
 
 impl Default for IoCounters {
@@ -120,6 +126,7 @@ impl Default for IoCounters {
             state: Mutex::new(CounterState {
                 statistics: IoStatistics::default(),
                 last_change: Instant::now(),
+                clock: Clock::Real,
             }),
         }
     }
@@ -140,12 +147,18 @@ impl CounterState {
 impl IoCounters {
     pub fn snapshot(&self) -> IoStatistics {
         let mut state = self.state.lock();
-        state.advance_to(Instant::now());
+        let now = state.clock.now();
+        state.advance_to(now);
         state.statistics.clone()
     }
 
-    pub(crate) fn started(&self, requests: u64, now: Instant) {
+    pub(crate) fn started(&self, requests: u64, now: Instant, clock: &Clock) {
         let mut state = self.state.lock();
+        if clock.is_virtual() && !state.clock.is_virtual() {
+            // Virtual time may be behind the moment at which these counters were made.
+            state.clock = clock.clone();
+            state.last_change = now;
+        }
         state.advance_to(now);
         state.statistics.in_flight += requests;
         state.statistics.peak_in_flight = state.statistics.peak_in_flight.max(state.statistics.in_flight);
@@ -215,15 +228,39 @@ impl Counters {
     }
 }
 
+/// Requests that share a device fairly with others: those of one query. See [`crate::governor`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct FlowId(u64);
+
+impl FlowId {
+    /// One that nobody else has. The default is that of requests without an account.
+    pub fn unique() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
 /// Counters of one query or another unit of work: pass it with the requests.
 #[derive(Debug, Default)]
 pub struct IoAccount {
     pub(crate) counters: IoCounters,
+    pub(crate) flow: FlowId,
+    pub(crate) priority: Priority,
 }
 
 impl IoAccount {
+    /// With a flow of its own.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self::default())
+        Self::of_flow(FlowId::unique(), Priority::default())
+    }
+
+    /// As a part of a flow.
+    pub fn of_flow(flow: FlowId, priority: Priority) -> Arc<Self> {
+        Arc::new(Self { counters: IoCounters::default(), flow, priority })
+    }
+
+    pub fn flow(&self) -> FlowId {
+        self.flow
     }
 
     pub fn statistics(&self) -> IoStatistics {
@@ -240,13 +277,13 @@ mod tests {
         let counters = IoCounters::default();
         let start = Instant::now();
         let at = |micros| start + Duration::from_micros(micros);
-        counters.started(2, at(0));
-        counters.started(1, at(10));
+        counters.started(2, at(0), &Clock::Real);
+        counters.started(1, at(10), &Clock::Real);
         counters.finished(Traffic::Read, 4096, false, Duration::from_micros(20), at(20));
         counters.finished(Traffic::Read, 4096, false, Duration::from_micros(30), at(30));
         counters.finished(Traffic::Write, 8192, true, Duration::from_micros(40), at(50));
         // A pause without requests counts for nothing.
-        counters.started(1, at(1000));
+        counters.started(1, at(1000), &Clock::Real);
         counters.finished(Traffic::Sync, 0, false, Duration::from_micros(50), at(1050));
 
         let figures = counters.snapshot();

@@ -1,23 +1,29 @@
 //! A place on a medium: a directory, the way requests get there, and the figures about them.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, RwLock};
 
-use crate::backend::simulated::{FaultHandle, FaultPlan, SimulatedCarrier, SimulatedMedium};
+use crate::backend::simulated::{
+    Contents, FaultPlan, SimulatedCarrier, SimulatedMedium, Simulation, SimulationOptions,
+};
 use crate::backend::{Carrier, IoUringBackend, ThreadPool};
 use crate::batch::{Batch, BatchState};
-use crate::buffer::{AlignedBuffer, BufferPool};
-use crate::counters::{Counters, FileClass, IoAccount};
+use crate::buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool};
+use crate::calibration::{DeviceIdentity, DeviceProfile, IoSizes};
+use crate::clock::Clock;
+use crate::counters::{Counters, FileClass, FlowId, IoAccount};
 use crate::directory::{DiskDirectory, Medium};
+use crate::drive::DriveModel;
 use crate::error::{Error, Result};
 use crate::file::{File, FileInner, Handle, OpenMode};
+use crate::governor::{Governor, Seat};
 use crate::request::{Operation, Progress, Request};
+use crate::timing::{Carried, Timing};
 
 /// How requests reach the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,14 +38,29 @@ pub enum Backend {
 #[derive(Debug, Clone)]
 pub struct DeviceOptions {
     pub backend: Backend,
-    /// Most requests at the device at once; further ones wait in order of submission. 1 to 4096.
+    /// Most requests at the device at once, whatever the governor thinks. 1 to 4096.
     pub max_depth: usize,
+    /// Whether the governor chooses how many requests are at the device, by the device's profile, and whose come
+    /// next. Else `max_depth` requests are, first come first served.
+    pub governed: bool,
     /// Most threads of the thread pool.
     pub max_threads: usize,
     /// Bypass the page cache. Where the file system cannot, I/O goes through the cache, with a notice in the log.
     pub direct: bool,
     /// Memory of unused buffers kept for reuse.
     pub retained_buffer_bytes: usize,
+    /// Requests take as long as on this drive, in the system's time, whatever the medium could do; for experiments.
+    /// A medium that is slower than the model stays so. Small whole files and file names are not slowed down.
+    pub paced: Option<PacedDrive>,
+}
+
+/// A drive to wait for. See [`DeviceOptions::paced`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PacedDrive {
+    pub model: DriveModel,
+    pub seed: u64,
+    /// Whether freed ranges are told to the drive, as on a file system mounted with `discard`.
+    pub discard: bool,
 }
 
 impl Default for DeviceOptions {
@@ -47,12 +68,17 @@ impl Default for DeviceOptions {
         Self {
             backend: Backend::Auto,
             max_depth: 256,
+            governed: true,
             max_threads: 64,
             direct: true,
             retained_buffer_bytes: 16 << 20,
+            paced: None,
         }
     }
 }
+
+/// Most requests that a device ever has at its medium.
+const MAX_DEPTH: usize = 4096;
 
 /// See the [module documentation](self). Clones share everything.
 #[derive(Clone)]
@@ -65,23 +91,28 @@ pub struct Device {
 pub(crate) struct DeviceInner {
     pub(crate) backend: Box<dyn Carrier>,
     pub(crate) medium: Medium,
+    /// The drive model that decides when requests end, if there is one.
+    pub(crate) timing: Option<Timing>,
+    clock: Clock,
+    /// What is known about the medium, and the sizes that follow from it.
+    knowledge: RwLock<Knowledge>,
     counters: Counters,
     pool: Arc<BufferPool>,
-    gate: Mutex<Gate>,
+    governor: Mutex<Governor>,
     max_depth: usize,
     direct: bool,
     noticed_buffered: AtomicBool,
 }
 
-/// Seats at the device. Operations without a seat wait in order of submission.
-///
-/// No deadlock: an operation with a seat needs nothing further to end, and its end seats the next one.
-#[derive(Default)]
-struct Gate {
-    seated: usize,
-    waiting: VecDeque<Box<Operation>>,
-    /// The backend knows that operations wait.
-    watched: bool,
+struct Knowledge {
+    profile: Arc<DeviceProfile>,
+    sizes: IoSizes,
+}
+
+impl Knowledge {
+    fn of(profile: DeviceProfile) -> Self {
+        Self { sizes: profile.sizes(), profile: Arc::new(profile) }
+    }
 }
 
 impl Device {
@@ -93,38 +124,77 @@ impl Device {
         if !root.is_dir() {
             return Err(Error::path("open directory", &root, io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        let max_depth = options.max_depth.clamp(1, 4096);
-        let backend = carrier(&options, max_depth)?;
-        Ok(Self::assemble(root, backend, Medium::Disk(DiskDirectory), max_depth, &options))
+        let backend = carrier(&options, options.max_depth.clamp(1, MAX_DEPTH))?;
+        let timing = match &options.paced {
+            Some(PacedDrive { model, seed, discard }) => Some(
+                Timing::paced(model, *seed, *discard)
+                    .map_err(|source| Error::path("start a thread for", &root, source))?,
+            ),
+            None => None,
+        };
+        Ok(Self::assemble(
+            root,
+            backend,
+            (Medium::Disk(DiskDirectory), None),
+            (timing, Clock::Real),
+            &options,
+        ))
     }
 
-    /// A device in memory that fails as planned, for tests. See [`FaultPlan`].
-    pub fn simulated(plan: FaultPlan) -> (Device, FaultHandle) {
-        let medium = Arc::new(SimulatedMedium::new(plan));
-        let options = DeviceOptions::default();
+    /// A device in memory that fails as planned, for tests. Requests end at once. See [`FaultPlan`].
+    pub fn simulated(plan: FaultPlan) -> (Device, Simulation) {
+        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real))
+    }
+
+    /// A device in memory whose requests take as long as on a drive of the given model, in virtual time.
+    pub fn simulated_drive(options: SimulationOptions) -> (Device, Simulation) {
+        let SimulationOptions { model, seed, discard, contents, faults } = options;
+        let clock = Clock::virtual_time();
+        let timing = Timing::virtual_time(&clock, &model, seed, discard);
+        let faults = faults.capacity_at_most(model.capacity_bytes());
+        Self::simulate(SimulatedMedium::new(faults, contents), Some(&model), (Some(timing), clock))
+    }
+
+    fn simulate(
+        medium: SimulatedMedium,
+        model: Option<&DriveModel>,
+        timing: (Option<Timing>, Clock),
+    ) -> (Device, Simulation) {
+        let medium = Arc::new(medium);
         let device = Self::assemble(
             PathBuf::from(crate::backend::simulated::ROOT),
             Box::new(SimulatedCarrier::new(Arc::clone(&medium))),
-            Medium::Simulated(Arc::clone(&medium)),
-            options.max_depth,
-            &options,
+            (Medium::Simulated(Arc::clone(&medium)), model),
+            timing,
+            &DeviceOptions::default(),
         );
-        (device, FaultHandle::new(medium))
+        let simulation = Simulation::new(medium, Arc::downgrade(&device.inner));
+        (device, simulation)
     }
 
     fn assemble(
         root: PathBuf,
         backend: Box<dyn Carrier>,
-        medium: Medium,
-        max_depth: usize,
+        (medium, model): (Medium, Option<&DriveModel>),
+        (timing, clock): (Option<Timing>, Clock),
         options: &DeviceOptions,
     ) -> Device {
+        let identity = match (&medium, &options.paced) {
+            (_, Some(paced)) => paced.model.identity(),
+            (Medium::Disk(_), None) => DeviceIdentity::of(&root),
+            (Medium::Simulated(_), None) => model.map(DriveModel::identity).unwrap_or_default(),
+        };
+        let max_depth = options.max_depth.clamp(1, MAX_DEPTH);
+        let profile = DeviceProfile::assumed(identity);
         let inner = DeviceInner {
             backend,
             medium,
+            timing,
+            clock,
+            governor: Mutex::new(Governor::new(max_depth, options.governed, &profile)),
+            knowledge: RwLock::new(Knowledge::of(profile)),
             counters: Counters::default(),
             pool: BufferPool::new(options.retained_buffer_bytes),
-            gate: Mutex::default(),
             max_depth,
             direct: options.direct,
             noticed_buffered: AtomicBool::new(false),
@@ -172,12 +242,31 @@ impl Device {
                 path.display()
             );
         }
-        File { inner: Arc::new(FileInner { handle, path, class, direct, device: self.clone() }) }
+        let key = self.inner.timing.as_ref().map_or(0, |timing| {
+            let key = self.inner.medium.key(&handle);
+            // What lies on the disk already has its place. In memory, all files began here.
+            if !timing.is_virtual() {
+                timing.allocate(
+                    key,
+                    0,
+                    self.inner.medium.len_of(&handle).next_multiple_of(BLOCK_BYTES as u64),
+                );
+            }
+            key
+        });
+        File { inner: Arc::new(FileInner { handle, path, class, direct, key, device: self.clone() }) }
     }
 
     /// Removes a file. Open handles stay usable; the space is free when the last is closed.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.inner.medium.remove(&self.resolve(name)?)
+        let path = self.resolve(name)?;
+        let key =
+            self.inner.timing.as_ref().and_then(|timing| Some((timing, self.inner.medium.key_of(&path)?)));
+        self.inner.medium.remove(&path)?;
+        if let Some((timing, key)) = key {
+            timing.remove(key);
+        }
+        Ok(())
     }
 
     /// Renames a file or directory; an existing file of the new name is replaced, atomically.
@@ -221,7 +310,7 @@ impl Device {
     /// Contents of a whole small file.
     pub fn read_small(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.resolve(name)?;
-        let started = Instant::now();
+        let started = self.now();
         let contents = self.inner.medium.read_small(&path)?;
         self.count_small_from(crate::counters::Traffic::Read, contents.len(), started);
         Ok(contents)
@@ -233,17 +322,17 @@ impl Device {
         bytes: usize,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let started = Instant::now();
+        let started = self.now();
         work()?;
         self.count_small_from(traffic, bytes, started);
         Ok(())
     }
 
     fn count_small_from(&self, traffic: crate::counters::Traffic, bytes: usize, started: Instant) {
-        let now = Instant::now();
+        let now = self.now();
         for counters in [self.inner.counters.all(), self.inner.counters.class(FileClass::Catalog)] {
-            counters.started(1, started);
-            counters.finished(traffic, bytes as u64, false, now - started, now);
+            counters.started(1, started, &self.inner.clock);
+            counters.finished(traffic, bytes as u64, false, now.saturating_duration_since(started), now);
         }
     }
 
@@ -270,6 +359,42 @@ impl Device {
 
     pub fn backend_name(&self) -> &'static str {
         self.inner.backend.name()
+    }
+
+    /// Which device it is.
+    pub fn identity(&self) -> DeviceIdentity {
+        self.profile().device.clone()
+    }
+
+    /// What is known about the device: measured, or assumed until [`Device::set_profile`].
+    pub fn profile(&self) -> Arc<DeviceProfile> {
+        Arc::clone(&self.inner.knowledge.read().profile)
+    }
+
+    /// The sizes and depths that follow from the profile.
+    pub fn sizes(&self) -> IoSizes {
+        self.inner.knowledge.read().sizes
+    }
+
+    /// From now on, sizes and depths follow from this profile.
+    pub fn set_profile(&self, profile: DeviceProfile) {
+        self.inner.governor.lock().set_profile(&profile);
+        *self.inner.knowledge.write() = Knowledge::of(profile);
+    }
+
+    /// Reads of so many bytes that this flow may expect to have at the device at once, given who else is busy.
+    pub fn granted_depth(&self, flow: FlowId, bytes: usize) -> usize {
+        self.inner.governor.lock().depth(flow, bytes as u64)
+    }
+
+    /// Whether files are opened to bypass the page cache, and none has refused.
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct && !self.inner.noticed_buffered.load(Ordering::Relaxed)
+    }
+
+    /// The time in which requests to this device are measured: the system's, or that of a simulated drive.
+    pub fn now(&self) -> Instant {
+        self.inner.clock.now()
     }
 
     /// Most requests at the device at once.
@@ -335,49 +460,63 @@ fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>
 impl DeviceInner {
     /// Starts as many operations as there are seats; the others wait.
     pub(crate) fn submit(&self, operations: Vec<Box<Operation>>) {
-        let mut gate = self.gate.lock();
-        if gate.waiting.is_empty() && gate.seated + operations.len() <= self.max_depth {
-            gate.seated += operations.len();
-            drop(gate);
-            self.start(operations);
-        } else {
-            gate.waiting.extend(operations);
-            let seated = gate.seat(self.max_depth);
-            self.watch_for_seats(gate);
-            self.start(seated);
+        self.start(self.with_governor(|governor| governor.enter(operations)));
+    }
+
+    /// Carries an operation in this thread if there is a seat, else it waits for one.
+    pub(crate) fn run(&self, operation: Box<Operation>) {
+        let mut seated = self.with_governor(|governor| governor.enter(vec![operation]));
+        if seated.len() > 1 {
+            return self.start(seated);
+        }
+        // The only one that is seated by its coming: itself, or one that was waiting.
+        if let Some(mut operation) = seated.pop() {
+            self.begin(std::slice::from_mut(&mut operation));
+            self.backend.run(operation);
         }
     }
 
-    /// Carries an operation in this thread if there is a seat, else submits it.
-    pub(crate) fn run(&self, mut operation: Box<Operation>) {
-        let mut gate = self.gate.lock();
-        if !gate.waiting.is_empty() || gate.seated >= self.max_depth {
-            drop(gate);
-            return self.submit(vec![operation]);
+    /// Lets the governor change who is seated. If operations wait then, the backend has to notice completions whether
+    /// or not anybody waits for those.
+    fn with_governor<T>(&self, change: impl FnOnce(&mut Governor) -> T) -> T {
+        let mut governor = self.governor.lock();
+        let result = change(&mut governor);
+        let waiting = governor.has_waiting();
+        let changed = waiting != governor.watched;
+        governor.watched = waiting;
+        drop(governor);
+        match (changed, waiting) {
+            (true, true) => self.backend.sleeper_added(),
+            (true, false) => self.backend.sleeper_gone(),
+            (false, _) => {}
         }
-        gate.seated += 1;
-        drop(gate);
-        self.count_started(std::slice::from_mut(&mut operation));
-        self.backend.run(operation);
+        result
     }
 
     fn start(&self, mut operations: Vec<Box<Operation>>) {
         if !operations.is_empty() {
-            self.count_started(&mut operations);
+            self.begin(&mut operations);
             self.backend.start(operations);
         }
     }
 
+    fn begin(&self, operations: &mut [Box<Operation>]) {
+        self.count_started(operations);
+        if let Some(timing) = &self.timing {
+            timing.begin(operations);
+        }
+    }
+
     fn count_started(&self, operations: &mut [Box<Operation>]) {
-        let now = Instant::now();
+        let now = self.clock.now();
         for operation in operations.iter_mut() {
             operation.started = Some(now);
         }
         // Nearly always all are of one class and one account: one lock for each instead of one per request.
-        self.counters.all().started(operations.len() as u64, now);
+        self.counters.all().started(operations.len() as u64, now, &self.clock);
         for run in operations.chunk_by(|a, b| a.file.class == b.file.class) {
             if let Some(first) = run.first() {
-                self.counters.class(first.file.class).started(run.len() as u64, now);
+                self.counters.class(first.file.class).started(run.len() as u64, now, &self.clock);
             }
         }
         let same_account = |a: &Operation, b: &Operation| match (&a.account, &b.account) {
@@ -387,13 +526,14 @@ impl DeviceInner {
         };
         for run in operations.chunk_by(|a, b| same_account(a, b)) {
             if let Some(account) = run.first().and_then(|first| first.account.as_ref()) {
-                account.counters.started(run.len() as u64, now);
+                account.counters.started(run.len() as u64, now, &self.clock);
             }
         }
     }
 
     fn count_finished(&self, operation: &Operation, failed: bool, now: Instant) {
-        let latency = operation.started.map_or_else(Default::default, |started| now - started);
+        let latency =
+            operation.started.map_or_else(Default::default, |started| now.saturating_duration_since(started));
         let traffic = operation.traffic();
         let bytes = operation.done_bytes;
         self.counters.all().finished(traffic, bytes, failed, latency, now);
@@ -403,74 +543,73 @@ impl DeviceInner {
         }
     }
 
-    /// Gives back seats and starts those who waited for them.
-    fn leave(&self, seats: usize) {
-        let mut gate = self.gate.lock();
-        gate.seated -= seats;
-        let seated = gate.seat(self.max_depth);
-        self.watch_for_seats(gate);
-        self.start(seated);
+    /// Lets a blocking thread that has nothing else to do bring its request to its end. False if it can only sleep.
+    pub(crate) fn carry_on(&self, ready: &dyn Fn() -> bool) -> bool {
+        match &self.timing {
+            None => self.backend.drive(ready),
+            Some(timing) => timing.is_virtual() && timing.step(),
+        }
     }
 
-    /// Waiting operations rely on completions being noticed, whether or not anybody waits for those.
-    fn watch_for_seats(&self, mut gate: MutexGuard<'_, Gate>) {
-        let waiting = !gate.waiting.is_empty();
-        let change = waiting != gate.watched;
-        gate.watched = waiting;
-        drop(gate);
-        match (change, waiting) {
-            (true, true) => self.backend.sleeper_added(),
-            (true, false) => self.backend.sleeper_gone(),
-            (false, _) => {}
-        }
+    pub(crate) fn waits_in_virtual_time(&self) -> bool {
+        self.timing.as_ref().is_some_and(Timing::is_virtual)
+    }
+
+    /// Gives back seats and starts those who waited for them.
+    fn leave(&self, seats: Vec<Seat>) {
+        self.start(self.with_governor(|governor| governor.leave(seats)));
     }
 
     /// Drops the waiting operations of an abandoned batch.
     pub(crate) fn withdraw(&self, batch: &Arc<BatchState>) {
-        let mut gate = self.gate.lock();
-        let waiting = std::mem::take(&mut gate.waiting);
-        let (withdrawn, others): (VecDeque<_>, VecDeque<_>) =
-            waiting.into_iter().partition(|operation| Arc::ptr_eq(&operation.batch, batch));
-        gate.waiting = others;
-        self.watch_for_seats(gate);
-        drop(withdrawn);
+        drop(self.with_governor(|governor| governor.withdraw(batch)));
     }
 }
 
-impl Gate {
-    fn seat(&mut self, max_depth: usize) -> Vec<Box<Operation>> {
-        let free = max_depth.saturating_sub(self.seated).min(self.waiting.len());
-        self.seated += free;
-        self.waiting.drain(..free).collect()
-    }
-}
-
-/// Takes results from a backend: continues short transfers, counts and delivers the others, seats waiting ones.
+/// Takes results from a backend: continues short transfers, concludes the others unless a drive model holds them.
 pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
-    let now = Instant::now();
-    let mut device: Option<Arc<DeviceInner>> = None;
     let mut again = Vec::new();
-    let mut left = 0;
-    for (operation, result) in ended {
+    let mut device: Option<Arc<DeviceInner>> = None;
+    let over = ended.into_iter().filter_map(|(operation, result)| {
         // All operations of one backend belong to one device.
         let device = device.get_or_insert_with(|| Arc::clone(&operation.file.device.inner));
         match operation.advance(result) {
-            Progress::Again(operation) => again.push(operation),
+            Progress::Again(operation) => {
+                again.push(operation);
+                None
+            }
             Progress::Done(operation, outcome) => {
-                device.count_finished(&operation, outcome.is_err(), now);
-                left += 1;
-                let batch = Arc::clone(&operation.batch);
-                let index = operation.index;
-                batch.deliver(index, outcome.map(|()| operation.into_completion()), device);
+                let carried = Carried { operation, outcome };
+                match (&device.timing, carried.operation.timing_tag) {
+                    (Some(timing), Some(tag)) => timing.hold(tag, carried),
+                    _ => Some(carried),
+                }
             }
         }
-    }
+    });
+    let over: Vec<Carried> = over.collect();
     if let Some(device) = device {
         if !again.is_empty() {
             device.backend.start(again);
         }
-        if left > 0 {
-            device.leave(left);
-        }
+        let now = device.clock.now();
+        conclude(over.into_iter().map(|carried| (now, carried)));
+    }
+}
+
+/// Counts and delivers what is over, and seats who waited for its seats.
+pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Carried)>) {
+    let mut device: Option<Arc<DeviceInner>> = None;
+    let mut left = Vec::new();
+    for (at, Carried { operation, outcome }) in over {
+        let device = device.get_or_insert_with(|| Arc::clone(&operation.file.device.inner));
+        device.count_finished(&operation, outcome.is_err(), at);
+        left.push(operation.seat);
+        let batch = Arc::clone(&operation.batch);
+        let index = operation.index;
+        batch.deliver(index, outcome.map(|()| operation.into_completion()), device);
+    }
+    if let Some(device) = device {
+        device.leave(left);
     }
 }

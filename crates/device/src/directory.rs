@@ -6,11 +6,12 @@ use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::simulated::{SimulatedLock, SimulatedMedium};
+use crate::drive::placement::FileKey;
 use crate::error::{Error, Result};
 use crate::file::{FileInner, Handle, OpenMode};
 
@@ -148,6 +149,36 @@ impl Medium {
         }
     }
 
+    /// Tells a file from others for as long as it exists.
+    pub(crate) fn key(&self, handle: &Handle) -> FileKey {
+        match handle {
+            Handle::Descriptor(descriptor) => status(descriptor.as_raw_fd()).map_or(0, |status| key(&status)),
+            Handle::Simulated(inode) => Arc::as_ptr(inode).addr() as FileKey,
+        }
+    }
+
+    /// The key of a named file; none if it cannot be looked up.
+    pub(crate) fn key_of(&self, path: &Path) -> Option<FileKey> {
+        match self {
+            Medium::Disk(_) => {
+                let found = fs::metadata(path).ok()?;
+                Some(mixed_key(found.dev(), found.ino()))
+            }
+            Medium::Simulated(medium) => {
+                medium.open(path).ok().map(|inode| self.key(&Handle::Simulated(inode)))
+            }
+        }
+    }
+
+    /// Length of an open file; 0 if it cannot be told.
+    pub(crate) fn len_of(&self, handle: &Handle) -> u64 {
+        match (self, handle) {
+            (_, Handle::Descriptor(descriptor)) => file_len(descriptor.as_raw_fd()).unwrap_or(0),
+            (Medium::Simulated(medium), Handle::Simulated(inode)) => medium.len(inode).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn allocate(&self, file: &FileInner, offset: u64, bytes: u64) -> Result<()> {
         match (self, &file.handle) {
             (_, Handle::Descriptor(descriptor)) => allocate(descriptor, offset, bytes),
@@ -271,11 +302,25 @@ fn check(returned: libc::c_int) -> io::Result<()> {
 }
 
 fn file_len(descriptor: RawFd) -> io::Result<u64> {
+    Ok(status(descriptor)?.st_size as u64)
+}
+
+fn status(descriptor: RawFd) -> io::Result<libc::stat> {
     let mut figures = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the descriptor is open and `figures` has room for the answer.
     check(unsafe { libc::fstat(descriptor, figures.as_mut_ptr()) })?;
     // SAFETY: filled in by the call that succeeded.
-    Ok(unsafe { figures.assume_init() }.st_size as u64)
+    Ok(unsafe { figures.assume_init() })
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the field types differ between platforms")]
+fn key(status: &libc::stat) -> FileKey {
+    mixed_key(status.st_dev as u64, status.st_ino as u64)
+}
+
+/// One number for a file of one file system; collisions between file systems only blur a model's placement.
+fn mixed_key(device: u64, inode: u64) -> FileKey {
+    inode ^ device.rotate_left(40)
 }
 
 fn allocate(descriptor: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {

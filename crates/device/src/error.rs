@@ -49,9 +49,22 @@ pub enum Error {
         "the {backend} backend cannot be used here ({source}); choose the thread pool or leave the choice to 'auto'"
     )]
     BackendUnavailable { backend: &'static str, source: io::Error },
+
+    #[error("{device} was not calibrated: {reason}")]
+    Calibration { device: String, reason: String },
+
+    #[error("calibration of {} was interrupted; nothing was kept", directory.display())]
+    Interrupted { directory: PathBuf },
+
+    #[error("the device profile {} cannot be used: {reason}; calibrate again to replace it, or remove it", file.display())]
+    Profile { file: PathBuf, reason: String },
 }
 
 impl Error {
+    pub(crate) fn interrupted(device: &crate::device::Device) -> Self {
+        Error::Interrupted { directory: device.path().to_path_buf() }
+    }
+
     pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
         if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
             return Error::NoSpaceFor { operation, path: path.to_path_buf() };

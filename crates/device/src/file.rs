@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use crate::backend::simulated::Inode;
 use crate::batch::Batch;
-use crate::buffer::{AlignedBuffer, WriteBuffer};
+use crate::buffer::{AlignedBuffer, BLOCK_BYTES, WriteBuffer};
 use crate::counters::{FileClass, IoAccount};
 use crate::device::Device;
+use crate::drive::placement::FileKey;
 use crate::error::{Error, Result};
 use crate::request::Request;
+use crate::timing::Timing;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
@@ -29,6 +31,8 @@ pub(crate) struct FileInner {
     pub(crate) path: PathBuf,
     pub(crate) class: FileClass,
     pub(crate) direct: bool,
+    /// Tells the file from others on a drive model; 0 without one.
+    pub(crate) key: FileKey,
     pub(crate) device: Device,
 }
 
@@ -74,17 +78,34 @@ impl File {
 
     /// Reserves space for a range and extends the file to its end. Bytes never written read as zeros.
     pub fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.device().inner.medium.allocate(&self.inner, offset, bytes)
+        self.device().inner.medium.allocate(&self.inner, offset, bytes)?;
+        if let Some(timing) = self.timing() {
+            timing.allocate(self.inner.key, offset, bytes);
+        }
+        Ok(())
     }
 
     /// Gives the space of a range back where the file system can; its contents are undefined afterwards.
     pub fn punch_hole(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.device().inner.medium.punch_hole(&self.inner, offset, bytes)
+        self.device().inner.medium.punch_hole(&self.inner, offset, bytes)?;
+        if let Some(timing) = self.timing() {
+            timing.release(self.inner.key, offset, bytes);
+        }
+        Ok(())
     }
 
     /// Cuts or extends (with zeros, without reserving space) the file.
     pub fn truncate(&self, bytes: u64) -> Result<()> {
-        self.device().inner.medium.truncate(&self.inner, bytes)
+        self.device().inner.medium.truncate(&self.inner, bytes)?;
+        if let Some(timing) = self.timing() {
+            let kept = bytes.next_multiple_of(BLOCK_BYTES as u64);
+            timing.release(self.inner.key, kept, u64::MAX - kept);
+        }
+        Ok(())
+    }
+
+    fn timing(&self) -> Option<&Timing> {
+        self.device().inner.timing.as_ref()
     }
 
     pub fn len(&self) -> Result<u64> {

@@ -5,7 +5,7 @@
 //! by piece, from blocking threads and from async tasks.
 //!
 //! ```text
-//!   File::submit ─► Operation ─► gate (max_depth seats, first come first served) ─► backend ─► medium
+//!   File::submit ─► Operation ─► governor (seats by cost, fair among flows) ─► backend ─► medium
 //!        │                                     ▲                                       │
 //!        ▼                                     └──── seats next ◄─── finish ◄──────────┘
 //!      Batch ◄──────────────────────────── deliver ◄────────────────────┘
@@ -21,7 +21,7 @@
 //! - A completion covers its whole request. Short transfers are continued; reading past the end is an error.
 //! - An operation owns its buffers and its file until it ends: neither dropping a batch nor closing the device frees
 //!   memory or descriptors that the kernel still uses.
-//! - No more than `max_depth` requests of one device are at the medium at once.
+//! - No more requests of one device are at the medium at once than its governor lets through, `max_depth` at most.
 //! - A write is durable after a later [`File::sync`], a name after a later [`Device::sync_directory`].
 
 #![allow(clippy::vec_box, reason = "an operation keeps its address from submission to completion")]
@@ -29,21 +29,27 @@
 mod backend;
 mod batch;
 mod buffer;
+pub mod calibration;
+mod clock;
 mod counters;
 mod device;
 mod directory;
+pub mod drive;
 mod error;
 mod file;
 mod foreign;
+pub mod governor;
 mod request;
 mod slab;
+mod timing;
 
-pub use backend::simulated::{CrashOutcome, FaultHandle, FaultPlan};
+pub use backend::simulated::{Contents, CrashOutcome, FaultPlan, Simulation, SimulationOptions};
 pub use batch::Batch;
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool, WriteBuffer, round_up_to_block};
-pub use counters::{Counters, FileClass, IoAccount, IoStatistics, LATENCY_BUCKETS};
-pub use device::{Backend, Device, DeviceOptions, DirectoryLock};
+pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY_BUCKETS};
+pub use device::{Backend, Device, DeviceOptions, DirectoryLock, PacedDrive};
 pub use error::{Error, Result};
 pub use file::{File, OpenMode};
 pub use foreign::{ForeignFile, Reading};
+pub use governor::Priority;
 pub use request::{Completion, Request};

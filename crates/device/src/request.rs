@@ -21,6 +21,7 @@ use crate::buffer::{AlignedBuffer, BLOCK_BYTES, WriteBuffer};
 use crate::counters::{IoAccount, Traffic};
 use crate::error::{Error, Result};
 use crate::file::FileInner;
+use crate::governor::Seat;
 
 /// A transfer between memory and a file.
 #[derive(Debug)]
@@ -109,6 +110,10 @@ pub(crate) struct Operation {
     pub(crate) index: usize,
     pub(crate) account: Option<Arc<IoAccount>>,
     pub(crate) started: Option<Instant>,
+    /// Under which a drive model knows it, if it has to do with it.
+    pub(crate) timing_tag: Option<u64>,
+    /// What it holds while it is at the device.
+    pub(crate) seat: Seat,
     retries: u32,
 }
 
@@ -147,6 +152,8 @@ impl Operation {
             index,
             account,
             started: None,
+            timing_tag: None,
+            seat: Seat::default(),
             retries: 0,
         };
         operation.check_alignment()?;
@@ -170,6 +177,8 @@ impl Operation {
             index: 0,
             account,
             started: None,
+            timing_tag: None,
+            seat: Seat::default(),
             retries: 0,
         })
     }

@@ -7,7 +7,7 @@ mod setup;
 use nandina_device::{CrashOutcome, Device, FaultPlan, File, FileClass, OpenMode, Request};
 use setup::{KIB4, filled};
 
-fn with_file(plan: FaultPlan) -> (Device, nandina_device::FaultHandle, File) {
+fn with_file(plan: FaultPlan) -> (Device, nandina_device::Simulation, File) {
     let (device, faults) = Device::simulated(plan);
     let file = device.create("data", FileClass::Table).unwrap();
     (device, faults, file)

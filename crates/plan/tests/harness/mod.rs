@@ -26,7 +26,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use nandina_device::{Device, DeviceOptions, FaultHandle, FaultPlan};
+use nandina_device::{Device, DeviceOptions, Simulation, FaultPlan};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// On a simulated device that has no faults yet.
-    pub fn simulated(limit_bytes: Option<usize>, partitions: usize) -> (Self, FaultHandle) {
+    pub fn simulated(limit_bytes: Option<usize>, partitions: usize) -> (Self, Simulation) {
         let (device, faults) = Device::simulated(FaultPlan::none());
         (Self::assemble(device, limit_bytes, partitions, None), faults)
     }

@@ -8,7 +8,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use nandina_device::{Device, FaultHandle, FaultPlan};
+use nandina_device::{Device, Simulation, FaultPlan};
 use nandina_storage::*;
 
 pub fn schema() -> SchemaRef {
@@ -37,7 +37,7 @@ pub fn rows(keys: Range<i64>) -> RecordBatch {
     RecordBatch::try_new(schema(), columns).unwrap()
 }
 
-pub fn simulated() -> (Device, FaultHandle) {
+pub fn simulated() -> (Device, Simulation) {
     Device::simulated(FaultPlan::none())
 }
 

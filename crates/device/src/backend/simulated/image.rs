@@ -97,6 +97,7 @@ impl Image {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Write { offset, data } => self.write(*offset, data),
+            Change::Extend { bytes } => self.len = self.len.max(*bytes),
             Change::Allocate { offset, bytes } => {
                 for piece in pieces(*offset, *bytes as usize) {
                     self.blocks.entry(piece.block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
@@ -130,10 +131,25 @@ impl Image {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    Write { offset: u64, data: Arc<[u8]> },
-    Allocate { offset: u64, bytes: u64 },
-    Punch { offset: u64, bytes: u64 },
-    Truncate { bytes: u64 },
+    Write {
+        offset: u64,
+        data: Arc<[u8]>,
+    },
+    /// The file has at least this length.
+    Extend {
+        bytes: u64,
+    },
+    Allocate {
+        offset: u64,
+        bytes: u64,
+    },
+    Punch {
+        offset: u64,
+        bytes: u64,
+    },
+    Truncate {
+        bytes: u64,
+    },
 }
 
 /// A file as requests see it, as a crash would leave it, and the way from one to the other.
@@ -147,7 +163,10 @@ pub(crate) struct FileImages {
 impl FileImages {
     pub(crate) fn apply(&mut self, change: Change) {
         self.live.apply(&change);
-        self.unsynced.push(change);
+        // Contents that are forgotten do not come back after a crash either.
+        if !matches!(change, Change::Extend { .. }) {
+            self.unsynced.push(change);
+        }
     }
 
     pub(crate) fn sync(&mut self) {

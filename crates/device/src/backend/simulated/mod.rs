@@ -1,4 +1,5 @@
-//! A medium in memory that fails as planned: what crash tests run on.
+//! A medium in memory that fails as planned: what crash tests run on. With the timing of a drive (see
+//! [`crate::drive`]) also what experiments about devices run on.
 //!
 //! Every file has two images. Requests see the *live* one; the *durable* one is what is left after the power fails.
 //!
@@ -15,7 +16,7 @@
 //! - Operations are carried out in the submitting thread, in order: the same program sees the same run.
 //! - Requests (reads, writes, syncs) are counted from 0 as they reach the medium; a continued transfer counts again.
 //! - Events are what changes the medium: writes, syncs of files and directories, creations, renames, removals,
-//!   changes of size. After a power loss nothing succeeds until [`FaultHandle::crash`].
+//!   changes of size. After a power loss nothing succeeds until [`Simulation::crash`].
 
 mod image;
 mod names;
@@ -25,17 +26,21 @@ pub(crate) use self::names::ROOT;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use self::image::{Change, FileImages};
 use self::names::{Entry, NameChange, Names};
 use super::Carrier;
-use crate::device::finish;
+use crate::buffer::WriteBuffer;
+use crate::device::{DeviceInner, finish};
+use crate::drive::{DriveFigures, DriveModel};
 use crate::error::{Error, Result};
 use crate::file::Handle;
 use crate::request::{Operation, Transfer};
+use crate::timing::Timing;
 
 /// A file's contents, shared by its names and handles.
 pub(crate) type Inode = Arc<Mutex<FileImages>>;
@@ -91,6 +96,11 @@ impl FaultPlan {
         self
     }
 
+    pub(crate) fn capacity_at_most(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = Some(self.capacity_bytes.map_or(bytes, |capacity| capacity.min(bytes)));
+        self
+    }
+
     /// The medium holds no more than this, in whole blocks.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity_bytes = Some(bytes);
@@ -110,15 +120,64 @@ pub enum CrashOutcome {
     },
 }
 
-/// Steers and observes a simulated device.
-#[derive(Clone)]
-pub struct FaultHandle {
-    medium: Arc<SimulatedMedium>,
+/// Whether a simulated device keeps what is written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Contents {
+    #[default]
+    Kept,
+    /// Reads give zeros: for measurements that look at times and not at bytes.
+    Forgotten,
 }
 
-impl FaultHandle {
-    pub(crate) fn new(medium: Arc<SimulatedMedium>) -> Self {
-        Self { medium }
+/// A device in memory with the timing of a drive. See [`crate::Device::simulated_drive`].
+#[derive(Debug, Clone)]
+pub struct SimulationOptions {
+    pub model: DriveModel,
+    /// Decides everything that is random about the drive.
+    pub seed: u64,
+    /// Whether freed ranges are told to the drive, as on a file system mounted with `discard`.
+    pub discard: bool,
+    pub contents: Contents,
+    pub faults: FaultPlan,
+}
+
+impl SimulationOptions {
+    /// A faultless drive that keeps its contents.
+    pub fn of(model: DriveModel) -> Self {
+        Self { model, seed: 1, discard: false, contents: Contents::Kept, faults: FaultPlan::none() }
+    }
+}
+
+/// Steers and observes a simulated device.
+#[derive(Clone)]
+pub struct Simulation {
+    medium: Arc<SimulatedMedium>,
+    device: Weak<DeviceInner>,
+}
+
+impl Simulation {
+    pub(crate) fn new(medium: Arc<SimulatedMedium>, device: Weak<DeviceInner>) -> Self {
+        Self { medium, device }
+    }
+
+    /// Lets a span of virtual time go by, as computing would; requests go on meanwhile. Nothing without a drive.
+    pub fn pass(&self, span: Duration) {
+        self.with_timing(|timing| timing.pass(span));
+    }
+
+    /// What happened inside the drive; zeros without one.
+    pub fn drive_figures(&self) -> DriveFigures {
+        self.with_timing(Timing::figures).unwrap_or_default()
+    }
+
+    /// Brings the drive into the state of having been written to once, from the first address to the last.
+    pub fn fill_drive(&self) {
+        self.with_timing(Timing::fill);
+    }
+
+    fn with_timing<T>(&self, work: impl FnOnce(&Timing) -> T) -> Option<T> {
+        let device = self.device.upgrade()?;
+        device.timing.as_ref().map(work)
     }
 
     /// Requests that have reached the medium.
@@ -147,9 +206,9 @@ impl FaultHandle {
     }
 }
 
-impl std::fmt::Debug for FaultHandle {
+impl std::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FaultHandle")
+        f.debug_struct("Simulation")
             .field("requests", &self.requests())
             .field("events", &self.events())
             .finish()
@@ -162,6 +221,7 @@ pub(crate) struct SimulatedMedium {
 
 struct World {
     plan: FaultPlan,
+    contents: Contents,
     names: Names,
     locks: HashMap<PathBuf, u64>,
     lock_number: u64,
@@ -187,6 +247,22 @@ impl World {
 
     fn powered(&self) -> io::Result<()> {
         if self.power_lost { Err(io_error()) } else { Ok(()) }
+    }
+
+    /// What writing the buffers, from `skip` on and at most `bound` bytes of them, is to the contents.
+    fn written(&self, offset: u64, buffers: &[WriteBuffer], skip: usize, bound: usize) -> (usize, Change) {
+        match self.contents {
+            Contents::Kept => {
+                let all = buffers.iter().flat_map(|buffer| buffer.iter().copied());
+                let data: Arc<[u8]> = all.skip(skip).take(bound).collect();
+                (data.len(), Change::Write { offset, data })
+            }
+            Contents::Forgotten => {
+                let all: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+                let bytes = all.saturating_sub(skip).min(bound);
+                (bytes, Change::Extend { bytes: offset + bytes as u64 })
+            }
+        }
     }
 
     fn check_space(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
@@ -309,11 +385,9 @@ impl World {
                 Ok(inode.lock().live.read(position, wanted.get_mut(..bytes).unwrap_or_default()))
             }
             Transfer::Write(buffers) => {
-                let all = buffers.iter().flat_map(|buffer| buffer.iter().copied());
-                let data: Arc<[u8]> = all.skip(done).take(bound).collect();
-                let bytes = data.len();
+                let (bytes, change) = self.written(position, buffers, done, bound);
                 self.check_space(&inode, position, bytes as u64)?;
-                self.change(&inode, Change::Write { offset: position, data })?;
+                self.change(&inode, change)?;
                 if matches!(fault, Some(Fault::Torn(_))) { Err(io_error()) } else { Ok(bytes) }
             }
             Transfer::Sync => self.sync(&inode).map(|()| 0),
@@ -347,6 +421,10 @@ impl World {
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -361,10 +439,11 @@ impl SplitMix64 {
 }
 
 impl SimulatedMedium {
-    pub(crate) fn new(plan: FaultPlan) -> Self {
+    pub(crate) fn new(plan: FaultPlan, contents: Contents) -> Self {
         Self {
             world: Mutex::new(World {
                 plan,
+                contents,
                 names: Names::new(),
                 locks: HashMap::new(),
                 lock_number: 0,
@@ -470,7 +549,11 @@ impl SimulatedMedium {
     pub(crate) fn allocate(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
         let mut world = self.world.lock();
         world.check_space(inode, offset, bytes)?;
-        world.change(inode, Change::Allocate { offset, bytes })
+        let change = match world.contents {
+            Contents::Kept => Change::Allocate { offset, bytes },
+            Contents::Forgotten => Change::Extend { bytes: offset + bytes },
+        };
+        world.change(inode, change)
     }
 
     pub(crate) fn punch_hole(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
