@@ -87,6 +87,8 @@ pub enum Command {
     Import(ImportArguments),
     /// Generate the TPC-H benchmark's data.
     Tpch(TpchArguments),
+    /// Measure the device behind a folder, for later sessions to plan with.
+    Calibrate(CalibrateArguments),
     /// Show a join whose build side is several times the memory limit.
     Demo(DemoArguments),
     /// Run a query and print what it took, as JSON (a step of the demo).
@@ -128,6 +130,21 @@ pub struct TpchArguments {
     /// Only these tables, e.g. orders,lineitem.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub tables: Vec<String>,
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct CalibrateArguments {
+    /// Folder on the device; it must be possible to write there.
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Measure everything: a minute or more, and gigabytes written and deleted.
+    #[arg(long)]
+    pub full: bool,
+    /// Print the whole profile as JSON.
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub engine: EngineArguments,
 }

@@ -27,6 +27,7 @@ pub fn options(arguments: &EngineArguments) -> Result<Options> {
             .map_err(|error: nandina::Error| Failure::Usage(error.to_string()))?,
         batch_size: None,
         read_only: arguments.read_only,
+        ..Options::default()
     })
 }
 

@@ -1,11 +1,12 @@
 //! `nandina`: the command line. A thin face over the crate of the same name.
 //!
 //! ```text
-//!   arguments ─► engine (options, database) ─► shell │ scripts │ import │ tpch │ demo
+//!   arguments ─► engine (options, database) ─► shell │ scripts │ import │ tpch │ calibrate │ demo
 //!                                                  └────────┴─► statement ─► output
 //! ```
 
 mod arguments;
+mod calibrate;
 mod demo;
 mod engine;
 mod failure;
@@ -55,6 +56,7 @@ fn engine_arguments(arguments: &Arguments) -> &EngineArguments {
     match &arguments.command {
         Some(Command::Import(import)) => &import.engine,
         Some(Command::Tpch(tpch)) => &tpch.engine,
+        Some(Command::Calibrate(calibrate)) => &calibrate.engine,
         Some(Command::Demo(demo)) => &demo.engine,
         Some(Command::Measure(measure)) => &measure.engine,
         None => &arguments.engine,
@@ -81,6 +83,7 @@ async fn run(arguments: Arguments, work: scripts::Work) -> Result<()> {
     match &arguments.command {
         Some(Command::Import(import)) => import::run(import, interrupt).await,
         Some(Command::Tpch(tpch)) => tpch::run(tpch, interrupt).await,
+        Some(Command::Calibrate(arguments)) => calibrate::run(arguments, interrupt).await,
         Some(Command::Demo(demo)) => demo::run(demo, interrupt).await,
         Some(Command::Measure(measure)) => demo::run_measure(measure, interrupt).await,
         None if work.is_empty() && std::io::stdin().is_terminal() => shell::run(&arguments, interrupt).await,

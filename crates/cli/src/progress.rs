@@ -65,6 +65,17 @@ impl Progress {
         Progress { stop: Some(stop), thread: thread.ok() }
     }
 
+    /// A bar for work whose share is known, from 0 to 1.
+    pub fn share(is_shown: bool) -> ProgressBar {
+        let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        ProgressBar::with_draw_target(Some(STEPS), target).with_style(bar_style())
+    }
+
+    pub fn set_share(bar: &ProgressBar, share: f64, what: &'static str) {
+        bar.set_message(what);
+        bar.set_position((share * STEPS as f64) as u64);
+    }
+
     /// A bar for work that is counted in rows.
     pub fn rows(total: u64, is_shown: bool) -> ProgressBar {
         let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -49,6 +49,8 @@ pub struct DeviceOptions {
     pub direct: bool,
     /// Memory of unused buffers kept for reuse.
     pub retained_buffer_bytes: usize,
+    /// Buffers shared with other devices; with a pool of its own if `None`.
+    pub buffer_pool: Option<Arc<BufferPool>>,
     /// Requests take as long as on this drive, in the system's time, whatever the medium could do; for experiments.
     /// A medium that is slower than the model stays so. Small whole files and file names are not slowed down.
     pub paced: Option<PacedDrive>,
@@ -72,6 +74,7 @@ impl Default for DeviceOptions {
             max_threads: 64,
             direct: true,
             retained_buffer_bytes: 16 << 20,
+            buffer_pool: None,
             paced: None,
         }
     }
@@ -98,7 +101,7 @@ pub(crate) struct DeviceInner {
     knowledge: RwLock<Knowledge>,
     counters: Counters,
     pool: Arc<BufferPool>,
-    governor: Mutex<Governor>,
+    pub(crate) governor: Mutex<Governor>,
     max_depth: usize,
     direct: bool,
     noticed_buffered: AtomicBool,
@@ -194,7 +197,8 @@ impl Device {
             governor: Mutex::new(Governor::new(max_depth, options.governed, &profile)),
             knowledge: RwLock::new(Knowledge::of(profile)),
             counters: Counters::default(),
-            pool: BufferPool::new(options.retained_buffer_bytes),
+            pool: (options.buffer_pool.clone())
+                .unwrap_or_else(|| BufferPool::new(options.retained_buffer_bytes)),
             max_depth,
             direct: options.direct,
             noticed_buffered: AtomicBool::new(false),

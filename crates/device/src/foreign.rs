@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::batch::Batch;
 use crate::buffer::{AlignedBuffer, BLOCK_BYTES};
-use crate::counters::FileClass;
+use crate::counters::{FileClass, IoAccount};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::file::{File, OpenMode};
@@ -80,18 +80,24 @@ impl ForeignFile {
 
     /// The bytes of every range.
     pub async fn read(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.begin(ranges)?.finish().await
+        self.begin(ranges, None)?.finish().await
     }
 
-    /// Begins to read every range, all as one batch, and returns at once.
-    pub fn begin(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Reading> {
+    /// Begins to read every range, all as one batch, and returns at once. Traffic is counted for `account` too.
+    pub fn begin(
+        self: &Arc<Self>,
+        ranges: &[Range<u64>],
+        account: Option<&Arc<IoAccount>>,
+    ) -> Result<Reading> {
         let mut parts = Vec::with_capacity(ranges.len());
         let mut requests = Vec::new();
         let mut needed = Vec::new();
         for range in ranges {
             parts.push(self.plan(range, &mut requests, &mut needed)?);
         }
-        Ok(Reading { file: Arc::clone(self), parts, batch: self.direct.submit(requests), needed })
+        let requests = requests.into_iter().map(|request| (self.direct.clone(), request)).collect();
+        let batch = self.direct.device().submit_many(requests, account);
+        Ok(Reading { file: Arc::clone(self), parts, batch, needed })
     }
 
     /// Leaves a range to the page cache, or asks for its blocks.

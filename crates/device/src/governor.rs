@@ -115,9 +115,13 @@ pub(crate) struct Seat {
 /// See the [module documentation](self).
 pub(crate) struct Governor {
     max_depth: usize,
+    /// Measurements under way, which must see the device and not the governor.
+    paused: usize,
     /// Whether anything but `max_depth` bounds the requests, and anything but their order chooses the next one.
     governs: bool,
+    /// In force, and by the profile.
     costs: Costs,
+    profiled: Costs,
     seated: usize,
     seated_cost: u64,
     waiting: BinaryHeap<Reverse<Waiting>>,
@@ -166,8 +170,10 @@ impl Governor {
     pub(crate) fn new(max_depth: usize, governs: bool, profile: &DeviceProfile) -> Self {
         let mut governor = Self {
             max_depth,
+            paused: 0,
             governs,
             costs: Costs::uniform(max_depth),
+            profiled: Costs::uniform(max_depth),
             seated: 0,
             seated_cost: 0,
             waiting: BinaryHeap::new(),
@@ -182,7 +188,21 @@ impl Governor {
 
     pub(crate) fn set_profile(&mut self, profile: &DeviceProfile) {
         if self.governs {
-            self.costs = Costs::of(profile, self.max_depth);
+            self.profiled = Costs::of(profile, self.max_depth);
+        }
+        self.costs = if self.paused == 0 { self.profiled.clone() } else { Costs::uniform(self.max_depth) };
+    }
+
+    /// Lets as many requests through as the device was opened for, until [`Self::resume`].
+    pub(crate) fn pause(&mut self) {
+        self.paused += 1;
+        self.costs = Costs::uniform(self.max_depth);
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.paused -= 1;
+        if self.paused == 0 {
+            self.costs = self.profiled.clone();
         }
     }
 

@@ -8,6 +8,7 @@ use nandina_device::{Device, DeviceOptions};
 use nandina_spill::{QuerySpace, TempOptions, TempSpace};
 
 use crate::error::{device_error, spill_error};
+use crate::flow::query_flow;
 
 /// A session's temporary space, as an extension of DataFusion's `SessionConfig`.
 #[derive(Debug)]
@@ -28,5 +29,5 @@ pub fn operator_space(context: &TaskContext, operator: &str) -> Result<Arc<Query
             Arc::clone(SHARED.get_or_init(|| opened))
         }
     };
-    Ok(space.query(operator))
+    Ok(space.query_in(query_flow(context), operator))
 }

@@ -12,6 +12,7 @@ use futures::TryStreamExt as _;
 
 use crate::error::{Error, Result};
 use crate::files;
+use crate::media;
 use crate::query::{Answer, Query, count_row, count_schema, rows_written};
 
 /// Starts the statement.
@@ -22,6 +23,7 @@ pub(crate) async fn start(state: &SessionState, copy: CopyTo) -> Result<Query> {
         copy.output_url = file.provisional.display().to_string();
     }
     let plan = state.create_physical_plan(&LogicalPlan::Copy(copy)).await?;
+    media::know_before(state, &plan).await;
     let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
     let work = async move {
         let mut rows = 0;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nandina_device::Device;
 use nandina_storage::{Mode, Store};
 
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::media::Media;
 use crate::options::{Options, Settings};
 use crate::session::Session;
 use crate::tables::Tables;
@@ -32,6 +32,8 @@ struct Inner {
     directory: Option<PathBuf>,
     options: Options,
     tables: Arc<Tables>,
+    /// The devices that it and its sessions use.
+    media: Arc<Media>,
 }
 
 impl Database {
@@ -54,16 +56,19 @@ impl Database {
         }
         let directory = directory.canonicalize().map_err(|error| fail(error.to_string()))?;
         let settings = Settings::resolve(&options, Some(&directory))?;
-        let device = Device::open(&directory, engine::device_options(&settings));
-        let device = device.map_err(|error| fail(error.to_string()))?;
+        let media = Media::new(engine::device_options(&settings), Some(&directory));
+        let device = media.directory(&directory).map_err(|error| fail(error.to_string()))?;
         let mode = if options.read_only { Mode::ReadOnly } else { Mode::Write };
         let tables = Tables::in_directory(Store::open(device, mode)?);
-        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, tables }) })
+        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, tables, media }) })
     }
 
     /// A database whose tables live in memory and vanish with it.
     pub fn in_memory(options: Options) -> Result<Self> {
-        Ok(Database { inner: Arc::new(Inner { directory: None, options, tables: Tables::in_memory() }) })
+        let settings = Settings::resolve(&options, None)?;
+        let media = Media::new(engine::device_options(&settings), None);
+        let inner = Inner { directory: None, options, tables: Tables::in_memory(), media };
+        Ok(Database { inner: Arc::new(inner) })
     }
 
     /// A new session with settings of its own.
@@ -80,6 +85,10 @@ impl Database {
     /// The options the database was opened with.
     pub fn options(&self) -> &Options {
         &self.inner.options
+    }
+
+    pub(crate) fn media(&self) -> &Arc<Media> {
+        &self.inner.media
     }
 
     pub(crate) fn tables(&self) -> &Arc<Tables> {

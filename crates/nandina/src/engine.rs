@@ -13,19 +13,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
-use nandina_device::{Backend, Device, DeviceOptions};
+use nandina_device::{Backend, DeviceOptions};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{Error, Result};
+use crate::media::Media;
 use crate::options::{IoBackend, Settings};
 use crate::parquet_files::ReadBudget;
 
@@ -47,26 +48,35 @@ pub(crate) struct Engine {
     pub runtime: Arc<RuntimeEnv>,
     pub config: SessionConfig,
     temp_space: Arc<TempSpace>,
+    pub media: Arc<Media>,
 }
 
 impl Engine {
     /// For a session that starts.
-    pub(crate) fn start(settings: &Settings) -> Result<Self> {
+    pub(crate) fn start(settings: &Settings, media: Arc<Media>) -> Result<Self> {
         let governor = Arc::new(MemoryGovernor::new(Some(settings.memory_limit_bytes as usize)));
         let config = SessionConfig::new()
             .with_information_schema(true)
             .with_default_catalog_and_schema(crate::session::CATALOG, crate::session::SCHEMA)
             .with_create_default_catalog_and_schema(false);
-        Self::with_new_temp_space(settings, governor, config)
+        Self::with_new_temp_space(settings, media, governor, config)
     }
 
     /// For a session whose settings change. What runs keeps what it has.
     pub(crate) fn changed(&self, old: &Settings, new: &Settings, config: SessionConfig) -> Result<Self> {
         self.governor.set_limit_bytes(Some(new.memory_limit_bytes as usize));
         if (&old.temp_directory, old.io_backend) != (&new.temp_directory, new.io_backend) {
-            return Self::with_new_temp_space(new, Arc::clone(&self.governor), config);
+            let media = if old.io_backend == new.io_backend {
+                Arc::clone(&self.media)
+            } else {
+                Media::new(device_options(new), None)
+            };
+            return Self::with_new_temp_space(new, media, Arc::clone(&self.governor), config);
         }
         self.temp_space.set_quota_bytes(new.temp_quota_bytes);
+        if let Some(sources) = config.get_extension::<Sources>() {
+            sources.auto_calibrate.store(new.auto_calibrate, Ordering::Relaxed);
+        }
         let folder = config.get_extension::<OperatorFolder>();
         let folder = folder.ok_or_else(|| Error::setting("the session has lost its temporary folder"))?;
         Ok(Engine {
@@ -74,11 +84,13 @@ impl Engine {
             runtime: runtime(new, &self.governor, &folder)?,
             config: configured(config, new),
             temp_space: Arc::clone(&self.temp_space),
+            media: Arc::clone(&self.media),
         })
     }
 
     fn with_new_temp_space(
         settings: &Settings,
+        media: Arc<Media>,
         governor: Arc<MemoryGovernor>,
         config: SessionConfig,
     ) -> Result<Self> {
@@ -89,10 +101,9 @@ impl Engine {
             ))
         };
         fs::create_dir_all(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
-        // One device for the user's files and for temporary ones: they share buffers and depth.
-        let everywhere =
-            Device::open("/", device_options(settings)).map_err(|error| fail(error.to_string()))?;
-        let device = below(&everywhere, settings).map_err(|error| fail(error.to_string()))?;
+        let device = media.directory(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
+        let folders = [Some(settings.temp_directory.clone()), media.database_folder()];
+        let folders = folders.into_iter().flatten().collect();
         let options = TempOptions { quota_bytes: settings.temp_quota_bytes };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
         let folder =
@@ -103,35 +114,28 @@ impl Engine {
             governor,
             config: configured(config, settings)
                 .with_extension(Arc::new(SessionTempSpace(Arc::clone(&temp_space))))
-                .with_extension(Arc::new(Sources::new(everywhere)))
+                .with_extension(Arc::new(Sources::new(Arc::clone(&media), folders, settings.auto_calibrate)))
                 .with_extension(folder),
             temp_space,
+            media,
         })
     }
 }
 
 /// What files of the user's are read through, as an extension of the session's configuration.
 pub(crate) struct Sources {
-    pub device: Device,
+    pub media: Arc<Media>,
     pub parquet: Arc<ReadBudget>,
+    /// Where the devices of the session may be measured.
+    pub folders: Vec<PathBuf>,
+    /// Whether they are without being asked.
+    pub auto_calibrate: AtomicBool,
 }
 
 impl Sources {
-    pub fn new(device: Device) -> Self {
-        Self { device, parquet: Arc::default() }
+    pub fn new(media: Arc<Media>, folders: Vec<PathBuf>, auto_calibrate: bool) -> Self {
+        Self { media, parquet: Arc::default(), folders, auto_calibrate: AtomicBool::new(auto_calibrate) }
     }
-}
-
-/// The device for the existing directory of temporary files.
-fn below(everywhere: &Device, settings: &Settings) -> std::io::Result<Device> {
-    let directory = settings.temp_directory.canonicalize()?;
-    let device = match directory.strip_prefix("/").ok().and_then(Path::to_str) {
-        Some("") => Ok(everywhere.clone()),
-        Some(names) => everywhere.subdirectory(names),
-        // Names in other encodings cannot be relative to a device.
-        None => Device::open(&directory, device_options(settings)),
-    };
-    device.map_err(std::io::Error::other)
 }
 
 /// How devices are opened under these settings.
@@ -217,6 +221,10 @@ fn remove_abandoned(parent: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn start(settings: &Settings) -> Engine {
+        Engine::start(settings, Media::new(device_options(settings), None)).unwrap()
+    }
     use crate::options::Options;
 
     fn settings(directory: &Path) -> Settings {
@@ -228,7 +236,7 @@ mod tests {
     fn temporary_folders_live_as_long_as_a_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let names = || fs::read_dir(folder.path()).unwrap().count();
-        let engine = Engine::start(&settings(folder.path())).unwrap();
+        let engine = start(&settings(folder.path()));
         let config = engine.config.clone();
         drop(engine);
         assert_eq!(names(), 2);
@@ -242,7 +250,7 @@ mod tests {
         // No process has this number: the kernel's largest is 4194304.
         let left = folder.path().join(format!("{FOLDER_PREFIX}4294967295-0/datafusion-abc"));
         fs::create_dir_all(&left).unwrap();
-        let _engine = Engine::start(&settings(folder.path())).unwrap();
+        let _engine = start(&settings(folder.path()));
         assert!(!left.exists());
     }
 
@@ -250,7 +258,7 @@ mod tests {
     fn changes_keep_the_temporary_space_unless_they_concern_it() {
         let folder = tempfile::tempdir().unwrap();
         let old = settings(folder.path());
-        let engine = Engine::start(&old).unwrap();
+        let engine = start(&old);
         let limited = old.with("memory_limit", "64MB").unwrap();
         let changed = engine.changed(&old, &limited, engine.config.clone()).unwrap();
         assert!(Arc::ptr_eq(&engine.temp_space, &changed.temp_space));

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod byte_size;
+mod calibrate;
 mod copy_from;
 mod copy_to;
 mod database;
@@ -26,6 +27,7 @@ mod engine;
 mod error;
 mod file_alias;
 mod files;
+mod media;
 mod native;
 mod options;
 mod parquet_files;
@@ -40,6 +42,7 @@ pub mod suggestion;
 mod tables;
 pub mod tpch;
 
+pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, known_device};
 pub use database::Database;
 pub use error::{Error, Result};
 pub use files::{expand as expand_files, looks_like_path};

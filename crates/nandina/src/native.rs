@@ -19,6 +19,8 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
+use nandina_device::{IoAccount, Priority};
+use nandina_exec::flow::query_flow;
 use nandina_exec::scan::{NativeTableProvider, storage_error};
 use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOptions};
 use tokio::task::JoinSet;
@@ -89,15 +91,18 @@ pub(crate) async fn create_with_rows(
     let partitions = plan.output_partitioning().partition_count();
     let memory = MemoryConsumer::new(format!("table {}", definition.name)).register(task.memory_pool());
     // The page that a lane fills, staged and encoded, besides its window of writes.
-    let staging_bytes = 2 * definition.page_bytes;
-    let mut options = WriteOptions::default();
-    while memory.try_grow(partitions * (options.window_bytes + staging_bytes)).is_err() {
-        if options.window_bytes <= SMALLEST_WINDOW_BYTES {
-            memory.grow(partitions * (options.window_bytes + staging_bytes));
+    let device = store.device();
+    let staging_bytes = 2 * definition.page_bytes_on(device);
+    let mut window_bytes = device.sizes().write_window_bytes();
+    while memory.try_grow(partitions * (window_bytes + staging_bytes)).is_err() {
+        if window_bytes <= SMALLEST_WINDOW_BYTES {
+            memory.grow(partitions * (window_bytes + staging_bytes));
             break;
         }
-        options.window_bytes /= 2;
+        window_bytes /= 2;
     }
+    let account = IoAccount::of_flow(query_flow(&task), Priority::default());
+    let options = WriteOptions { window_bytes: Some(window_bytes), account: Some(account) };
     let writer = store.create_table_with_rows(definition, if_exists, options)?;
     let mut lanes = JoinSet::new();
     for partition in 0..partitions {

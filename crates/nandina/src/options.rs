@@ -57,7 +57,7 @@ impl FromStr for IoBackend {
 /// ```
 /// let options = nandina::Options { memory_limit: Some(256 << 20), ..Default::default() };
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Bytes that a session may hold. Default: 60 % of what the process may use.
     pub memory_limit: Option<u64>,
@@ -72,8 +72,26 @@ pub struct Options {
     pub io_backend: IoBackend,
     /// Rows per batch. Default: 8192, fewer under small memory limits.
     pub batch_size: Option<usize>,
+    /// Whether devices that nothing is known about are measured before the first statement that reads much: at most
+    /// two seconds and 256 MiB, once.
+    pub auto_calibrate: bool,
     /// Whether the database is only read, as it is now: then another process may have it open.
     pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_limit: None,
+            temp_directory: None,
+            temp_quota: None,
+            threads: None,
+            io_backend: IoBackend::default(),
+            batch_size: None,
+            auto_calibrate: true,
+            read_only: false,
+        }
+    }
 }
 
 /// The choices in force in a session: options with their defaults filled in.
@@ -84,6 +102,7 @@ pub struct Settings {
     pub temp_quota_bytes: Option<u64>,
     pub threads: usize,
     pub io_backend: IoBackend,
+    pub auto_calibrate: bool,
     /// What the user asked for; [`Settings::batch_rows`] is what is used.
     pub batch_size: Option<usize>,
 }
@@ -100,6 +119,7 @@ impl Settings {
             temp_quota_bytes: options.temp_quota,
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
+            auto_calibrate: options.auto_calibrate,
             batch_size: options.batch_size,
         };
         settings.check()?;

@@ -48,7 +48,8 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion_datasource::TableSchema;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use nandina_device::{ForeignFile, Reading};
+use nandina_device::{FlowId, ForeignFile, IoAccount, Priority, Reading};
+use nandina_exec::flow::QueryFlow;
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
@@ -141,7 +142,10 @@ impl FileFormat for AccountedParquet {
             CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
         let habits =
             Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::new(AtomicBool::new(true)) });
-        let readers = AccountedReaders { footers, sources, pool: Arc::clone(&runtime.memory_pool), habits };
+        let flow = state.config().get_extension::<QueryFlow>().map_or_else(FlowId::unique, |query| query.0);
+        let account = IoAccount::of_flow(flow, Priority::Scan);
+        let pool = Arc::clone(&runtime.memory_pool);
+        let readers = AccountedReaders { footers, sources, pool, habits, account };
         let source = source.with_parquet_file_reader_factory(Arc::new(readers));
         let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
         Ok(DataSourceExec::from_data_source(config))
@@ -168,6 +172,8 @@ struct AccountedReaders {
     sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
     habits: Arc<Habits>,
+    /// Of the query, all files together.
+    account: Arc<IoAccount>,
 }
 
 /// What the readers of a scan, one for each file or part of a file, learn from each other.
@@ -200,6 +206,7 @@ impl ParquetFileReaderFactory for AccountedReaders {
             ahead: None,
             reading_ahead: None,
             habits: Arc::clone(&self.habits),
+            account: Arc::clone(&self.account),
             sources: Arc::clone(&self.sources),
             pool: Arc::clone(&self.pool),
             bytes_scanned: MetricBuilder::new(metrics).counter("bytes_scanned", partition),
@@ -219,6 +226,7 @@ struct AccountedReader {
     ahead: Option<Ahead>,
     reading_ahead: Option<ReadingAhead>,
     habits: Arc<Habits>,
+    account: Arc<IoAccount>,
     sources: Arc<Sources>,
     pool: Arc<dyn MemoryPool>,
     bytes_scanned: Count,
@@ -289,14 +297,14 @@ impl AccountedReader {
     }
 
     fn begin(&mut self, ranges: &[Range<u64>]) -> parquet::errors::Result<Reading> {
-        self.open()?.begin(ranges).map_err(|error| self.failed(&error))
+        self.open()?.begin(ranges, Some(&self.account)).map_err(|error| self.failed(&error))
     }
 
     fn open(&mut self) -> parquet::errors::Result<Arc<ForeignFile>> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = ForeignFile::open(&self.sources.device, &self.path);
+        let file = self.sources.media.open(&self.path);
         Ok(Arc::clone(self.file.insert(file.map_err(|error| self.failed(&error))?)))
     }
 
@@ -360,7 +368,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use nandina_device::{Device, DeviceOptions};
+    use nandina_device::DeviceOptions;
+
+    use crate::media::Media;
     use nandina_exec::memory::MemoryGovernor;
 
     fn reader(path: &Path, limit: usize) -> (AccountedReader, Arc<dyn MemoryPool>) {
@@ -369,6 +379,7 @@ mod tests {
         let bytes_scanned = Count::new();
         (
             AccountedReader {
+                account: IoAccount::new(),
                 footer,
                 path: path.to_path_buf(),
                 part: None,
@@ -376,7 +387,11 @@ mod tests {
                 ahead: None,
                 reading_ahead: None,
                 habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
-                sources: Arc::new(Sources::new(Device::open("/", DeviceOptions::default()).unwrap())),
+                sources: Arc::new(Sources::new(
+                    Media::new(DeviceOptions::default(), None),
+                    Vec::new(),
+                    false,
+                )),
                 pool: Arc::clone(&pool),
                 bytes_scanned,
             },

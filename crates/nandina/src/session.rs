@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
+//!                              ├─ CALIBRATE, SHOW DEVICE ──────────► calibrate
 //!                              ├─ COPY t FROM 'file' ──────────────► copy_from
 //!                              └─ DataFusion's parser and planner ─► logical plan
 //!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
@@ -11,6 +12,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -24,9 +26,12 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use nandina_device::calibration::DeviceProfile;
+use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::MemoryGovernor;
 use parking_lot::Mutex;
 
+use crate::calibrate;
 use crate::copy_from;
 use crate::copy_to;
 use crate::database::Database;
@@ -34,6 +39,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file_alias;
 use crate::files::{self, CsvDialect, FileTables};
+use crate::media;
 use crate::options::Settings;
 use crate::profile::Profile;
 use crate::query::{Answer, Query};
@@ -41,6 +47,15 @@ use crate::settings;
 use crate::statement_text;
 use crate::tables::Tables;
 use crate::tpch::TpchFunction;
+
+/// What is known about a device, as a table.
+fn device_table(profile: &DeviceProfile) -> Result<RecordBatch> {
+    let (what, value): (Vec<String>, Vec<String>) = calibrate::device_facts(profile).into_iter().unzip();
+    Ok(RecordBatch::try_from_iter([
+        ("what", Arc::new(StringArray::from(what)) as ArrayRef),
+        ("value", Arc::new(StringArray::from(value))),
+    ])?)
+}
 
 /// The catalog and schema in which tables are found by their bare names.
 pub(crate) const CATALOG: &str = "nandina";
@@ -69,7 +84,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
-        let engine = Engine::start(&settings)?;
+        let engine = Engine::start(&settings, Arc::clone(database.media()))?;
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_config(engine.config.clone())
@@ -122,10 +137,13 @@ impl Session {
         if let Some(statement) = settings::parse(text)? {
             return self.run_setting(statement).await;
         }
+        if let Some(statement) = calibrate::parse(text)? {
+            return self.run_about_device(statement);
+        }
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
         }
-        let state = self.context.state();
+        let state = self.state();
         let mut statement = parse_one(&state, text)?;
         if is_show_tables(&statement) {
             return self.show_tables().await;
@@ -136,6 +154,13 @@ impl Session {
         Box::pin(self.run_plan(&state, plan)).await
     }
 
+    /// What one statement is planned and run with. Its requests share the devices fairly with other statements'.
+    fn state(&self) -> SessionState {
+        let mut state = self.context.state();
+        state.config_mut().set_extension(Arc::new(QueryFlow::unique()));
+        state
+    }
+
     /// Runs the statements in `text` to their end and drops their rows.
     pub async fn run(&self, text: &str) -> Result<()> {
         self.sql(text).await?.drain().await
@@ -143,7 +168,7 @@ impl Session {
 
     /// Loads files (paths, folders, patterns) into a table; the result is the number of rows.
     pub async fn import(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
-        let state = self.context.state();
+        let state = self.state();
         let source = files::open(&state, files, &CsvDialect::default()).await?;
         if mode == Import::Append {
             let from = copy_from::CopyFrom {
@@ -239,6 +264,7 @@ impl Session {
     /// Starts a plan.
     async fn start_plan(&self, state: &SessionState, plan: LogicalPlan, answer: Answer) -> Result<Query> {
         let physical = state.create_physical_plan(&plan).await?;
+        media::know_before(state, &physical).await;
         self.start(state, physical, answer)
     }
 
@@ -261,6 +287,7 @@ impl Session {
             other => other.clone(),
         };
         let plan = state.create_physical_plan(&input).await?;
+        media::know_before(state, &plan).await;
         let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
         let executed = Arc::clone(&plan);
         let work = async move {
@@ -303,7 +330,7 @@ impl Session {
     }
 
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
-        let state = self.context.state();
+        let state = self.state();
         let source = files::open(&state, &[&from.path], &from.dialect).await?;
         let plan = copy_from::insert_plan(self, source, &from).await?;
         self.start_plan(&state, plan, Answer::RowsWritten).await
@@ -325,6 +352,34 @@ impl Session {
                 ("rows", Arc::new(UInt64Array::from(rows))),
             ],
         )
+    }
+
+    fn run_about_device(&self, statement: calibrate::Statement) -> Result<Query> {
+        let (calibrate::Statement::Calibrate { directory, .. } | calibrate::Statement::Show { directory }) =
+            &statement;
+        let directory = match directory {
+            Some(directory) => files::absolute_path(directory)?,
+            None => self.settings().temp_directory,
+        };
+        let media = Arc::clone(&self.engine.lock().media);
+        let device = media.directory(&directory).map_err(|error| Error::setting(error.to_string()))?;
+        let calibrate::Statement::Calibrate { full, .. } = statement else {
+            return Query::finished(Answer::Rows, device_table(&device.profile())?);
+        };
+        let schema = device_table(&device.profile())?.schema();
+        let work = async move {
+            let stop = Arc::new(AtomicBool::new(false));
+            let _stop_when_dropped = calibrate::StopWhenDropped(Arc::clone(&stop));
+            let measured = tokio::task::spawn_blocking(move || {
+                let database = media.database_folder();
+                let mut go_on = |_| !stop.load(Ordering::Relaxed);
+                let found = calibrate::calibrate_with(&device, database.as_deref(), full, &mut go_on)?;
+                media.learn(&found.profile);
+                device_table(&found.profile)
+            });
+            measured.await.map_err(|error| Error::Query { message: error.to_string() })?
+        };
+        Ok(Query::working(Answer::Rows, schema, None, work))
     }
 
     async fn run_setting(&self, statement: settings::Statement) -> Result<Query> {

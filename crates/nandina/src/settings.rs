@@ -12,13 +12,14 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 6] = [
+pub const NAMES: [(&str, &str); 7] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
     ("io_backend", "how requests reach the device: auto, io_uring or threads"),
+    ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
 ];
 
 /// A statement about a setting.
@@ -121,6 +122,7 @@ impl Settings {
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
             "io_backend" => changed.io_backend = value.parse::<IoBackend>()?,
+            "auto_calibrate" => changed.auto_calibrate = switch(name, value)?,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
         changed.check()?;
@@ -137,6 +139,7 @@ impl Settings {
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
+            "auto_calibrate" => changed.auto_calibrate = start.auto_calibrate,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
         Ok(changed)
@@ -154,6 +157,7 @@ impl Settings {
                 None => format!("auto ({})", self.batch_rows()),
             },
             "io_backend" => self.io_backend.name().to_owned(),
+            "auto_calibrate" => if self.auto_calibrate { "on" } else { "off" }.to_owned(),
             _ => String::new(),
         }
     }
@@ -164,6 +168,14 @@ fn amount(name: &str, value: &str, whole_bytes: u64) -> Result<u64> {
         return Err(Error::setting(format!("{name} is an amount like '20GB', not a share")));
     }
     byte_size::parse(value, whole_bytes).map_err(|message| Error::setting(format!("{name}: {message}")))
+}
+
+fn switch(name: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Ok(true),
+        "off" | "false" | "no" | "0" => Ok(false),
+        _ => Err(Error::setting(format!("{name} is on or off, not '{value}'"))),
+    }
 }
 
 fn number(name: &str, value: &str) -> Result<usize> {

@@ -18,6 +18,7 @@ use nandina_storage::{IfExists, Store, TableDefinition};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::media;
 use crate::native::{self, NativeSchema};
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::session::{CATALOG, SCHEMA};
@@ -109,6 +110,7 @@ impl Tables {
         refuse_duplicates(&name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
         let is_filled = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
         let plan = state.create_physical_plan(&create.input).await?;
+        media::know_before(state, &plan).await;
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let work = async move { count_row(tables.fill(name, create.or_replace, input, task).await?) };

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pages written together lie next to each other, so a flush becomes one write per partition and extent, and
-//! reading back takes requests of [`MIN_READ_BYTES`] to [`MAX_READ_BYTES`], several of them outstanding.
+//! reading back takes few requests, as large as the device's profile asks for, several of them outstanding.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,10 @@ use nandina_pages::{Page, PageSchema, Verify};
 use crate::error::{Result, SpillError};
 use crate::temp_space::{Extent, QuerySpace};
 
-/// Largest read of spilled pages: the device reaches its sequential bandwidth with a few of these outstanding
-/// (docs/benchmarks/device.md).
+/// Largest extent that a read of spilled pages covers.
 pub const MAX_READ_BYTES: usize = 1 << 20;
 /// Smallest read, where memory is short.
 pub const MIN_READ_BYTES: usize = 64 << 10;
-/// Reads outstanding that a window is divided into.
-const READS_PER_WINDOW: usize = 6;
 
 /// A page that will not grow any more: encoded, checksummed, padded to 4 KiB, ready to be written as it is.
 #[derive(Clone, Debug)]
@@ -145,13 +142,17 @@ impl PartitionFile {
         }
     }
 
-    /// Reads the pages back in order, with up to `window_bytes` of reads outstanding.
+    /// Reads the pages back in order, with up to `window_bytes` of reads outstanding: as many as the device is to have
+    /// at once, each as large as that leaves it, up to the smallest that reaches the device's bandwidth.
     pub fn read(self: &Arc<Self>, schema: Arc<PageSchema>, window_bytes: usize) -> PartitionReader {
+        let sizes = self.space.device().sizes();
+        let reads = sizes.read_window_bytes() / sizes.read_bytes;
         PartitionReader {
             file: Arc::clone(self),
             schema,
             window_bytes: window_bytes.max(MIN_READ_BYTES),
-            unit_bytes: (window_bytes / READS_PER_WINDOW).clamp(MIN_READ_BYTES, MAX_READ_BYTES),
+            unit_bytes: (window_bytes / reads.max(1))
+                .clamp(MIN_READ_BYTES, sizes.read_bytes.max(MIN_READ_BYTES)),
             next_page: 0,
             next_place: Place { extent: 0, offset: 0 },
             reads: VecDeque::new(),

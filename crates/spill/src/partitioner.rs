@@ -147,9 +147,6 @@ impl Partition {
     }
 }
 
-/// Writes of one flush are waited for in groups of about this size.
-const GROUP_BYTES: usize = 512 << 10;
-
 /// A group of writes on its way. Whoever needs it done may wait; giving up waiting loses nothing.
 #[derive(Clone)]
 struct InFlight {
@@ -350,13 +347,14 @@ impl Partitioner {
     /// room goes on when enough of it is there, while the rest of the flush is still on its way.
     fn submit_in_background(&self, mut writes: Vec<(File, Request)>) {
         let total: usize = writes.iter().map(|(_, request)| request.len_bytes()).sum();
+        let group_bytes = self.space.device().sizes().write_group_bytes();
         // All of it from the beginning, so that nobody who looks in between misses a part.
         self.in_flight_bytes.fetch_add(total, Ordering::Relaxed);
         while !writes.is_empty() {
             let mut bytes = 0;
             let end = writes.iter().position(|(_, request)| {
                 bytes += request.len_bytes();
-                bytes >= GROUP_BYTES
+                bytes >= group_bytes
             });
             let rest = writes.split_off(end.map_or(writes.len(), |last| last + 1));
             let batch = self.space.device().submit_many(writes, Some(self.space.io()));

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nandina_device::{Device, DirectoryLock, File, FileClass, IoAccount};
+use nandina_device::{Device, DirectoryLock, File, FileClass, FlowId, IoAccount, Priority};
 use parking_lot::Mutex;
 
 use crate::error::{Result, SpillError};
@@ -105,11 +105,16 @@ impl TempSpace {
 
     /// Space for one query or operator, whose use is counted apart.
     pub fn query(self: &Arc<Self>, label: impl Into<String>) -> Arc<QuerySpace> {
+        self.query_in(FlowId::unique(), label)
+    }
+
+    /// The same for an operator whose requests are part of a query's flow.
+    pub fn query_in(self: &Arc<Self>, flow: FlowId, label: impl Into<String>) -> Arc<QuerySpace> {
         Arc::new(QuerySpace {
             space: Arc::clone(self),
             label: label.into(),
             usage: Arc::default(),
-            io: IoAccount::new(),
+            io: IoAccount::of_flow(flow, Priority::Scan),
         })
     }
 

@@ -410,7 +410,7 @@ fn tune(table: &Table, page_kib: usize, arguments: &Arguments, out: &mut String)
         for columns in [4, 8] {
             let options = ScanOptions {
                 projection: spread(columns),
-                merge_gap_bytes: gap_kib << 10,
+                merge_gap_bytes: Some(gap_kib << 10),
                 ..Default::default()
             };
             let scanned = time(&options);
@@ -426,7 +426,7 @@ fn tune(table: &Table, page_kib: usize, arguments: &Arguments, out: &mut String)
         for columns in [1, 4, 16] {
             let options = ScanOptions {
                 projection: spread(columns),
-                window_bytes: window_kib << 10,
+                window_bytes: Some(window_kib << 10),
                 ..Default::default()
             };
             write!(out, " {:.0} |", time(&options).millis).unwrap();

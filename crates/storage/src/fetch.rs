@@ -22,25 +22,19 @@ use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, RowId};
 use crate::page_index::{Stripe, StripeIndex, index_columns};
-use crate::read_plan::{MAX_REQUEST_BYTES, MERGE_GAP_BYTES, Needed, Place, plan};
+use crate::read_plan::{Needed, Place, plan};
 use crate::segment::{Segment, into_buffer};
 use crate::table::Table;
 
 /// Page indexes loaded at once, and groups of pages decoded at once, are bounded by this many pages.
 const GROUP_PAGES: usize = 1024;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FetchOptions {
-    /// Most bytes read or being read at once.
-    pub window_bytes: usize,
+    /// Most bytes read or being read at once; what suits the device if `None`.
+    pub window_bytes: Option<usize>,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
-}
-
-impl Default for FetchOptions {
-    fn default() -> Self {
-        Self { window_bytes: 2 << 20, account: None }
-    }
 }
 
 /// One page and the slots wanted of it, ascending.
@@ -145,7 +139,8 @@ impl Table {
                 .filter_map(|&at| mini_pages.get(at))
                 .map(|meta| Needed { offset: start + meta.offset_bytes, length: meta.length_bytes.into() })
                 .collect();
-            let (page_extents, places) = plan(&needed, MERGE_GAP_BYTES, MAX_REQUEST_BYTES);
+            let sizes = self.store().device().sizes();
+            let (page_extents, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
             let base = extents.len();
             extents.extend(
                 page_extents.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)),
@@ -173,6 +168,8 @@ impl Table {
         pieces: &mut Vec<Vec<ArrayRef>>,
     ) -> Result<()> {
         let device = self.store().device();
+        let window_bytes =
+            options.window_bytes.unwrap_or_else(|| device.sizes().small_read_window_bytes()) as u64;
         let mut batch = device.batch(options.account.as_ref());
         let mut buffers: Vec<Option<Buffer>> = vec![None; extents.len()];
         let (mut submitted, mut released, mut held_bytes) = (0, 0, 0);
@@ -180,9 +177,9 @@ impl Table {
             while released < page.end_extent && !all_read(&buffers, released, page.end_extent) {
                 let mut requests = Vec::new();
                 // In groups: refill when a quarter of the window is free, or when this page waits for it.
-                if submitted < page.end_extent || held_bytes <= options.window_bytes as u64 / 4 * 3 {
+                if submitted < page.end_extent || held_bytes <= window_bytes / 4 * 3 {
                     while let Some((segment, offset, length)) = extents.get(submitted) {
-                        if submitted >= page.end_extent && held_bytes + length > options.window_bytes as u64 {
+                        if submitted >= page.end_extent && held_bytes + length > window_bytes {
                             break;
                         }
                         let request = Request::read(*offset, device.buffer(*length as usize));

@@ -40,11 +40,10 @@ pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
 pub use page_index::{ColumnRange, PageRanges};
-pub use read_plan::MERGE_GAP_BYTES;
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Store};
 pub use table::{ColumnStatistics, Table, TableStatistics};
 pub use writer::{
-    CommitSummary, DEFAULT_PAGE_BYTES, IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition,
-    TableWriter, WriteMode, WriteOptions, WriterLane,
+    CommitSummary, IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition, TableWriter, WriteMode,
+    WriteOptions, WriterLane,
 };

@@ -6,17 +6,11 @@
 //!  extents  [════════════════════]              [════════]
 //!                 gap is read too                gap is skipped
 //! ```
-
-/// Two needed ranges become one request when the gap between them is at most this long.
-///
-/// A request costs the device and a core about as much as the transfer of 20 KiB: measured with the `scan_bench`
-/// example (docs/benchmarks/scan.md), where gaps of 8 to 32 KiB make no difference, skipping less costs requests and
-/// reading more costs bandwidth.
-pub const MERGE_GAP_BYTES: u64 = 16 << 10;
-
-/// Requests are not merged beyond this length. A window of them reaches the device's bandwidth; longer ones would let
-/// batches of different pages share a buffer, of which each then keeps all alive.
-pub(crate) const MAX_REQUEST_BYTES: u64 = 256 << 10;
+//!
+//! Which gaps are read, and how long requests become, follows from the device's profile
+//! ([`nandina_device::calibration::IoSizes`]): a gap is read if that costs less than another request, and requests do
+//! not grow beyond the smallest read that reaches the full bandwidth. Longer ones would let batches of different pages
+//! share a buffer, of which each then keeps all alive.
 
 const BLOCK_BYTES: u64 = 4096;
 

@@ -30,7 +30,7 @@ use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::RowId;
 use crate::page_index::{PageRanges, Stripe, StripeIndex, index_columns};
-use crate::read_plan::{Extent, MAX_REQUEST_BYTES, MERGE_GAP_BYTES, Needed, Place, plan};
+use crate::read_plan::{Extent, Needed, Place, plan};
 use crate::segment::{Segment, into_buffer};
 use crate::table::Table;
 
@@ -44,34 +44,21 @@ pub trait PagePruner: Debug + Send + Sync {
     fn keep(&self, ranges: &PageRanges) -> Option<Vec<bool>>;
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ScanOptions {
     /// Columns of the table, in the order they are wanted; all if `None`.
     pub projection: Option<Vec<usize>>,
     /// Adds a last column `row_id` (UInt64) with the bits of each row's [`RowId`].
     pub row_ids: bool,
     pub pruner: Option<Arc<dyn PagePruner>>,
-    /// Most bytes that each reader keeps read or being read. At least one page is.
-    pub window_bytes: usize,
-    /// See [`MERGE_GAP_BYTES`].
-    pub merge_gap_bytes: u64,
+    /// Most bytes that each reader keeps read or being read; what the device needs if `None`. At least one page is.
+    pub window_bytes: Option<usize>,
+    /// Longest gap between needed ranges that is read too; what suits the device if `None`.
+    pub merge_gap_bytes: Option<u64>,
+    /// Requests are not merged beyond this length; what suits the device if `None`.
+    pub request_bytes: Option<u64>,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
-}
-
-impl Default for ScanOptions {
-    fn default() -> Self {
-        Self {
-            projection: None,
-            row_ids: false,
-            pruner: None,
-            // Measured with the `scan_bench` example (docs/benchmarks/scan.md): less than 512 KiB per reader loses,
-            // more than 1 MiB gains nothing; twice that for devices of more bandwidth.
-            window_bytes: 2 << 20,
-            merge_gap_bytes: MERGE_GAP_BYTES,
-            account: None,
-        }
-    }
 }
 
 /// Figures of a scan so far, all readers together.
@@ -104,6 +91,9 @@ pub struct Scan {
     projection: Vec<usize>,
     /// Of the batches.
     schema: SchemaRef,
+    /// Longest gap that is read too, and length beyond which requests are not merged.
+    merge_gap_bytes: u64,
+    request_bytes: u64,
     cursor: Mutex<Cursor>,
     counts: Counts,
 }
@@ -126,8 +116,17 @@ impl Scan {
             fields.push(Arc::new(Field::new("row_id", DataType::UInt64, false)));
             schema = Schema::new_with_metadata(fields, schema.metadata);
         }
-        let (cursor, counts) = Default::default();
-        Ok(Arc::new(Self { table, options, projection, schema: Arc::new(schema), cursor, counts }))
+        let sizes = table.store().device().sizes();
+        Ok(Arc::new(Self {
+            projection,
+            schema: Arc::new(schema),
+            merge_gap_bytes: options.merge_gap_bytes.unwrap_or(sizes.gap_bytes as u64),
+            request_bytes: options.request_bytes.unwrap_or(sizes.read_bytes as u64),
+            table,
+            options,
+            cursor: Mutex::default(),
+            counts: Counts::default(),
+        }))
     }
 
     /// Schema of the batches.
@@ -152,11 +151,13 @@ impl Scan {
 
     /// A reader for one task or thread.
     pub fn reader(self: &Arc<Self>) -> ScanReader {
-        let batch = self.table.store().device().batch(self.options.account.as_ref());
+        let device = self.table.store().device();
+        let batch = device.batch(self.options.account.as_ref());
+        let window_bytes = self.options.window_bytes.unwrap_or_else(|| device.sizes().read_window_bytes());
         ScanReader {
             scan: Arc::clone(self),
             batch,
-            window_bytes: self.options.window_bytes,
+            window_bytes,
             buffers: VecDeque::new(),
             first_buffer: 0,
             held_bytes: 0,
@@ -255,7 +256,7 @@ impl Scan {
             let number = stripe.first_page + u64::from(first_slot);
             pages.push_back(PlannedPage { segment: Arc::clone(segment), number, rows, mini_pages });
         }
-        let (extents, places) = plan(&needed, self.options.merge_gap_bytes, max_request_bytes);
+        let (extents, places) = plan(&needed, self.merge_gap_bytes, max_request_bytes);
         Ok(StripePlan { extents, places, pages })
     }
 }
@@ -359,7 +360,7 @@ impl ScanReader {
             if self.exhausted {
                 return Ok(Poll::Ready(()));
             }
-            let max_request_bytes = MAX_REQUEST_BYTES.min(self.window_bytes as u64 / 2).max(1);
+            let max_request_bytes = self.scan.request_bytes.min(self.window_bytes as u64 / 2).max(1);
             self.preparing = Some(Box::pin(Arc::clone(&self.scan).next_plan(max_request_bytes)));
         }
         let Some(preparing) = &mut self.preparing else { return Ok(Poll::Ready(())) };

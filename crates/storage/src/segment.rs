@@ -23,7 +23,7 @@ use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, SegmentId, TableId};
 use crate::manifest::SegmentRecord;
 use crate::page_index::{Directory, IndexLayout, Stripe, StripeIndex};
-use crate::read_plan::{MAX_REQUEST_BYTES, MERGE_GAP_BYTES, Needed, plan};
+use crate::read_plan::{Needed, plan};
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const MAGIC: &[u8; 4] = b"NSEG";
@@ -222,7 +222,8 @@ impl Segment {
                 |needed: &Needed| (0, (needed.offset - stripe.index_offset) as usize, needed.length as usize);
             (vec![first], needed.iter().map(in_first).collect::<Vec<_>>())
         } else {
-            let (extents, places) = plan(&needed, MERGE_GAP_BYTES, MAX_REQUEST_BYTES);
+            let sizes = file.device().sizes();
+            let (extents, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
             let requests: Vec<_> = extents.iter().map(|extent| (extent.offset, extent.length)).collect();
             let buffers = read_all(file, &requests, account).await?.into_iter().map(into_buffer).collect();
             (buffers, places.iter().map(|place| (place.extent, place.start, place.length)).collect())

@@ -160,9 +160,16 @@ impl Store {
     pub fn create_table(&self, definition: TableDefinition, if_exists: IfExists) -> Result<Table> {
         self.check_writable()?;
         definition.check()?;
+        let definition = self.sized(definition);
         let name = definition.name.clone();
         self.commit(Target::Create { definition, if_exists }, None)?;
         self.table(&name)
+    }
+
+    /// The definition with its page size settled: what is known about the device may change before the commit.
+    fn sized(&self, definition: TableDefinition) -> TableDefinition {
+        let page_bytes = definition.page_bytes_on(&self.inner.device);
+        definition.with_page_bytes(page_bytes)
     }
 
     /// A writer whose commit creates the table with the rows written, or replaces an existing one: all or nothing.
@@ -177,7 +184,9 @@ impl Store {
         if if_exists == IfExists::Fail && self.has_table(&definition.name) {
             return Err(StorageError::TableExists { name: definition.name });
         }
-        let shape = shape(TableId(0), &definition.name, definition.page_bytes, &definition.schema)?;
+        let definition = self.sized(definition);
+        let page_bytes = definition.page_bytes_on(&self.inner.device);
+        let shape = shape(TableId(0), &definition.name, page_bytes, &definition.schema)?;
         TableWriter::new(self.clone(), shape, Target::Create { definition, if_exists }, options)
     }
 
@@ -216,7 +225,8 @@ impl Store {
                 }
                 let id = TableId(manifest.next_table);
                 manifest.next_table += 1;
-                let shape = shape(id, &definition.name, definition.page_bytes, &definition.schema)?;
+                let page_bytes = definition.page_bytes_on(device);
+                let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
                 let segments = segment
                     .map(|record| Arc::new(Segment::new(record, Arc::clone(&shape), device.clone())))
                     .into_iter()

@@ -33,38 +33,40 @@ use crate::store::Store;
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
 pub const MAX_PAGE_BYTES: usize = 4 << 20;
 
-/// The smallest size at which scans of 1…16 of 16 columns come close to the ideal (docs/benchmarks/scan.md): larger
-/// pages gain little, and cost memory in small budgets and bytes in fetching single rows.
-pub const DEFAULT_PAGE_BYTES: usize = 256 << 10;
-
 /// Length of stripes: long enough that its page index is a few blocks per column, short enough to share out work.
 const STRIPE_BYTES: usize = 16 << 20;
-
-/// Length of writes, or the page size if that is more: reaches the device's sequential bandwidth at small depth.
-const WRITE_BYTES: usize = 1 << 20;
 
 /// A table to be created.
 #[derive(Debug, Clone)]
 pub struct TableDefinition {
     pub name: String,
     pub schema: SchemaRef,
-    /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`].
-    pub page_bytes: usize,
+    /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`]; what suits the device if `None`.
+    pub page_bytes: Option<usize>,
 }
 
 impl TableDefinition {
     pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        Self { name: name.into(), schema, page_bytes: DEFAULT_PAGE_BYTES }
+        Self { name: name.into(), schema, page_bytes: None }
     }
 
     pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
-        self.page_bytes = page_bytes;
+        self.page_bytes = Some(page_bytes);
         self
     }
 
+    /// Size of its pages on a device: the smallest at which skipping columns pays there.
+    ///
+    /// Larger pages cost memory in small budgets and bytes in fetching single rows; smaller ones cost requests
+    /// (docs/benchmarks/scan.md).
+    pub fn page_bytes_on(&self, device: &Device) -> usize {
+        self.page_bytes.unwrap_or_else(|| device.sizes().page_bytes.clamp(MIN_PAGE_BYTES, MAX_PAGE_BYTES))
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        let page_bytes = self.page_bytes;
-        if !page_bytes.is_power_of_two() || !(MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&page_bytes) {
+        let can_be =
+            |bytes: usize| bytes.is_power_of_two() && (MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&bytes);
+        if let Some(page_bytes) = self.page_bytes.filter(|&bytes| !can_be(bytes)) {
             return Err(StorageError::PageSize { page_bytes });
         }
         PageSchema::try_new(Arc::clone(&self.schema)).map(drop).map_err(StorageError::Encode)
@@ -85,18 +87,12 @@ pub enum WriteMode {
     Overwrite,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Most bytes in flight per lane.
-    pub window_bytes: usize,
+    /// Most bytes in flight per lane; what the device needs if `None`.
+    pub window_bytes: Option<usize>,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
-}
-
-impl Default for WriteOptions {
-    fn default() -> Self {
-        Self { window_bytes: 4 << 20, account: None }
-    }
 }
 
 /// What a commit stored.
@@ -127,7 +123,10 @@ struct Shared {
     device: Device,
     shape: Arc<TableShape>,
     target: Target,
-    options: WriteOptions,
+    account: Option<Arc<IoAccount>>,
+    /// Most bytes in flight per lane, and length of writes, or the page size if that is more.
+    window_bytes: usize,
+    write_bytes: usize,
     segment: SegmentId,
     file: File,
     schema_message: Vec<u8>,
@@ -156,6 +155,7 @@ impl TableWriter {
         options: WriteOptions,
     ) -> Result<Self> {
         let device = store.device().clone();
+        let sizes = device.sizes();
         let segment = store.new_segment_id();
         let file = device.create(&file_name(segment), FileClass::Table)?;
         let schema_message = encode_schema(shape.page_schema().arrow());
@@ -166,7 +166,9 @@ impl TableWriter {
             device,
             shape,
             target,
-            options,
+            window_bytes: options.window_bytes.unwrap_or_else(|| sizes.write_window_bytes()),
+            write_bytes: sizes.bulk_write_bytes(),
+            account: options.account,
             segment,
             file,
             schema_message,
@@ -287,7 +289,7 @@ impl Shared {
             (self.file.clone(), Request::write(directory_offset, directory)),
             (self.file.clone(), Request::write(0, header)),
         ];
-        self.device.submit_many(requests, self.options.account.as_ref()).wait_async().await?;
+        self.device.submit_many(requests, self.account.as_ref()).wait_async().await?;
         self.file.sync_async().await?;
         self.device.sync_directory()?;
         let space = self.space.lock();
@@ -432,7 +434,7 @@ impl Lane {
     fn new(shared: &Shared) -> Self {
         let builder =
             PageBuilder::new(Arc::clone(shared.shape.page_schema()), shared.shape.page_bytes, RowId::SLOTS);
-        let writes = shared.device.batch(shared.options.account.as_ref());
+        let writes = shared.device.batch(shared.account.as_ref());
         let (bounds, write_bytes) = Default::default();
         Self { builder, bounds, stripe: None, block: None, writes, write_bytes, in_flight_bytes: 0, rows: 0 }
     }
@@ -489,7 +491,7 @@ impl Lane {
         }
         let block = self.block.get_or_insert_with(|| {
             let left_in_stripe = (stripe.capacity - stripe.used) as usize * page_bytes;
-            let buffer = shared.device.buffer(WRITE_BYTES.max(needed_bytes).min(left_in_stripe));
+            let buffer = shared.device.buffer(shared.write_bytes.max(needed_bytes).min(left_in_stripe));
             let offset = stripe.offset + stripe.used * page_bytes as u64;
             WriteBlock { buffer, offset, filled_bytes: 0, used_bytes: 0 }
         });
@@ -503,7 +505,7 @@ impl Lane {
         stripe.used += slots;
         block.used_bytes = block.filled_bytes + used_bytes;
         block.filled_bytes += needed_bytes;
-        self.wait_until(shared.options.window_bytes).await
+        self.wait_until(shared.window_bytes).await
     }
 
     /// Writes what is left of the stripe, and its page index.
@@ -532,7 +534,7 @@ impl Lane {
             index_bytes,
         };
         shared.stripes.lock().push((stripe, columns));
-        self.wait_until(shared.options.window_bytes).await
+        self.wait_until(shared.window_bytes).await
     }
 
     /// Waits until at most so many bytes are in flight.

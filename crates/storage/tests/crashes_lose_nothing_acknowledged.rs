@@ -31,7 +31,7 @@ fn run(device: Device, mut done: impl FnMut(usize)) -> Result<()> {
     store.create_table(definition("b"), IfExists::Fail)?;
     done(2);
     let a = store.table("a")?;
-    let writer = a.writer(WriteMode::Append, WriteOptions { window_bytes: 32 << 10, account: None })?;
+    let writer = a.writer(WriteMode::Append, WriteOptions { window_bytes: Some(32 << 10), account: None })?;
     fill(&writer, 3000..4000)?;
     writer.commit_blocking()?;
     done(3);

@@ -32,8 +32,9 @@ fn check(store: &Store, model: &Model, random: &mut Random, context: &str) {
         let projection: Vec<usize> = (0..1 + random.below(4)).map(|_| random.below(5) as usize).collect();
         let options = ScanOptions {
             projection: Some([&[0], projection.as_slice()].concat()),
-            window_bytes: 1 << random.below(24),
-            merge_gap_bytes: 1 << random.below(18),
+            window_bytes: Some(1 << random.below(24)),
+            merge_gap_bytes: Some(1 << random.below(18)),
+            request_bytes: Some(4096 << random.below(8)),
             ..Default::default()
         };
         let found = scan(&table, options).unwrap();
@@ -54,7 +55,7 @@ fn statement(store: &Store, model: &mut Model, random: &mut Random) {
     let from = random.below(1 << 40) as i64;
     let range = from..from + [0, 1, 50, 700, 5000][random.below(5) as usize];
     let written = || if range.is_empty() { vec![] } else { vec![range.clone()] };
-    let options = WriteOptions { window_bytes: 1 << random.below(22), account: None };
+    let options = WriteOptions { window_bytes: Some(1 << random.below(22)), account: None };
     match random.below(5) {
         0 => {
             let page_bytes = 32 << 10 << random.below(4);

@@ -47,7 +47,7 @@ impl PagePruner for KeyAtLeast {
 fn one_column_reads_one_column() {
     let table = create(&store(), "t", 0..100_000);
     let (all, all_figures) = figures(&table, ScanOptions::default());
-    let (key, key_figures) = figures(&table, ScanOptions { merge_gap_bytes: 0, ..options(&[0]) });
+    let (key, key_figures) = figures(&table, ScanOptions { merge_gap_bytes: Some(0), ..options(&[0]) });
     assert_eq!(key, all.project(&[0]).unwrap());
     assert_eq!(all_figures.pages_read, table.pages());
     assert!(all_figures.bytes_read <= table.pages() * (32 << 10));
@@ -59,8 +59,8 @@ fn one_column_reads_one_column() {
 #[test]
 fn neighbouring_reads_are_merged() {
     let table = create(&store(), "t", 0..100_000);
-    let (_, apart) = figures(&table, ScanOptions { merge_gap_bytes: 0, ..options(&[0, 4]) });
-    let (_, merged) = figures(&table, ScanOptions { merge_gap_bytes: 32 << 10, ..options(&[0, 4]) });
+    let (_, apart) = figures(&table, ScanOptions { merge_gap_bytes: Some(0), ..options(&[0, 4]) });
+    let (_, merged) = figures(&table, ScanOptions { merge_gap_bytes: Some(32 << 10), ..options(&[0, 4]) });
     assert!(apart.requests >= table.pages(), "{apart:?}");
     // Requests are not merged beyond eight of these pages; the last one may be shorter.
     assert!(merged.requests <= table.pages().div_ceil(8), "{merged:?} {apart:?}");
@@ -83,7 +83,8 @@ fn any_order_of_columns_and_no_columns() {
 fn tiny_windows_make_progress() {
     let table = create(&store(), "t", 0..30_000);
     for window_bytes in [0, 1, 4096, 100_000] {
-        let (batch, _) = figures(&table, ScanOptions { window_bytes, ..Default::default() });
+        let (batch, _) =
+            figures(&table, ScanOptions { window_bytes: Some(window_bytes), ..Default::default() });
         assert_batches_equal(&batch, &rows(0..30_000));
     }
 }
@@ -157,7 +158,7 @@ fn row_ids_find_their_rows() {
         .collect();
     let wanted_ids: Vec<RowId> = wanted.iter().map(|&key| RowId::from_bits(ids[key as usize])).collect();
     let account = IoAccount::new();
-    let fetch = FetchOptions { window_bytes: 64 << 10, account: Some(Arc::clone(&account)) };
+    let fetch = FetchOptions { window_bytes: Some(64 << 10), account: Some(Arc::clone(&account)) };
     let fetched = table.fetch_blocking(&wanted_ids, &[4, 0], &fetch).unwrap();
     assert_eq!(keys(&fetched), wanted);
     let names = fetched.column(0).as_string_view();

@@ -28,7 +28,8 @@ fn on_a_real_file_system() {
     let store = Store::open_path(directory.path(), Mode::Write).unwrap();
     let table = store.table("t").unwrap();
     assert_batches_equal(&read(&table), &rows(0..200_000));
-    let options = ScanOptions { projection: Some(vec![3]), window_bytes: 64 << 10, ..Default::default() };
+    let options =
+        ScanOptions { projection: Some(vec![3]), window_bytes: Some(64 << 10), ..Default::default() };
     assert_eq!(scan(&table, options).unwrap(), rows(0..200_000).project(&[3]).unwrap());
     store.drop_table("t").unwrap();
     assert_eq!(segment_files(&device).len(), 1, "a reader still has it");

@@ -174,6 +174,7 @@ impl Calibration {
     /// Nothing is left on the device, whether it succeeds or not.
     pub fn run(&self, device: &Device, progress: &mut dyn FnMut(Progress) -> bool) -> Result<DeviceProfile> {
         let scratch_bytes = self.scratch_bytes_on(device)?;
+        let _ungoverned = Ungoverned::begin(device);
         Run {
             calibration: self,
             device,
@@ -190,6 +191,7 @@ impl Calibration {
     /// per page of both, in the order of the points. They should agree (thesis, 3.5.5).
     pub fn compare_workers(&self, device: &Device, points: &[ReadPoint]) -> Result<Vec<(f64, f64)>> {
         let bytes = self.scratch_bytes_on(device)?;
+        let _ungoverned = Ungoverned::begin(device);
         let mut scratch = Scratch::create(device, bytes, self.window_bytes, self.seed, |_, _| Ok(true))?;
         let mut compared = Vec::with_capacity(points.len());
         for &point in points {
@@ -202,6 +204,22 @@ impl Calibration {
             compared.push((of(|pair| pair.0), of(|pair| pair.1)));
         }
         Ok(compared)
+    }
+}
+
+/// Keeps the governor out of a measurement.
+struct Ungoverned<'a>(&'a Device);
+
+impl<'a> Ungoverned<'a> {
+    fn begin(device: &'a Device) -> Self {
+        device.inner.governor.lock().pause();
+        Self(device)
+    }
+}
+
+impl Drop for Ungoverned<'_> {
+    fn drop(&mut self) {
+        self.0.inner.governor.lock().resume();
     }
 }
 

@@ -79,6 +79,36 @@ const WORTHLESS_SPREAD: f64 = 0.5;
 /// No storage reads a page faster than this; whoever seems to has answered from somewhere else.
 const FASTEST_READ_MICROS: f64 = 0.05;
 
+impl IoSizes {
+    /// Reads in flight per read that the device serves at once: while one half is consumed, the other is read.
+    const WINDOWS: usize = 2;
+
+    /// Bytes of large reads that one reader keeps in flight or in hand.
+    pub fn read_window_bytes(&self) -> usize {
+        (self.read_bytes * self.read_depth * Self::WINDOWS).clamp(1 << 20, 16 << 20)
+    }
+
+    /// Bytes of reads of single pages' columns, some 16 KiB each, that one reader keeps in flight or in hand.
+    pub fn small_read_window_bytes(&self) -> usize {
+        (self.small_read_depth * Self::WINDOWS * (16 << 10)).clamp(self.read_window_bytes(), 16 << 20)
+    }
+
+    /// Bytes of writes that are waited for together: as many as the device works on at once.
+    pub fn write_group_bytes(&self) -> usize {
+        (self.write_bytes * self.write_depth).clamp(512 << 10, 4 << 20)
+    }
+
+    /// Bytes of one write among many in sequence: larger than what the device needs, for the processor's sake.
+    pub fn bulk_write_bytes(&self) -> usize {
+        self.write_bytes.max(1 << 20)
+    }
+
+    /// Bytes of such writes that one writer keeps in flight.
+    pub fn write_window_bytes(&self) -> usize {
+        (self.write_bytes * self.write_depth * Self::WINDOWS).clamp(4 * self.bulk_write_bytes(), 16 << 20)
+    }
+}
+
 impl DeviceProfile {
     /// What is assumed of a device that was not measured: an NVMe drive of the middling sort, 90 µs for a small read
     /// alone, 3 GB/s, 150,000 small reads a second.

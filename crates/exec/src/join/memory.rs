@@ -2,6 +2,7 @@
 
 use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use nandina_device::calibration::IoSizes;
 use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
 use super::batch_bytes::data_bytes;
@@ -16,9 +17,7 @@ const MIN_PAGE_BYTES: usize = 4 << 10;
 const RING_PAGES: usize = 4;
 /// The share of memory that pages on their way to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
-/// Most memory for reads of spilled pages in flight: a few requests keep the device at its bandwidth.
-const MAX_READ_WINDOW_BYTES: usize = 6 * MAX_READ_BYTES;
-/// The share of memory that they may take where that is less.
+/// The share of memory that reads of spilled pages in flight may take, where that is less than the device needs.
 const READ_WINDOW_SHARE: usize = 16;
 /// The share of memory that an extent of temporary space may be as large as.
 const EXTENT_SHARE: usize = 128;
@@ -40,8 +39,9 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
 }
 
 /// Memory for reads of spilled pages in flight, of one reader of a join that may use `memory_bytes`.
-pub fn read_window_bytes(memory_bytes: Option<usize>) -> usize {
-    (memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE).clamp(MIN_READ_BYTES, MAX_READ_WINDOW_BYTES)
+pub fn read_window_bytes(memory_bytes: Option<usize>, sizes: &IoSizes) -> usize {
+    let share = memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE;
+    share.clamp(MIN_READ_BYTES, sizes.read_window_bytes())
 }
 
 /// How many rows of `batch` are taken in at a time by a join that may use `memory_bytes`: all of them, unless they
@@ -53,8 +53,9 @@ pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
     (rows * portion / data_bytes(batch).max(1)).clamp(1, rows.max(1))
 }
 
-/// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount).
-pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
+/// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount) and spills to a device of
+/// these sizes.
+pub fn partitioner_options(memory_bytes: Option<usize>, sizes: &IoSizes) -> PartitionerOptions {
     let write_bytes = memory_bytes.unwrap_or(usize::MAX) / WRITE_BUFFER_SHARE;
     let mut options = PartitionerOptions {
         partition_bits: MAX_PARTITION_BITS,
@@ -65,8 +66,9 @@ pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
         algorithm: Algorithm::OverlappedNHash,
         write_unit: WriteUnit::Blocked,
     };
-    // Fewer bytes per page first, down to a size that still writes well; then fewer partitions.
-    while options.write_buffer_bytes() > write_bytes && options.page_bytes > 4 * MIN_PAGE_BYTES {
+    // Fewer bytes per page first, down to a size of which a ring still writes well; then fewer partitions.
+    let writes_well = (sizes.write_bytes / RING_PAGES).clamp(4 * MIN_PAGE_BYTES, MAX_PAGE_BYTES);
+    while options.write_buffer_bytes() > write_bytes && options.page_bytes > writes_well {
         options.page_bytes /= 2;
     }
     while options.write_buffer_bytes() > write_bytes && options.partition_bits > MIN_PARTITION_BITS + 1 {
@@ -87,26 +89,32 @@ pub fn partitioner_options(memory_bytes: Option<usize>) -> PartitionerOptions {
 
 #[cfg(test)]
 mod tests {
+    use nandina_device::calibration::{DeviceIdentity, DeviceProfile};
+
     use super::*;
+
+    fn sizes() -> IoSizes {
+        DeviceProfile::assumed(DeviceIdentity::default()).sizes()
+    }
 
     #[test]
     fn write_buffers_stay_within_their_share() {
         for memory in [16 << 20, 64 << 20, 256 << 20, 4usize << 30] {
-            let options = partitioner_options(Some(memory));
+            let options = partitioner_options(Some(memory), &sizes());
             assert!(options.write_buffer_bytes() <= memory / WRITE_BUFFER_SHARE, "{memory}: {options:?}");
         }
     }
 
     #[test]
     fn a_megabyte_is_enough_to_partition() {
-        let options = partitioner_options(Some(1 << 20));
+        let options = partitioner_options(Some(1 << 20), &sizes());
         assert_eq!((options.page_bytes, options.partition_bits), (MIN_PAGE_BYTES, MIN_PARTITION_BITS));
         assert!(options.write_buffer_bytes() <= 1 << 18);
     }
 
     #[test]
     fn unlimited_memory_takes_the_largest_shape() {
-        let options = partitioner_options(None);
+        let options = partitioner_options(None, &sizes());
         assert_eq!((options.page_bytes, options.partition_bits), (MAX_PAGE_BYTES, MAX_PARTITION_BITS));
     }
 }

@@ -24,7 +24,7 @@ use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scat
 
 use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
 use super::kind::{JoinKind, SideRows};
-use super::memory::{partitioner_options, read_window_bytes};
+use super::memory::partitioner_options;
 use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, KeyHasher, Side};
 use super::state::{JoinState, SpilledPair};
@@ -121,7 +121,7 @@ impl PairJoin {
             spec = Arc::new(spec.swapped());
             state.metrics.role_reversals.add(1);
         }
-        let window_bytes = read_window_bytes(state.memory_limit);
+        let window_bytes = state.read_window_bytes();
         let build_bytes = build_bytes(&build_file, spec.kind);
         let need = build_bytes + window_bytes;
         let mut memory = PairMemory::new(state);
@@ -217,7 +217,7 @@ impl PairJoin {
         let waiting = self.state.metrics.spill_time.timer();
         match &mut self.blocks {
             None => {
-                let window_bytes = read_window_bytes(self.state.memory_limit);
+                let window_bytes = self.state.read_window_bytes();
                 let mut reader = self.build_file.read(Arc::clone(&self.spec.build.pages), window_bytes);
                 while let Some(page) = reader.next().await.map_err(spill_error)? {
                     pages.push(page);
@@ -371,13 +371,13 @@ async fn split(
     level: u32,
     need: usize,
 ) -> Result<Vec<SpilledPair>> {
-    let mut options = partitioner_options(state.memory_limit);
+    let mut options = partitioner_options(state.memory_limit, &state.space.device().sizes());
     let share = state.memory_limit.unwrap_or(usize::MAX) / 4;
     let wanted = need.div_ceil(share.max(1)).next_power_of_two().trailing_zeros().max(1);
     options.partition_bits = options.partition_bits.min(wanted + 1);
     let reservation = state.reserve_more();
     // Bounded by the shape of the partitioner, and needed to make anything smaller.
-    reservation.grow(options.write_buffer_bytes() + read_window_bytes(state.memory_limit));
+    reservation.grow(options.write_buffer_bytes() + state.read_window_bytes());
     state.note_memory(reservation.size());
     state.metrics.recursive_partitions.add(1);
     let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
@@ -420,7 +420,7 @@ pub struct BatchReader {
 
 impl BatchReader {
     fn new(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> Self {
-        let reader = file.read(Arc::clone(&side.pages), read_window_bytes(state.memory_limit));
+        let reader = file.read(Arc::clone(&side.pages), state.read_window_bytes());
         Self { reader, schema: Arc::clone(&side.pages), batch_rows, held: None }
     }
 

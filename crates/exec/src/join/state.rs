@@ -32,7 +32,7 @@ use super::build_side::{BuildSide, EarlierVisits};
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
-use super::memory::{partitioner_options, pool_limit, portion_rows};
+use super::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use super::metrics::JoinMetrics;
 use super::prober::InnerFacts;
 use super::progress::Progress;
@@ -124,7 +124,7 @@ impl JoinState {
         destage: DestagePolicy,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
-        let options = partitioner_options(memory_limit);
+        let options = partitioner_options(memory_limit, &space.device().sizes());
         let hasher = KeyHasher::new(0);
         let spilled_keys = Arc::new(SpilledKeys::new(Arc::clone(&spec), hasher.clone(), memory_limit));
         let keys = Arc::clone(&spilled_keys);
@@ -473,6 +473,11 @@ impl JoinState {
         if let Some(_settling) = self.settling.try_lock() {
             self.bring_up_io();
         }
+    }
+
+    /// Memory for the reads in flight of one reader of spilled pages.
+    pub fn read_window_bytes(&self) -> usize {
+        read_window_bytes(self.memory_limit, &self.space.device().sizes())
     }
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.

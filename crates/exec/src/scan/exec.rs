@@ -28,9 +28,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
 use futures::Stream;
-use nandina_device::IoAccount;
+use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Scan, ScanFigures, ScanOptions, ScanReader, Table, TableStatistics};
 use parking_lot::Mutex;
+
+use crate::flow::query_flow;
 
 use super::filter::{PageFilter, on_table_columns};
 use super::storage_error;
@@ -139,7 +141,7 @@ impl TableScanExec {
     }
 
     /// The run that `partition` belongs to.
-    fn run(&self, partition: usize) -> Result<Run> {
+    fn run(&self, partition: usize, context: &TaskContext) -> Result<Run> {
         let mut current = self.run.lock();
         if let Some(started) = current.as_mut().and_then(|run| run.started.get_mut(partition))
             && !std::mem::replace(started, true)
@@ -147,7 +149,7 @@ impl TableScanExec {
         {
             return Ok(run.clone());
         }
-        let account = IoAccount::new();
+        let account = IoAccount::of_flow(query_flow(context), Priority::Scan);
         let pruner = PageFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
         let options = ScanOptions {
             projection: Some(self.projection.clone()),
@@ -231,7 +233,7 @@ impl ExecutionPlan for TableScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let run = self.run(partition)?;
+        let run = self.run(partition, &context)?;
         let stream = ScanStream {
             reader: run.scan.reader(),
             schema: self.schema(),
@@ -421,7 +423,13 @@ impl ScanStream {
             return Poll::Ready(Some(Ok(rest)));
         }
         if self.window.is_none() {
-            let window = ReadWindow::reserve(self.context.memory_pool(), "TableScanExec", self.page_bytes);
+            let device = self.reader.scan().table().store().device();
+            let window = ReadWindow::reserve(
+                self.context.memory_pool(),
+                "TableScanExec",
+                device.sizes().read_window_bytes(),
+                self.page_bytes,
+            );
             self.reader.set_window_bytes(window.bytes());
             self.shared_metrics.window_bytes.set_max(window.bytes());
             self.window = Some(window);

@@ -14,7 +14,10 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
+use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Table, WriteMode, WriteOptions};
+
+use crate::flow::query_flow;
 
 use super::storage_error;
 
@@ -56,18 +59,18 @@ impl DataSink for TableSink {
         mut data: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let mut options = WriteOptions::default();
+        let mut window_bytes = self.table.store().device().sizes().write_window_bytes();
         let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
         // The page being filled, twice: staged and encoded.
         let staging_bytes = 2 * self.table.page_bytes();
-        while options.window_bytes > MIN_WINDOW_BYTES
-            && memory.try_grow(options.window_bytes + staging_bytes).is_err()
-        {
-            options.window_bytes /= 2;
+        while window_bytes > MIN_WINDOW_BYTES && memory.try_grow(window_bytes + staging_bytes).is_err() {
+            window_bytes /= 2;
         }
         if memory.size() == 0 {
-            memory.grow(options.window_bytes + staging_bytes);
+            memory.grow(window_bytes + staging_bytes);
         }
+        let account = IoAccount::of_flow(query_flow(context), Priority::default());
+        let options = WriteOptions { window_bytes: Some(window_bytes), account: Some(account) };
         let writer = self.table.writer(self.mode, options).map_err(storage_error)?;
         let mut lane = writer.lane();
         while let Some(batch) = data.next().await {

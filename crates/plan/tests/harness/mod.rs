@@ -26,7 +26,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use nandina_device::{Device, DeviceOptions, Simulation, FaultPlan};
+use nandina_device::{Device, DeviceOptions, FaultPlan, Simulation};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};

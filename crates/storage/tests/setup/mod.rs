@@ -8,7 +8,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use nandina_device::{Device, Simulation, FaultPlan};
+use nandina_device::{Device, FaultPlan, Simulation};
 use nandina_storage::*;
 
 pub fn schema() -> SchemaRef {

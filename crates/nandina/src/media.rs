@@ -1,0 +1,227 @@
+//! Which device does a path lie on? One [`Device`] per file system, shared by everything that lies there.
+//!
+//! ```text
+//!   /data/shop (database) ──┐
+//!   /data/shop/temp ────────┼──► Device of /data ──► its profile, its governor, its counters
+//!   /data/in/*.parquet ─────┘
+//!   /var/tmp ───────────────────► Device of /
+//! ```
+//!
+//! A device starts with the profile that was stored for it, or with an assumed one. It is measured the first time a
+//! statement is about to read so much that sizes and depths matter ([`Media::know`]).
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
+use nandina_device::calibration::{Calibration, DeviceProfile, ProfileKind, ProfileStore};
+use nandina_device::{BufferPool, Device, DeviceOptions, ForeignFile};
+use nandina_exec::scan::TableScanExec;
+use parking_lot::Mutex;
+
+use crate::engine::Sources;
+
+/// The devices that a database and its sessions use.
+pub(crate) struct Media {
+    options: DeviceOptions,
+    profiles: ProfileStore,
+    database: Option<PathBuf>,
+    known: Mutex<HashMap<u64, Known>>,
+}
+
+struct Known {
+    device: Device,
+    /// Measuring was tried, or there was nothing to measure.
+    settled: bool,
+}
+
+impl Media {
+    /// `database` is where a database lies, and where profiles go if the user has no folder for them.
+    pub(crate) fn new(options: DeviceOptions, database: Option<&Path>) -> Arc<Self> {
+        // However many devices there are, the memory for idle buffers is one.
+        let pool = BufferPool::new(options.retained_buffer_bytes);
+        let options = DeviceOptions { buffer_pool: Some(pool), ..options };
+        Arc::new(Self {
+            options,
+            profiles: profile_store(database),
+            database: database.map(Path::to_path_buf),
+            known: Mutex::default(),
+        })
+    }
+
+    /// Where the database lies, if it lies anywhere.
+    pub(crate) fn database_folder(&self) -> Option<PathBuf> {
+        self.database.clone()
+    }
+
+    /// The device that an existing file or directory lies on. Names are relative to the root of its file system.
+    pub(crate) fn device_of(&self, path: &Path) -> nandina_device::Result<Device> {
+        let fail =
+            |source| nandina_device::Error::Path { operation: "open", path: path.to_path_buf(), source };
+        let path = path.canonicalize().map_err(fail)?;
+        let number = fs::metadata(&path).map_err(fail)?.dev();
+        let mut known = self.known.lock();
+        if let Some(known) = known.get(&number) {
+            return Ok(known.device.clone());
+        }
+        let device = Device::open(mount_point(&path, number), self.options.clone())?;
+        match self.profiles.load(&device.identity()) {
+            Ok(Some(profile)) => device.set_profile(profile),
+            Ok(None) => {}
+            Err(error) => log::warn!("{error}"),
+        }
+        let settled = device.profile().kind != ProfileKind::Assumed;
+        known.insert(number, Known { device: device.clone(), settled });
+        Ok(device)
+    }
+
+    /// The device of an existing directory, with names relative to it.
+    pub(crate) fn directory(&self, directory: &Path) -> nandina_device::Result<Device> {
+        let device = self.device_of(directory)?;
+        let path = directory.canonicalize().map_err(|source| nandina_device::Error::Path {
+            operation: "open directory",
+            path: directory.to_path_buf(),
+            source,
+        })?;
+        match path.strip_prefix(device.path()).ok().map(Path::to_str) {
+            Some(Some("")) => Ok(device),
+            Some(Some(names)) => device.subdirectory(names),
+            // Names in other encodings cannot be relative to a device.
+            _ => Device::open(&path, self.options.clone()),
+        }
+    }
+
+    /// Opens a file that somebody else wrote.
+    pub(crate) fn open(&self, path: &Path) -> nandina_device::Result<Arc<ForeignFile>> {
+        let device = self.device_of(path)?;
+        let fail =
+            |source| nandina_device::Error::Path { operation: "open", path: path.to_path_buf(), source };
+        ForeignFile::open(&device, &path.canonicalize().map_err(fail)?)
+    }
+
+    /// Measures the device behind a directory if nothing is known about it, once: at most about two seconds, and
+    /// 256 MiB written and deleted. What goes wrong is logged, and the assumed profile stays.
+    pub(crate) fn know(&self, directory: &Path) {
+        let Ok(device) = self.directory(directory) else { return };
+        let Ok(number) = fs::metadata(device.path()).map(|found| found.dev()) else { return };
+        match self.known.lock().get_mut(&number) {
+            Some(known) if !known.settled => known.settled = true,
+            _ => return,
+        }
+        // Another session or process may have measured it meanwhile.
+        let identity = device.identity();
+        if let Ok(Some(profile)) = self.profiles.load(&identity) {
+            return device.set_profile(profile);
+        }
+        log::info!("measuring {}, once", identity.describe());
+        match Calibration::quick().run(&device, &mut |_| true) {
+            Ok(profile) => match self.profiles.save(&profile) {
+                Ok(_) => device.set_profile(profile),
+                Err(error) => {
+                    log::warn!("{error}");
+                    if profile.nonsense().is_none() {
+                        device.set_profile(profile);
+                    }
+                }
+            },
+            Err(error) => log::info!("{error}"),
+        }
+    }
+
+    /// A new profile takes effect for what lies on the same device.
+    pub(crate) fn learn(&self, profile: &DeviceProfile) {
+        for known in self.known.lock().values_mut() {
+            if known.device.identity().is_same_as(&profile.device) {
+                known.device.set_profile(profile.clone());
+                known.settled = true;
+            }
+        }
+    }
+}
+
+/// Where profiles are kept: in the user's folder, or with the database.
+pub(crate) fn profile_store(database: Option<&Path>) -> ProfileStore {
+    ProfileStore::new(ProfileStore::user_folder().into_iter().chain(database.map(PathBuf::from)).collect())
+}
+
+/// Statements that read less than this are over before a measurement would be.
+const WORTH_KNOWING_BYTES: u64 = 256 << 20;
+
+/// Before a plan runs that reads much: makes sure that the devices it uses are known.
+pub(crate) async fn know_before(state: &SessionState, plan: &Arc<dyn ExecutionPlan>) {
+    let Some(sources) = state.config().get_extension::<Sources>() else { return };
+    if sources.auto_calibrate.load(Ordering::Relaxed) && scanned_bytes(plan) >= WORTH_KNOWING_BYTES {
+        // It takes a while, and nothing else is to be done meanwhile.
+        let measured = tokio::task::spawn_blocking(move || {
+            for folder in &sources.folders {
+                sources.media.know(folder);
+            }
+        });
+        if let Err(error) = measured.await {
+            log::warn!("measuring devices failed: {error}");
+        }
+    }
+}
+
+/// Bytes of the files and tables that a plan reads.
+fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let own = if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        scan.table().file_bytes()
+    } else {
+        let config = plan
+            .downcast_ref::<DataSourceExec>()
+            .and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
+        let files = config.iter().flat_map(|config| &config.file_groups).flat_map(|group| group.iter());
+        files
+            .map(|file| match &file.range {
+                Some(range) => (range.end - range.start).max(0) as u64,
+                None => file.object_meta.size,
+            })
+            .sum()
+    };
+    own + plan.children().into_iter().map(scanned_bytes).sum::<u64>()
+}
+
+/// The topmost directory above `path` that lies on the same file system.
+fn mount_point(path: &Path, number: u64) -> PathBuf {
+    let is_there = |candidate: &&Path| fs::metadata(candidate).is_ok_and(|found| found.dev() == number);
+    let topmost = path.ancestors().take_while(is_there).last().unwrap_or(path);
+    if topmost.is_dir() { topmost.to_path_buf() } else { path.parent().unwrap_or(path).to_path_buf() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_on_one_file_system_shares_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("a/b");
+        fs::create_dir_all(&inside).unwrap();
+        fs::write(inside.join("file"), "x").unwrap();
+        let media = Media::new(DeviceOptions::default(), None);
+        let devices: Vec<Device> = [folder.path(), &inside, &inside.join("file")]
+            .into_iter()
+            .map(|path| media.device_of(path).unwrap())
+            .collect();
+        assert!(devices.windows(2).all(|pair| std::ptr::eq(pair[0].counters(), pair[1].counters())));
+        assert!(inside.canonicalize().unwrap().starts_with(devices[0].path()));
+        let below = media.directory(&inside).unwrap();
+        assert_eq!(below.path(), inside.canonicalize().unwrap());
+        assert!(std::ptr::eq(below.counters(), devices[0].counters()));
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() && fs::metadata(memory).unwrap().dev() != fs::metadata(&inside).unwrap().dev() {
+            let other = media.device_of(memory).unwrap();
+            assert!(!std::ptr::eq(other.counters(), devices[0].counters()));
+            assert!(Arc::ptr_eq(other.buffer_pool(), devices[0].buffer_pool()), "idle buffers are shared");
+        }
+        assert!(media.device_of(&inside.join("missing")).is_err());
+    }
+}
