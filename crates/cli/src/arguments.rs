@@ -142,6 +142,9 @@ pub struct CalibrateArguments {
     /// Measure everything: a minute or more, and gigabytes written and deleted.
     #[arg(long)]
     pub full: bool,
+    /// Draw what was found on a page, e.g. out.html; out.json beside it holds the figures.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print the whole profile as JSON.
     #[arg(long)]
     pub json: bool,

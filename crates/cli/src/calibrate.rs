@@ -26,6 +26,11 @@ pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result
         );
     }
     let found = measure(directory, arguments.full, shows_progress, &interrupt).await?;
+    if let Some(page) = &arguments.report {
+        let drawn = nandina::device_page(&found.profile)?;
+        let [page, data] = nandina::write_page(&drawn, page)?;
+        eprintln!("report: {} ({} holds its figures)", page.display(), data.display());
+    }
     if arguments.json {
         let json = serde_json::to_string_pretty(&found.profile)
             .map_err(|error| Failure::io("writing JSON", error.into()))?;

@@ -112,6 +112,11 @@ pub fn known_device(directory: &Path) -> Result<DeviceProfile> {
     }
 }
 
+/// What is known about a device, as a page.
+pub fn device_page(profile: &DeviceProfile) -> Result<nandina_report::Page> {
+    nandina_report::device_page(profile).map_err(|error| Error::Query { message: error.to_string() })
+}
+
 /// Tells a calibration that nobody waits for it any more.
 pub(crate) struct StopWhenDropped(pub Arc<AtomicBool>);
 

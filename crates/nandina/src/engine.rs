@@ -52,6 +52,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    pub(crate) fn temp_space(&self) -> Arc<TempSpace> {
+        Arc::clone(&self.temp_space)
+    }
+
     /// For a session that starts.
     pub(crate) fn start(settings: &Settings, media: Arc<Media>) -> Result<Self> {
         let governor = Arc::new(MemoryGovernor::new(Some(settings.memory_limit_bytes as usize)));

@@ -135,6 +135,11 @@ impl Media {
         }
     }
 
+    /// All devices used so far.
+    pub(crate) fn devices(&self) -> Vec<Device> {
+        self.known.lock().values().map(|known| known.device.clone()).collect()
+    }
+
     /// A new profile takes effect for what lies on the same device.
     pub(crate) fn learn(&self, profile: &DeviceProfile) {
         for known in self.known.lock().values_mut() {

@@ -11,6 +11,7 @@
 //!                                    └─ everything else ───────────► physical plan ─► Query
 //! ```
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,6 +44,7 @@ use crate::media;
 use crate::options::Settings;
 use crate::profile::Profile;
 use crate::query::{Answer, Query};
+use crate::report::{self, Watch, Watched};
 use crate::settings;
 use crate::statement_text;
 use crate::tables::Tables;
@@ -142,6 +144,9 @@ impl Session {
         }
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
+        }
+        if let Some((analyze, page)) = report::parse(text)? {
+            return Box::pin(self.explain_analyze_as_page(&analyze, page)).await;
         }
         let state = self.state();
         let mut statement = parse_one(&state, text)?;
@@ -293,6 +298,40 @@ impl Session {
         let work = async move {
             query.drain().await?;
             text_lines(&Profile::of(&executed).render(verbose))
+        };
+        Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
+    }
+
+    /// `EXPLAIN ANALYZE` that is also drawn: the text, and a page beside its data.
+    async fn explain_analyze_as_page(&self, analyze: &str, page: PathBuf) -> Result<Query> {
+        let state = self.state();
+        let mut statement = parse_one(&state, analyze)?;
+        refuse(&statement)?;
+        file_alias::add(&mut statement);
+        let LogicalPlan::Analyze(analyzed) = state.statement_to_plan(statement).await? else {
+            return Err(Error::unsupported("only a query can be analyzed"));
+        };
+        let plan = state.create_physical_plan(&analyzed.input).await?;
+        media::know_before(&state, &plan).await;
+        let (watched, device) = {
+            let engine = self.engine.lock();
+            let temp_space = engine.temp_space();
+            let device = temp_space.device().identity().describe();
+            let governor = Arc::clone(&engine.governor);
+            (Watched { devices: engine.media.devices(), governor, temp_space }, device)
+        };
+        let memory_limit_bytes = self.settings().memory_limit_bytes;
+        let query = self.start(&state, Arc::clone(&plan), Answer::Rows)?;
+        let executed = Arc::clone(&plan);
+        let sql = analyze.trim_start_matches("EXPLAIN ANALYZE").trim().to_owned();
+        let work = async move {
+            let watch = Watch::start(watched);
+            query.drain().await?;
+            let profile = Profile::of(&executed);
+            let report = watch.end(sql, &profile, memory_limit_bytes, device);
+            let [page, data] = report::write(&report, &page)?;
+            let written = format!("report: {} ({} holds its figures)\n", page.display(), data.display());
+            text_lines(&(profile.render(analyzed.verbose) + &written))
         };
         Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
     }

@@ -9,13 +9,14 @@ use clap::Parser;
 use nandina_bench::machine::Machine;
 use nandina_bench::partition::device_grid::megabytes;
 use nandina_bench::partition::report::Experiment;
-use nandina_bench::partition::trial::TrialOptions;
+use nandina_bench::partition::trial::{Computing, TrialOptions};
 use nandina_bench::partition::{
     ALGORITHMS, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
     algorithm_name,
 };
 use nandina_bench::{BenchError, Result, quantity};
-use nandina_device::{Device, DeviceOptions};
+use nandina_device::drive::DriveModel;
+use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
 use nandina_spill::Algorithm;
 
 #[global_allocator]
@@ -55,6 +56,9 @@ struct Arguments {
     /// Folder for the results.
     #[arg(long, default_value = "docs/benchmarks")]
     out: PathBuf,
+    /// A drive model instead of the disk, in virtual time: iodrive, p300, vertex3, nvme, disk and so on.
+    #[arg(long)]
+    device: Option<String>,
     /// Folder for the input and the partitions, on the disk to be measured.
     #[arg(long, default_value = "/tmp/nandina-partition-bench")]
     work: PathBuf,
@@ -84,8 +88,21 @@ fn run(arguments: &Arguments) -> Result<()> {
     // Rings of this size come and go; a system that partitions would keep them, too.
     let options =
         DeviceOptions { retained_buffer_bytes: 512 << 20, max_depth: 512, ..DeviceOptions::default() };
-    let device = Device::open(&arguments.work, options)?;
-    let bench = Workbench::open(&device, arguments.scale)?;
+    let (device, computing) = match &arguments.device {
+        None => (Device::open(&arguments.work, options)?, None),
+        Some(name) => {
+            let model = DriveModel::named(name).ok_or_else(|| {
+                let names = DriveModel::NAMES.join(", ");
+                BenchError::Setup(format!("there is no model '{name}'; there are {names}"))
+            })?;
+            let simulated =
+                SimulationOptions { contents: Contents::Volatile, ..SimulationOptions::of(model) };
+            let (device, simulation) = Device::simulated_drive(simulated);
+            simulation.fill_drive();
+            (device, Some(Computing::of_the_paper(simulation)))
+        }
+    };
+    let bench = Workbench::open(&device, arguments.scale, computing)?;
     let mut study = study(arguments, &device, &bench)?;
     println!("{}", study.grid.table().to_text());
     println!(
@@ -122,7 +139,7 @@ fn study(arguments: &Arguments, device: &Device, bench: &Workbench) -> Result<St
             "the results there are at scale {scale}: choose another folder"
         )));
     }
-    let grid = DeviceGrid::measure(device, arguments.quick)?;
+    let (grid, _) = DeviceGrid::measure(device, arguments.quick)?;
     let quick = if arguments.quick { " --quick" } else { "" };
     Ok(Study {
         machine: Machine::this(&arguments.work),

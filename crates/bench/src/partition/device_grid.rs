@@ -1,26 +1,16 @@
-//! Write bandwidth over I/O size and outstanding level (section 2.4, Figure 2).
-//!
-//! As there: random offsets, direct I/O, a number of writes submitted at once and all awaited before the
-//! next (Psync). Unlike there, the file is 2 GB and a point writes for a fraction of a second. That shows bursts
-//! that the device cannot keep up, so the bandwidth that counts is measured apart: large writes, one submitted
-//! for each that ends, for several gigabytes.
+//! Write bandwidth over I/O size and outstanding level (section 2.4, Figure 2): the calibration of
+//! [`nandina_device::calibration`], with the bandwidth that counts, which is the sustained one.
 
-use std::time::{Duration, Instant};
-
-use nandina_device::{Device, File, FileClass, Request};
+use nandina_device::Device;
+use nandina_device::calibration::{Calibration, DeviceProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::quantity;
 use crate::table::Table;
 
-const FILE_NAME: &str = "device-grid";
-const FILE_BYTES: u64 = 2 << 30;
-/// The sustained bandwidth is that of writing the file this many times more, after once.
-const PASSES: u64 = 2;
-const PASS_IO_BYTES: usize = 1 << 20;
-const PASS_OUTSTANDING: usize = 32;
-const POINT_TIME: Duration = Duration::from_millis(250);
+/// The scratch file; its filling is the sustained bandwidth.
+const FILE_BYTES: u64 = 4 << 30;
 /// Share of the best bandwidth that counts as reaching it; less than what points differ from run to run.
 const REACHED: f64 = 0.95;
 
@@ -39,32 +29,26 @@ pub struct GridPoint {
 }
 
 impl DeviceGrid {
-    /// Sizes 4 KB to 2 MB and outstanding levels 1 to 256, doubled; with `coarse` every second of each.
-    pub fn measure(device: &Device, coarse: bool) -> Result<Self> {
-        let step = if coarse { 2 } else { 1 };
-        let file = device.create(FILE_NAME, FileClass::Other)?;
-        let result = Self::measure_in(&file, step);
-        drop(file);
-        device.remove(FILE_NAME)?;
-        result
+    /// Sizes 4 KB to 2 MB and outstanding levels 1 to 512, doubled; with `coarse` a quick calibration.
+    pub fn measure(device: &Device, coarse: bool) -> Result<(Self, DeviceProfile)> {
+        let calibration =
+            if coarse { Calibration::quick() } else { Calibration::full().with_scratch_bytes(FILE_BYTES) };
+        let profile = calibration.run(device, &mut |_| true)?;
+        Ok((Self::of(&profile), profile))
     }
 
-    fn measure_in(file: &File, step: usize) -> Result<Self> {
-        file.allocate(0, FILE_BYTES)?;
-        // Written once first, so that nothing pays for the first write to a block, or lives on a burst.
-        write_through(file)?;
-        let start = Instant::now();
-        for _ in 0..PASSES {
-            write_through(file)?;
-        }
-        let sustained_bytes_per_second = (PASSES * FILE_BYTES) as f64 / start.elapsed().as_secs_f64();
+    fn of(profile: &DeviceProfile) -> Self {
+        let writes = &profile.writes;
         let mut points = Vec::new();
-        for io_bytes in (12..=21).step_by(step).map(|bits| 1usize << bits) {
-            for outstanding in (0..=8).step_by(step).map(|bits| 1usize << bits) {
-                points.push(measure_point(file, io_bytes, outstanding)?);
+        for (&io_bytes, row) in writes.write_bytes.iter().zip(&writes.bytes_per_second) {
+            for (&outstanding, &bytes_per_second) in writes.depths.iter().zip(row) {
+                let (io_bytes, outstanding) = (io_bytes as usize, outstanding as usize);
+                points.push(GridPoint { io_bytes, outstanding, bytes_per_second });
             }
         }
-        Ok(Self { sustained_bytes_per_second, points })
+        let sustained = profile.sustained.as_ref().map(|sustained| sustained.sustained_bytes_per_second);
+        let sustained_bytes_per_second = sustained.unwrap_or_else(|| writes.full_bandwidth());
+        Self { sustained_bytes_per_second, points }
     }
 
     /// The smallest I/O size that reaches the sustained bandwidth at some outstanding level: the default
@@ -112,56 +96,6 @@ fn distinct(values: impl Iterator<Item = usize>) -> Vec<usize> {
     values.sort_unstable();
     values.dedup();
     values
-}
-
-fn measure_point(file: &File, io_bytes: usize, outstanding: usize) -> Result<GridPoint> {
-    let places = FILE_BYTES / io_bytes as u64;
-    let mut random = SplitMix(io_bytes as u64 ^ ((outstanding as u64) << 32));
-    let mut written = 0;
-    let start = Instant::now();
-    while start.elapsed() < POINT_TIME {
-        let offsets: Vec<u64> = (0..outstanding).map(|_| random.next() % places * io_bytes as u64).collect();
-        write_at(file, &offsets, io_bytes)?;
-        written += outstanding * io_bytes;
-    }
-    Ok(GridPoint { io_bytes, outstanding, bytes_per_second: written as f64 / start.elapsed().as_secs_f64() })
-}
-
-/// Writes the whole file in order, with a steady number of writes outstanding.
-fn write_through(file: &File) -> Result<()> {
-    let bytes = file.device().buffer(PASS_IO_BYTES).freeze();
-    let write = |offset: u64| vec![(file.clone(), Request::write(offset, bytes.clone()))];
-    let mut offsets = (0..FILE_BYTES).step_by(PASS_IO_BYTES);
-    let mut batch = file.device().batch(None);
-    for offset in offsets.by_ref().take(PASS_OUTSTANDING) {
-        batch.add(write(offset));
-    }
-    while let Some(ended) = batch.next_blocking() {
-        ended?;
-        if let Some(offset) = offsets.next() {
-            batch.add(write(offset));
-        }
-    }
-    Ok(())
-}
-
-/// Writes `io_bytes` at each offset, all submitted together and awaited.
-fn write_at(file: &File, offsets: &[u64], io_bytes: usize) -> Result<()> {
-    // All requests write the same memory: what is measured is the device.
-    let bytes = file.device().buffer(io_bytes).freeze();
-    let request = |offset: &u64| Request::write(*offset, bytes.clone());
-    file.submit(offsets.iter().map(request).collect()).wait()?;
-    Ok(())
-}
-
-/// Steele, Lea and Flood's generator: reproducible offsets without a dependency.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        super::trial::mix(self.0)
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The relation that is partitioned: TPC-H `ORDERS` as a file of PAX pages, read by direct I/O.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
@@ -71,10 +71,10 @@ impl Input {
         let mut offset = 0;
         while offset < self.bytes {
             let bytes = (step as u64).min(self.bytes - offset) as usize;
-            let start = Instant::now();
+            let start = self.file.device().now();
             let request = Request::read(offset, self.file.device().buffer(bytes));
             let completions = self.file.submit_for(vec![request], &account).wait()?;
-            waited += start.elapsed();
+            waited += self.file.device().now() - start;
             let buffer = completions.into_iter().next().and_then(Completion::into_buffer);
             let buffer = buffer.ok_or_else(|| BenchError::Setup("a read returned nothing".to_owned()))?;
             let buffer = Buffer::from(buffer.freeze());

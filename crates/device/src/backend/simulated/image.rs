@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CrashOutcome, SplitMix64};
+use super::{Contents, CrashOutcome, SplitMix64};
 use crate::buffer::BLOCK_BYTES;
 
 /// What a disk writes atomically.
@@ -161,17 +161,18 @@ pub(crate) struct FileImages {
 }
 
 impl FileImages {
-    pub(crate) fn apply(&mut self, change: Change) {
+    pub(crate) fn apply(&mut self, change: Change, contents: Contents) {
         self.live.apply(&change);
-        // Contents that are forgotten do not come back after a crash either.
-        if !matches!(change, Change::Extend { .. }) {
+        if contents == Contents::Kept {
             self.unsynced.push(change);
         }
     }
 
-    pub(crate) fn sync(&mut self) {
-        self.durable = self.live.clone();
-        self.unsynced.clear();
+    pub(crate) fn sync(&mut self, contents: Contents) {
+        if contents == Contents::Kept {
+            self.durable = self.live.clone();
+            self.unsynced.clear();
+        }
     }
 
     pub(crate) fn crash(&mut self, outcome: CrashOutcome, random: Option<&mut SplitMix64>) {

@@ -125,6 +125,8 @@ pub enum CrashOutcome {
 pub enum Contents {
     #[default]
     Kept,
+    /// Until a crash, after which every file is empty: half the memory, for long experiments.
+    Volatile,
     /// Reads give zeros: for measurements that look at times and not at bytes.
     Forgotten,
 }
@@ -252,9 +254,8 @@ impl World {
     /// What writing the buffers, from `skip` on and at most `bound` bytes of them, is to the contents.
     fn written(&self, offset: u64, buffers: &[WriteBuffer], skip: usize, bound: usize) -> (usize, Change) {
         match self.contents {
-            Contents::Kept => {
-                let all = buffers.iter().flat_map(|buffer| buffer.iter().copied());
-                let data: Arc<[u8]> = all.skip(skip).take(bound).collect();
+            Contents::Kept | Contents::Volatile => {
+                let data = part_of(buffers, skip, bound);
                 (data.len(), Change::Write { offset, data })
             }
             Contents::Forgotten => {
@@ -285,7 +286,7 @@ impl World {
 
     fn change(&mut self, inode: &Inode, change: Change) -> io::Result<()> {
         let lost = self.event()?;
-        inode.lock().apply(change);
+        inode.lock().apply(change, self.contents);
         if lost { Err(io_error()) } else { Ok(()) }
     }
 
@@ -299,7 +300,7 @@ impl World {
         if self.event()? {
             return Err(io_error());
         }
-        inode.lock().sync();
+        inode.lock().sync(self.contents);
         Ok(())
     }
 
@@ -415,6 +416,18 @@ impl World {
         self.locks.clear();
         self.power_lost = false;
     }
+}
+
+/// The bytes of all buffers together, from `skip` on and at most `bound` of them.
+fn part_of(buffers: &[WriteBuffer], mut skip: usize, bound: usize) -> Arc<[u8]> {
+    let mut data = Vec::new();
+    for buffer in buffers {
+        let from = skip.min(buffer.len());
+        skip -= from;
+        let until = buffer.len().min(from.saturating_add(bound - data.len()));
+        data.extend_from_slice(buffer.get(from..until).unwrap_or_default());
+    }
+    data.into()
 }
 
 /// A small reproducible generator (Steele, Lea, Flood: *Fast splittable pseudorandom number generators*, 2014).
@@ -550,7 +563,7 @@ impl SimulatedMedium {
         let mut world = self.world.lock();
         world.check_space(inode, offset, bytes)?;
         let change = match world.contents {
-            Contents::Kept => Change::Allocate { offset, bytes },
+            Contents::Kept | Contents::Volatile => Change::Allocate { offset, bytes },
             Contents::Forgotten => Change::Extend { bytes: offset + bytes },
         };
         world.change(inode, change)
