@@ -40,6 +40,8 @@ struct Known {
     device: Device,
     /// Measuring was tried, or there was nothing to measure.
     settled: bool,
+    /// Why a stored profile is not used.
+    complaint: Option<String>,
 }
 
 impl Media {
@@ -72,13 +74,17 @@ impl Media {
             return Ok(known.device.clone());
         }
         let device = Device::open(mount_point(&path, number), self.options.clone())?;
+        let mut complaint = None;
         match self.profiles.load(&device.identity()) {
             Ok(Some(profile)) => device.set_profile(profile),
             Ok(None) => {}
-            Err(error) => log::warn!("{error}"),
+            Err(error) => {
+                log::warn!("{error}");
+                complaint = Some(error.to_string());
+            }
         }
         let settled = device.profile().kind != ProfileKind::Assumed;
-        known.insert(number, Known { device: device.clone(), settled });
+        known.insert(number, Known { device: device.clone(), settled, complaint });
         Ok(device)
     }
 
@@ -135,6 +141,13 @@ impl Media {
         }
     }
 
+    /// Why the stored profile of a device is not used, if it is not.
+    pub(crate) fn complaint(&self, device: &Device) -> Option<String> {
+        let known = self.known.lock();
+        let same = known.values().find(|known| known.device.identity() == device.identity());
+        same.and_then(|known| known.complaint.clone())
+    }
+
     /// All devices used so far.
     pub(crate) fn devices(&self) -> Vec<Device> {
         self.known.lock().values().map(|known| known.device.clone()).collect()
@@ -146,6 +159,7 @@ impl Media {
             if known.device.identity().is_same_as(&profile.device) {
                 known.device.set_profile(profile.clone());
                 known.settled = true;
+                known.complaint = None;
             }
         }
     }

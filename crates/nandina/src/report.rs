@@ -103,7 +103,13 @@ impl Watch {
     }
 
     /// The query is over: what it did, as a report.
-    pub(crate) fn end(mut self, sql: String, profile: &Profile, memory_limit_bytes: u64, device: String) -> QueryReport {
+    pub(crate) fn end(
+        mut self,
+        sql: String,
+        profile: &Profile,
+        memory_limit_bytes: u64,
+        device: String,
+    ) -> QueryReport {
         let elapsed_seconds = self.started.elapsed().as_secs_f64();
         drop(self.stop.take());
         let timeline = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
@@ -143,11 +149,14 @@ struct Traffic {
 
 impl Traffic {
     fn of(devices: &[Device]) -> Self {
-        devices.iter().map(|device| device.counters().total()).fold(Self::default(), |sum, figures: IoStatistics| Self {
-            read: sum.read + figures.bytes_read,
-            written: sum.written + figures.bytes_written,
-            depth_nanos: sum.depth_nanos + figures.depth_integral_nanos,
-        })
+        devices.iter().map(|device| device.counters().total()).fold(
+            Self::default(),
+            |sum, figures: IoStatistics| Self {
+                read: sum.read + figures.bytes_read,
+                written: sum.written + figures.bytes_written,
+                depth_nanos: sum.depth_nanos + figures.depth_integral_nanos,
+            },
+        )
     }
 
     fn sample(&self, before: &Self, interval: Duration, since_start: Duration, watched: &Watched) -> Sample {
@@ -207,10 +216,14 @@ pub(crate) fn write(report: &QueryReport, path: &Path) -> Result<[PathBuf; 2]> {
 pub fn write_page(page: &nandina_report::Page, path: &Path) -> Result<[PathBuf; 2]> {
     let beside = path.with_extension("json");
     if beside == path {
-        return Err(Error::file(path.display().to_string(), "is the name of the data; call the page '….html'"));
+        return Err(Error::file(
+            path.display().to_string(),
+            "is the name of the data; call the page '….html'",
+        ));
     }
     for (file, text) in [(path, &page.html), (&beside, &page.json)] {
-        std::fs::write(file, text).map_err(|error| Error::file(file.display().to_string(), error.to_string()))?;
+        std::fs::write(file, text)
+            .map_err(|error| Error::file(file.display().to_string(), error.to_string()))?;
     }
     Ok([path.to_path_buf(), beside])
 }
@@ -224,10 +237,16 @@ mod tests {
         let parsed = parse("explain  analyze (report 'a b.html')  SELECT 1").unwrap().unwrap();
         assert_eq!(parsed.0, "EXPLAIN ANALYZE SELECT 1");
         assert!(parsed.1.ends_with("a b.html"));
-        for other in ["EXPLAIN ANALYZE SELECT (1)", "EXPLAIN ANALYZE (SELECT 1)", "EXPLAIN SELECT 1", "SELECT 1", ""] {
+        for other in
+            ["EXPLAIN ANALYZE SELECT (1)", "EXPLAIN ANALYZE (SELECT 1)", "EXPLAIN SELECT 1", "SELECT 1", ""]
+        {
             assert_eq!(parse(other).unwrap(), None, "{other}");
         }
-        for wrong in ["EXPLAIN ANALYZE (REPORT x) SELECT 1", "EXPLAIN ANALYZE (REPORT 'x.html')", "EXPLAIN ANALYZE (REPORT '') SELECT 1"] {
+        for wrong in [
+            "EXPLAIN ANALYZE (REPORT x) SELECT 1",
+            "EXPLAIN ANALYZE (REPORT 'x.html')",
+            "EXPLAIN ANALYZE (REPORT '') SELECT 1",
+        ] {
             assert!(parse(wrong).unwrap_err().to_string().contains("REPORT 'out.html'"), "{wrong}");
         }
     }

@@ -51,8 +51,10 @@ use crate::tables::Tables;
 use crate::tpch::TpchFunction;
 
 /// What is known about a device, as a table.
-fn device_table(profile: &DeviceProfile) -> Result<RecordBatch> {
-    let (what, value): (Vec<String>, Vec<String>) = calibrate::device_facts(profile).into_iter().unzip();
+fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
+    let complaint = complaint.map(|complaint| ("note".to_owned(), complaint));
+    let (what, value): (Vec<String>, Vec<String>) =
+        calibrate::device_facts(profile).into_iter().chain(complaint).unzip();
     Ok(RecordBatch::try_from_iter([
         ("what", Arc::new(StringArray::from(what)) as ArrayRef),
         ("value", Arc::new(StringArray::from(value))),
@@ -403,9 +405,9 @@ impl Session {
         let media = Arc::clone(&self.engine.lock().media);
         let device = media.directory(&directory).map_err(|error| Error::setting(error.to_string()))?;
         let calibrate::Statement::Calibrate { full, .. } = statement else {
-            return Query::finished(Answer::Rows, device_table(&device.profile())?);
+            return Query::finished(Answer::Rows, device_table(&device.profile(), media.complaint(&device))?);
         };
-        let schema = device_table(&device.profile())?.schema();
+        let schema = device_table(&device.profile(), None)?.schema();
         let work = async move {
             let stop = Arc::new(AtomicBool::new(false));
             let _stop_when_dropped = calibrate::StopWhenDropped(Arc::clone(&stop));
@@ -414,7 +416,7 @@ impl Session {
                 let mut go_on = |_| !stop.load(Ordering::Relaxed);
                 let found = calibrate::calibrate_with(&device, database.as_deref(), full, &mut go_on)?;
                 media.learn(&found.profile);
-                device_table(&found.profile)
+                device_table(&found.profile, None)
             });
             measured.await.map_err(|error| Error::Query { message: error.to_string() })?
         };

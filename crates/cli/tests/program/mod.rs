@@ -36,6 +36,8 @@ impl Ran {
 pub fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nandina"));
     command.current_dir(folder).env_remove("NANDINA_MEMORY_LIMIT").env_remove("NANDINA_TEMP_DIR");
+    // What the user's folder knows about this machine is not to decide what tests see.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
