@@ -72,6 +72,10 @@ pub struct EngineArguments {
     #[arg(long, value_name = "BACKEND", default_value = "auto", hide_default_value = true)]
     pub io_backend: String,
 
+    /// Let files take as long as on this model of a drive, for experiments: disk, sata-ssd, nvme and so on.
+    #[arg(long, value_name = "MODEL", hide = true)]
+    pub drive: Option<String>,
+
     /// Only read the database; another process may have it open.
     #[arg(long)]
     pub read_only: bool,

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use nandina::{Database, Options, byte_size, process_memory, suggestion};
+use nandina::{Database, DriveModel, Options, PacedDrive, byte_size, process_memory, suggestion};
 
 use crate::arguments::EngineArguments;
 use crate::failure::{Failure, Result};
 
 /// Names that are read as commands, for the suggestion when a database of a similar name does not exist.
-const COMMANDS: [&str; 4] = ["import", "tpch", "demo", "help"];
+const COMMANDS: [&str; 5] = ["import", "tpch", "calibrate", "demo", "help"];
 
 /// The options that the arguments ask for.
 pub fn options(arguments: &EngineArguments) -> Result<Options> {
@@ -26,9 +26,20 @@ pub fn options(arguments: &EngineArguments) -> Result<Options> {
             .parse()
             .map_err(|error: nandina::Error| Failure::Usage(error.to_string()))?,
         batch_size: None,
+        paced: arguments.drive.as_deref().map(paced).transpose()?,
         read_only: arguments.read_only,
         ..Options::default()
     })
+}
+
+fn paced(name: &str) -> Result<PacedDrive> {
+    let model = DriveModel::named(name).ok_or_else(|| {
+        let known = DriveModel::NAMES;
+        let hint = suggestion::nearest(name, known).map(|near| format!("; did you mean '{near}'?"));
+        let hint = hint.unwrap_or_else(|| format!("; there are {}", known.join(", ")));
+        Failure::Usage(format!("--drive: there is no model '{name}'{hint}"))
+    })?;
+    Ok(PacedDrive { model, seed: 1, discard: true })
 }
 
 /// Opens the database in `directory`, or one in memory.

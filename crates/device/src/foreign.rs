@@ -116,7 +116,8 @@ impl ForeignFile {
                 found_bytes: self.bytes.saturating_sub(range.start),
             });
         }
-        if is_cached(&self.cached, range) {
+        // The page cache is no part of a drive that is only modelled.
+        if self.direct.device().inner.timing.is_none() && is_cached(&self.cached, range) {
             return Ok(Part::Cached { offset: range.start, len });
         }
         let start = range.start / BLOCK * BLOCK;

@@ -150,7 +150,8 @@ pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
         IoBackend::ThreadPool => Backend::ThreadPool,
     };
     let retained_buffer_bytes = (settings.memory_limit_bytes / BUFFER_SHARE).min(MOST_BUFFER_BYTES) as usize;
-    DeviceOptions { backend, retained_buffer_bytes, ..DeviceOptions::default() }
+    let paced = settings.paced.clone();
+    DeviceOptions { backend, retained_buffer_bytes, paced, ..DeviceOptions::default() }
 }
 
 /// The settings that DataFusion's planner and operators read.

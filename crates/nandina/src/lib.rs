@@ -47,6 +47,8 @@ pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, d
 pub use database::Database;
 pub use error::{Error, Result};
 pub use files::{expand as expand_files, looks_like_path};
+pub use nandina_device::PacedDrive;
+pub use nandina_device::drive::DriveModel;
 pub use options::{IoBackend, Options, Settings, default_memory_limit};
 pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};
 pub use progress::{Progress, ProgressMeter};

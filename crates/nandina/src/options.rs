@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use nandina_device::PacedDrive;
+
 use crate::error::{Error, Result};
 use crate::{byte_size, process_memory};
 
@@ -75,6 +77,8 @@ pub struct Options {
     /// Whether devices that nothing is known about are measured before the first statement that reads much: at most
     /// two seconds and 256 MiB, once.
     pub auto_calibrate: bool,
+    /// Requests take as long as on this drive, for experiments. See [`nandina_device::DeviceOptions::paced`].
+    pub paced: Option<PacedDrive>,
     /// Whether the database is only read, as it is now: then another process may have it open.
     pub read_only: bool,
 }
@@ -89,13 +93,14 @@ impl Default for Options {
             io_backend: IoBackend::default(),
             batch_size: None,
             auto_calibrate: true,
+            paced: None,
             read_only: false,
         }
     }
 }
 
 /// The choices in force in a session: options with their defaults filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub memory_limit_bytes: u64,
     pub temp_directory: PathBuf,
@@ -103,6 +108,7 @@ pub struct Settings {
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
+    pub paced: Option<PacedDrive>,
     /// What the user asked for; [`Settings::batch_rows`] is what is used.
     pub batch_size: Option<usize>,
 }
@@ -120,6 +126,7 @@ impl Settings {
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
+            paced: options.paced.clone(),
             batch_size: options.batch_size,
         };
         settings.check()?;

@@ -395,18 +395,28 @@ impl ScanReader {
         }
     }
 
+    /// The window, or less of it while other queries use the device: what waits for the device is memory that waits.
+    fn granted_window_bytes(&self) -> u64 {
+        let request_bytes = self.scan.request_bytes.max(1);
+        let flow = self.scan.options.account.as_ref().map(|account| account.flow()).unwrap_or_default();
+        let device = self.scan.table.store().device();
+        let granted = device.granted_depth(flow, request_bytes as usize) as u64;
+        (self.window_bytes as u64).min(2 * granted * request_bytes)
+    }
+
     /// Submits reads while there is room in the window, or as far as the first page needs them.
     fn submit(&mut self) {
+        let window_bytes = self.granted_window_bytes();
         let submitted = self.first_buffer + self.buffers.len();
         let first_needs = self.pages.front().map_or(0, |page| page.end_extent.saturating_sub(submitted));
         // Requests go out in groups, not one for each page handed out.
-        if first_needs == 0 && self.held_bytes > self.window_bytes as u64 / 4 * 3 {
+        if first_needs == 0 && self.held_bytes > window_bytes / 4 * 3 {
             return;
         }
         let device = self.scan.table.store().device().clone();
         let mut requests = Vec::new();
         while let Some((segment, extent)) = self.unsubmitted.front() {
-            let fits = self.held_bytes + extent.length <= self.window_bytes as u64;
+            let fits = self.held_bytes + extent.length <= window_bytes;
             if !fits && requests.len() >= first_needs && !self.buffers.is_empty() {
                 break;
             }

@@ -207,6 +207,27 @@ impl Calibration {
     }
 }
 
+impl Calibration {
+    /// Seconds of device time that the reads of a calibration of 4 KiB pages at depths 1 to 32 take, `requests` a point,
+    /// with or without the stop rule: what the rule is worth (thesis, 3.5.7).
+    pub fn time_of_reads(&self, device: &Device, requests: u64, stop_rule: bool) -> Result<f64> {
+        let bytes = self.scratch_bytes_on(device)?;
+        let _ungoverned = Ungoverned::begin(device);
+        let mut scratch = Scratch::create(device, bytes, self.window_bytes, self.seed, |_, _| Ok(true))?;
+        let slice = Slice { time: Duration::ZERO, least_requests: requests, most_bytes: u64::MAX };
+        let grid = ReadGrid { depths: powers(0..=5), ..self.reads.clone() };
+        let started = device.now();
+        let mut last = f64::INFINITY;
+        PageCosts::calibrate(4096, grid.bands(4096), &grid.depths, |point| {
+            let cost = scratch.read(point, slice)?;
+            // Without the rule every depth looks as if it gained.
+            last = if stop_rule { cost } else { (last * (1.0 - 2.0 * STOP_GAIN)).min(cost) };
+            Ok::<f64, Error>(last)
+        })?;
+        Ok((device.now() - started).as_secs_f64())
+    }
+}
+
 /// Keeps the governor out of a measurement.
 struct Ungoverned<'a>(&'a Device);
 

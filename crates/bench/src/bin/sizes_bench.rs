@@ -1,0 +1,280 @@
+//! Are the sizes and depths that follow from a device's profile as good as the best hand-picked ones?
+//!
+//! On the disk behind `--work` and on simulated drives: a quick calibration; then scans of a native table, fetches of
+//! single rows and hash partitioning, each with the sizes of the profile and with a grid of hand-picked ones. Simulated
+//! drives are timed in virtual time, in which computing takes none, so that only the device counts.
+//!
+//! Writes `sizes.md`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a program that is watched")]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use clap::Parser;
+use nandina_bench::partition::trial::TrialOptions;
+use nandina_bench::partition::{RingShape, Unit, Workbench, algorithm_name};
+use nandina_device::calibration::{Calibration, IoSizes};
+use nandina_device::drive::DriveModel;
+use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
+use nandina_spill::Algorithm;
+use nandina_storage::{
+    FetchOptions, IfExists, Mode, PageNumber, RowId, ScanOptions, Store, Table, TableDefinition, WriteOptions,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Debug, Parser)]
+#[command(name = "sizes_bench")]
+struct Arguments {
+    /// Rows of 16 columns of 8 bytes in the scanned table, in millions.
+    #[arg(long, default_value_t = 4)]
+    million_rows: usize,
+    /// TPC-H scale factor of ORDERS, which is partitioned.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Repeats on the real disk; the median counts.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The file to write.
+    #[arg(long, default_value = "docs/benchmarks/sizes.md")]
+    out: PathBuf,
+    /// Folder on the disk to be measured.
+    #[arg(long, default_value = "/tmp/nandina-sizes-bench")]
+    work: PathBuf,
+}
+
+const COLUMNS: usize = 16;
+const DEVICES: [&str; 4] = ["real", "nvme", "p300", "disk"];
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+fn main() {
+    let arguments = Arguments::parse();
+    let mut page = String::from(
+        "# Sizes from the profile beside hand-picked ones\n\n\
+         `cargo run --release -p nandina-bench --bin sizes_bench`\n\n\
+         Every line: the time with the sizes and depths that follow from a quick calibration, beside the best of a grid \
+         of hand-picked ones. The target is to be within 5 % of the best. Simulated drives are in virtual time, in which \
+         computing takes none; the real device is a shared virtual disk, medians of interleaved runs.\n\n",
+    );
+    for name in DEVICES {
+        std::fs::create_dir_all(&arguments.work).unwrap();
+        one_device(name, &arguments, &mut page);
+        std::fs::remove_dir_all(&arguments.work).unwrap();
+        std::fs::write(&arguments.out, &page).unwrap();
+    }
+    println!("{page}");
+}
+
+fn one_device(name: &str, arguments: &Arguments, page: &mut String) {
+    eprintln!("{name}");
+    let device = match DriveModel::named(name) {
+        None => Device::open(&arguments.work, DeviceOptions::default()).unwrap(),
+        Some(model) => {
+            let options = SimulationOptions { contents: Contents::Volatile, ..SimulationOptions::of(model) };
+            let (device, simulation) = Device::simulated_drive(options);
+            simulation.fill_drive();
+            device
+        }
+    };
+    let profile = Calibration::quick().run(&device, &mut |_| true).unwrap();
+    device.set_profile(profile);
+    let sizes = device.sizes();
+    let runs = if name == "real" { arguments.runs } else { 1 };
+    writeln!(
+        page,
+        "## {name}\n\nProfile: reads of {} KiB, {} at once; gap {} KiB; writes of {} KiB, {} at once; pages of {} KiB.\n\n\
+         | work | profile | best hand-picked | ratio | the best was |\n|---|--:|--:|--:|---|",
+        sizes.read_bytes / KIB,
+        sizes.read_depth,
+        sizes.gap_bytes / KIB,
+        sizes.write_bytes / KIB,
+        sizes.write_depth,
+        sizes.page_bytes / KIB
+    )
+    .unwrap();
+    scans(&device, arguments, runs, page);
+    partitioning(&device, arguments, &sizes, runs, page);
+    page.push('\n');
+}
+
+/// A contender: what it is called, and its time. The first is the profile's.
+struct Contest {
+    names: Vec<String>,
+    seconds: Vec<Vec<f64>>,
+}
+
+impl Contest {
+    fn new(names: Vec<String>) -> Self {
+        Self { seconds: vec![Vec::new(); names.len()], names }
+    }
+
+    fn line(&mut self, work: &str, page: &mut String) {
+        let medians: Vec<f64> = self
+            .seconds
+            .iter_mut()
+            .map(|seconds| {
+                seconds.sort_unstable_by(f64::total_cmp);
+                seconds[seconds.len() / 2]
+            })
+            .collect();
+        let best = (1..medians.len()).min_by(|&a, &b| medians[a].total_cmp(&medians[b])).unwrap();
+        writeln!(
+            page,
+            "| {work} | {:.1} ms | {:.1} ms | {:.2} | {} |",
+            medians[0] * 1e3,
+            medians[best] * 1e3,
+            medians[0] / medians[best],
+            self.names[best]
+        )
+        .unwrap();
+    }
+}
+
+fn scans(device: &Device, arguments: &Arguments, runs: usize, page: &mut String) {
+    device.create_directory("database").unwrap();
+    let store = Store::open(device.subdirectory("database").unwrap(), Mode::Write).unwrap();
+    // One page size for all, the one that the profile chose.
+    let table = import(&store, arguments.million_rows * 1_000_000);
+    let mut grid: Vec<(Option<usize>, Option<u64>, Option<u64>)> = vec![(None, None, None)];
+    for request in [64, 256, 1024] {
+        for window in [1, 2, 4, 8] {
+            for gap in [0, 16, 64, 256, 1024] {
+                grid.push((Some(window * MIB), Some(request << 10), Some(gap << 10)));
+            }
+        }
+    }
+    let names: Vec<String> = grid
+        .iter()
+        .map(|(window, request, gap)| match (window, request, gap) {
+            (Some(window), Some(request), Some(gap)) => format!(
+                "requests of {} KiB, window {} MiB, gap {} KiB",
+                request >> 10,
+                window / MIB,
+                gap >> 10
+            ),
+            _ => "profile".to_owned(),
+        })
+        .collect();
+    for columns in [vec![0], vec![0, 4, 8, 12], (0..COLUMNS).collect::<Vec<_>>()] {
+        let mut contest = Contest::new(names.clone());
+        for _ in 0..runs {
+            for (contender, &(window_bytes, request_bytes, merge_gap_bytes)) in grid.iter().enumerate() {
+                let options = ScanOptions {
+                    projection: Some(columns.clone()),
+                    window_bytes,
+                    request_bytes,
+                    merge_gap_bytes,
+                    ..ScanOptions::default()
+                };
+                contest.seconds[contender].push(scan(device, &table, options));
+            }
+        }
+        contest.line(&format!("scan of {} of {COLUMNS} columns", columns.len()), page);
+    }
+    fetches(device, &table, runs, page);
+    drop(table);
+    store.drop_table("t").unwrap();
+}
+
+fn scan(device: &Device, table: &Table, options: ScanOptions) -> f64 {
+    let started = device.now();
+    let scan = table.scan(options).unwrap();
+    let mut reader = scan.reader();
+    let mut rows = 0;
+    while let Some(batch) = reader.next_blocking() {
+        rows += batch.unwrap().num_rows() as u64;
+    }
+    assert_eq!(rows, table.rows());
+    (device.now() - started).as_secs_f64()
+}
+
+fn fetches(device: &Device, table: &Table, runs: usize, page: &mut String) {
+    let pages = table.file_bytes() / table.page_bytes() as u64;
+    let ids: Vec<RowId> = (0..2000)
+        .map(|number: u64| PageNumber(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (pages / 2)))
+        .map(|page| RowId::new(page, 0))
+        .collect();
+    let windows =
+        [None, Some(256 * KIB), Some(MIB), Some(2 * MIB), Some(4 * MIB), Some(8 * MIB), Some(16 * MIB)];
+    let name = |window: &Option<usize>| match window {
+        Some(window) => format!("window {} KiB", window / KIB),
+        None => "profile".to_owned(),
+    };
+    let mut contest = Contest::new(windows.iter().map(name).collect());
+    for _ in 0..runs {
+        for (contender, &window_bytes) in windows.iter().enumerate() {
+            let started = device.now();
+            let rows =
+                table.fetch_blocking(&ids, &[0, 7], &FetchOptions { window_bytes, account: None }).unwrap();
+            assert_eq!(rows.num_rows(), ids.len());
+            contest.seconds[contender].push((device.now() - started).as_secs_f64());
+        }
+    }
+    contest.line("fetch of 2,000 rows of random pages", page);
+}
+
+fn import(store: &Store, rows: usize) -> Table {
+    let fields: Vec<Field> =
+        (0..COLUMNS).map(|column| Field::new(format!("c{column}"), DataType::Int64, false)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let definition = TableDefinition::new("t", Arc::clone(&schema));
+    let writer =
+        store.create_table_with_rows(definition, IfExists::Replace, WriteOptions::default()).unwrap();
+    let mut lane = writer.lane();
+    for first in (0..rows).step_by(8192) {
+        let until = rows.min(first + 8192);
+        let column = |column: usize| {
+            let values = (first..until).map(|row| (row * COLUMNS + column) as i64 * 0x9E37_79B9);
+            Arc::new(values.collect::<Int64Array>()) as ArrayRef
+        };
+        let batch = RecordBatch::try_new(Arc::clone(&schema), (0..COLUMNS).map(column).collect()).unwrap();
+        lane.append_blocking(&batch).unwrap();
+    }
+    lane.finish_blocking().unwrap();
+    writer.commit_blocking().unwrap();
+    store.table("t").unwrap()
+}
+
+fn partitioning(device: &Device, arguments: &Arguments, sizes: &IoSizes, runs: usize, page: &mut String) {
+    let bench = Workbench::open(device, arguments.scale, None).unwrap();
+    for algorithm in [Algorithm::NHash, Algorithm::OverlappedNHash] {
+        for (partitions, memory) in [(32, 4 * MIB), (32, 32 * MIB), (128, 8 * MIB), (128, 64 * MIB)] {
+            let budget = memory / partitions;
+            let picked = [4, 8, 16, 32, 64, 128, 256, 512].map(|kib| kib * KIB);
+            let shape = |blocked_bytes| RingShape::of(algorithm, Unit::Blocked, budget, blocked_bytes);
+            let mut names = vec!["profile".to_owned()];
+            let mut rings = vec![shape(sizes.write_bytes).unwrap()];
+            for blocked_bytes in picked {
+                let ring = shape(blocked_bytes).unwrap();
+                // Sizes that the memory cuts down to the same ring are one contender.
+                if !rings[1..].contains(&ring) {
+                    names.push(format!("sub-buffers of {} KiB", ring.sub_buffer_bytes / KIB));
+                    rings.push(ring);
+                }
+            }
+            let mut contest = Contest::new(names);
+            for _ in 0..runs {
+                for (contender, &ring) in rings.iter().enumerate() {
+                    let trial = bench.run(&TrialOptions {
+                        algorithm,
+                        unit: Unit::Blocked,
+                        partitions,
+                        ring,
+                        input_buffer_bytes: 4 * MIB,
+                        verify: false,
+                    });
+                    contest.seconds[contender].push(trial.unwrap().elapsed_s);
+                }
+            }
+            let work =
+                format!("{}, {partitions} partitions in {} MiB", algorithm_name(algorithm), memory / MIB);
+            contest.line(&work, page);
+        }
+    }
+}
