@@ -57,7 +57,7 @@ impl Page {
                 Tag::new("script")
                     .attribute("type", "application/json")
                     .attribute("id", "data")
-                    .with(Html::drawn(inside_a_script(&json))),
+                    .with(Html::drawn(inside_a_script(&serde_json::to_string(data)?))),
             );
         let page = Html::from(Tag::new("html").attribute("lang", "en").with(head).with(body));
         Ok(Self { html: format!("<!DOCTYPE html>\n{}\n", page.as_str()), json })
