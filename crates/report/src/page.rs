@@ -135,3 +135,102 @@ pub(crate) fn legend<'a>(label: &str, names: impl IntoIterator<Item = (usize, &'
     let list = Tag::new("ul").class("legend").attribute("aria-label", label);
     list.with_all(names.into_iter().map(entry)).into()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// A colour of the style sheet as red, green and blue light, from 0 to 1. The first block of variables is for light
+    /// pages, the second one for dark ones.
+    fn light_of(name: &str, is_dark: bool) -> [f64; 3] {
+        let block =
+            STYLE.split(":root {").nth(if is_dark { 2 } else { 1 }).unwrap().split('}').next().unwrap();
+        let hex = block.split(&format!("--{name}: #")).nth(1).unwrap_or_else(|| panic!("no colour {name}"));
+        [0, 2, 4].map(|at| {
+            let value = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        })
+    }
+
+    fn luminance([red, green, blue]: [f64; 3]) -> f64 {
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    /// The contrast of WCAG 2, from 1 to 21.
+    fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn colours_have_contrast_by_day_and_by_night() {
+        for is_dark in [false, true] {
+            let of = |name: &str| light_of(name, is_dark);
+            for (text, ground) in [
+                ("ink", "page"),
+                ("ink", "raised"),
+                ("ink", "warn"),
+                ("ink", "heat-low"),
+                ("ink", "heat-high"),
+                ("soft", "page"),
+                ("soft", "raised"),
+                ("accent", "page"),
+            ] {
+                let found = contrast(of(text), of(ground));
+                assert!(found >= 4.5, "{text} on {ground}, dark {is_dark}: {found:.2}");
+            }
+            for line in ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "warn-line"] {
+                let found = contrast(of(line), of("page"));
+                assert!(found >= 3.0, "{line} on page, dark {is_dark}: {found:.2}");
+            }
+        }
+    }
+
+    /// What people see who lack the cones for red or for green: Viénot, Brettel and Mollon, "Digital video colourmaps for
+    /// checking the legibility of displays by dichromats" (1999), then CIE L*a*b*, in which distances are those that are
+    /// seen.
+    fn seen_without(is_red: bool, [red, green, blue]: [f64; 3]) -> [f64; 3] {
+        let both = if is_red { 0.11238 * red + 0.88762 * green } else { 0.29275 * red + 0.70725 * green };
+        let blue = if is_red {
+            0.00401 * red - 0.00401 * green + blue
+        } else {
+            -0.02234 * red + 0.02234 * green + blue
+        };
+        let x = (0.4124 * both + 0.3576 * both + 0.1805 * blue) / 0.9505;
+        let y = 0.2126 * both + 0.7152 * both + 0.0722 * blue;
+        let z = (0.0193 * both + 0.1192 * both + 0.9505 * blue) / 1.089;
+        let [x, y, z] = [x, y, z].map(|t| if t > 0.008856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 });
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    #[test]
+    fn lines_can_be_told_apart_without_red_or_green() {
+        for (is_dark, is_red) in [(false, false), (false, true), (true, false), (true, true)] {
+            let seen: Vec<[f64; 3]> =
+                (0..7).map(|line| seen_without(is_red, light_of(&format!("s{line}"), is_dark))).collect();
+            for (first, a) in seen.iter().enumerate() {
+                for (second, b) in seen.iter().enumerate().skip(first + 1) {
+                    let apart = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                    assert!(
+                        apart > 10.0,
+                        "s{first} and s{second}, dark {is_dark}, no red {is_red}: {apart:.1}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_cannot_end_its_script() {
+        let page = Page::assemble("t", Html::default(), [], &["</script><b>", "a<!--"]).unwrap();
+        assert!(page.html.contains(r#"["\u003c/script>\u003cb>","a\u003c!--"]</script>"#));
+        assert!(page.json.contains("</script><b>"));
+    }
+
+    #[test]
+    fn plot_colours_are_those_of_the_style_sheet() {
+        assert_eq!(STYLE.matches("{ --own: var(--s").count(), crate::plot::COLOURS);
+    }
+}

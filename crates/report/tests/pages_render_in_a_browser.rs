@@ -4,7 +4,7 @@
 //! Needs Chromium or Chrome on the `PATH` and is skipped, with a notice, where there is none. Screenshots are left in the
 //! target folder's `tmp` for whoever wants to look.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod drawn;
 mod made_up;
@@ -28,6 +28,11 @@ enum Scheme {
     Dark,
     Light,
 }
+
+const ALL: [((u32, u32), Scheme); 4] =
+    [(PHONE, Scheme::Dark), (PHONE, Scheme::Light), (DESKTOP, Scheme::Light), (DESKTOP, Scheme::Dark)];
+/// Each width and each scheme once.
+const SOME: [((u32, u32), Scheme); 2] = [(PHONE, Scheme::Dark), (DESKTOP, Scheme::Light)];
 
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -159,11 +164,9 @@ fn layout(browser: &Path, folder: &Path, page: &Page, size: (u32, u32), scheme: 
 }
 
 /// Everything that does not depend on what a page is about.
-fn assert_renders(browser: &Path, name: &str, page: &Page) {
+fn assert_renders(browser: &Path, name: &str, page: &Page, windows: &[((u32, u32), Scheme)]) {
     let folder = tempfile::tempdir().unwrap();
-    for (size, scheme) in
-        [(PHONE, Scheme::Dark), (PHONE, Scheme::Light), (DESKTOP, Scheme::Light), (DESKTOP, Scheme::Dark)]
-    {
+    for &(size, scheme) in windows {
         let found = layout(browser, folder.path(), page, size, scheme);
         assert_eq!(found["client"], size.0, "{name}");
         assert_eq!(found["scroll"], size.0, "{name}: the page scrolls sideways");
@@ -231,8 +234,8 @@ fn device_pages_render() {
     let dom = dom(&browser, &page);
     assert_eq!(drawn::assert_device_page(&dom, &json), drawn::assert_device_page(&page.html, &json));
     assert_eq!(drawn::embedded_json(&dom), json);
-    assert_renders(&browser, "device", &page);
-    assert_renders(&browser, "assumed device", &device_page(&made_up::assumed()).unwrap());
+    assert_renders(&browser, "device", &page, &ALL);
+    assert_renders(&browser, "assumed device", &device_page(&made_up::assumed()).unwrap(), &SOME);
     assert_screenshots(&browser, "device", &page);
 }
 
@@ -244,7 +247,7 @@ fn query_pages_render() {
     let dom = dom(&browser, &page);
     assert_eq!(drawn::assert_query_page(&dom, &json), 8);
     assert_eq!(drawn::embedded_json(&dom), json);
-    assert_renders(&browser, "query", &page);
+    assert_renders(&browser, "query", &page, &ALL);
     assert_screenshots(&browser, "query", &page);
 }
 
@@ -252,6 +255,6 @@ fn query_pages_render() {
 fn extreme_query_pages_render() {
     let Some(browser) = browser() else { return };
     for (name, report) in [("tiny query", made_up::microseconds()), ("huge query", made_up::hours())] {
-        assert_renders(&browser, name, &query_page(&report).unwrap());
+        assert_renders(&browser, name, &query_page(&report).unwrap(), &SOME);
     }
 }

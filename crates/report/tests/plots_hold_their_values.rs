@@ -1,6 +1,6 @@
 //! What is drawn turns back into the figures of the JSON, and the same figures give the same page.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod drawn;
 mod made_up;

@@ -4,7 +4,7 @@
 //! than half a pixel (and a hair, for the arithmetic) from where the value belongs.
 
 #![allow(dead_code, reason = "every test takes what it needs")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use serde_json::Value;
 
@@ -147,9 +147,10 @@ pub fn assert_device_page(html: &str, json: &Value) -> usize {
             "read-requests" => by_depth(json, "reads_per_second"),
             "sustained-writes" => vec![("writes".to_owned(), windows(&profile["sustained"]))],
             id => {
-                let page_bytes = id.strip_prefix("read-cost-").unwrap_or_else(|| panic!("unknown plot {id}"));
+                let page_bytes = id.strip_prefix("read-cost-").and_then(|bytes| bytes.parse::<u64>().ok());
+                let page_bytes = page_bytes.unwrap_or_else(|| panic!("unknown plot {id}"));
                 let pages = profile["reads"]["pages"].as_array().unwrap();
-                costs(pages.iter().find(|page| page["page_bytes"].to_string() == page_bytes).unwrap())
+                costs(pages.iter().find(|page| page["page_bytes"] == page_bytes).unwrap())
             }
         };
         drawing.assert_lines(&expected);
