@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::html::{Html, Tag};
+use crate::quantity::kept_together;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -86,7 +87,7 @@ pub(crate) fn section(id: &'static str, heading: &str, content: impl IntoIterato
 }
 
 pub(crate) fn paragraph(text: &str) -> Html {
-    Tag::new("p").text(text).into()
+    Tag::new("p").text(kept_together(text)).into()
 }
 
 /// Something that the reader has to know to read the figures right.
@@ -97,7 +98,7 @@ pub(crate) fn notice(text: &str) -> Html {
 /// A figure in large type: what it is, the value, and what else there is to say.
 pub(crate) fn tile(name: &str, value: &str, more: &str) -> Tag {
     let tile = Tag::new("div").class("tile").with(Tag::new("dt").text(name)).with(Tag::new("dd").text(value));
-    if more.is_empty() { tile } else { tile.with(Tag::new("dd").class("more").text(more)) }
+    if more.is_empty() { tile } else { tile.with(Tag::new("dd").class("more").text(kept_together(more))) }
 }
 
 pub(crate) fn tiles(tiles: impl IntoIterator<Item = Tag>) -> Html {
@@ -108,7 +109,7 @@ pub(crate) fn tiles(tiles: impl IntoIterator<Item = Tag>) -> Html {
 pub(crate) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> Html {
     let mut list = Tag::new("dl").class("facts");
     for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
-        list = list.with(Tag::new("dt").text(name)).with(Tag::new("dd").text(value));
+        list = list.with(Tag::new("dt").text(name)).with(Tag::new("dd").text(kept_together(&value)));
     }
     list.into()
 }
@@ -120,7 +121,11 @@ pub(crate) fn figure(class: &'static str, heading: &str, axes: &str, drawing: Ht
         .text(" ")
         .with(Tag::new("span").text(axes));
     let figure = Tag::new("figure").class(class).with(caption).with(drawing);
-    if below.is_empty() { figure } else { figure.with(Tag::new("p").class("below").text(below)) }
+    if below.is_empty() {
+        figure
+    } else {
+        figure.with(Tag::new("p").class("below").text(kept_together(below)))
+    }
 }
 
 /// Names of lines beside their colours.

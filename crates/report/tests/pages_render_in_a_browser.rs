@@ -98,6 +98,8 @@ fn browse(browser: &Path, file: &Path, size: (u32, u32), scheme: Scheme, task: &
 /// Appended to a copy of a page: writes where things are into the DOM, which is all that the browser gives out.
 const MEASURE: &str = r#"<pre id="layout" hidden></pre><script>
 addEventListener('load', () => {
+  // Tables that are folded away have to fit as well.
+  document.querySelectorAll('details').forEach(e => { e.open = true; });
   const wide = document.documentElement.clientWidth;
   const scrolls = e => e.closest('.box, pre');
   const name = e => e.tagName + '.' + (e.getAttribute('class') || '') + ' ' + (e.textContent || '').slice(0, 40);
