@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for drive in ["nvme", "disk"] {
         write(&format!("device-{drive}"), device_page(&made_up::measured(drive))?)?;
     }
+    write("device-cache", device_page(&made_up::with_a_cache_that_gives_out())?)?;
     write("device-assumed", device_page(&made_up::assumed())?)?;
     write("query", query_page(&made_up::spilling_join())?)?;
     write("query-tiny", query_page(&made_up::microseconds())?)?;

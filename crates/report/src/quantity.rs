@@ -96,6 +96,23 @@ pub(crate) fn moment(unix_seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
 }
 
+/// Prose in which no line ends between a number and its unit.
+pub(crate) fn kept_together(prose: &str) -> String {
+    const UNITS: [&str; 24] = [
+        "%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s",
+        "ns", "µs", "ms", "s", "min", "h", "d", "k", "M", "G",
+    ];
+    let mut words = prose.split(' ');
+    let mut text = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ':', ';', ')']));
+        let follows_a_number = text.ends_with(|last: char| last.is_ascii_digit());
+        text.push(if is_unit && follows_a_number { '\u{a0}' } else { ' ' });
+        text.push_str(word);
+    }
+    text
+}
+
 /// The value in the unit in which it has one to three digits before the point; `first` is what the first unit is worth.
 fn scaled(value: f64, step: f64, first: f64, units: &[&str]) -> String {
     if !value.is_finite() {
@@ -181,6 +198,15 @@ mod tests {
         assert_eq!([0, 999, 1_234_567].map(count), ["0", "999", "1,234,567"]);
         assert_eq!((counted(1, "row"), counted(2, "row")), ("1 row".into(), "2 rows".into()));
         assert_eq!([0.0, 0.042, 1.0, 0.0001].map(percent), ["0 %", "4.2 %", "100 %", "0.01 %"]);
+    }
+
+    #[test]
+    fn units_stay_with_their_numbers() {
+        assert_eq!(
+            kept_together("It took 1.4 GB/s, after 16 KiB (39 % of 2 s). 8 s1 is B"),
+            "It took 1.4\u{a0}GB/s, after 16\u{a0}KiB (39\u{a0}% of 2\u{a0}s). 8 s1 is B"
+        );
+        assert_eq!(kept_together("  "), "  ");
     }
 
     #[test]

@@ -31,7 +31,6 @@ pub(crate) fn table(caption: &str, columns: &[Column], rows: impl IntoIterator<I
         Tag::new("tr").with_all(tags)
     };
     let table = Tag::new("table")
-        .class("long-text")
         .with(Tag::new("caption").text(caption))
         .with(Tag::new("thead").with(Tag::new("tr").with_all(heads)))
         .with(Tag::new("tbody").with_all(rows.into_iter().map(row)));

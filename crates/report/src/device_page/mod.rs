@@ -118,7 +118,10 @@ fn caveats(profile: &DeviceProfile) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if let Some(caveat) = profile.device.caveat() {
+    // What it says is about figures that were measured.
+    if profile.kind != ProfileKind::Assumed
+        && let Some(caveat) = profile.device.caveat()
+    {
         caveats.push(format!("Caveat: {caveat}."));
     }
     if let Some(reason) = profile.nonsense() {
@@ -142,7 +145,7 @@ fn noise(profile: &DeviceProfile) -> String {
         return String::new();
     }
     format!(
-        "measured again, a point was {} off in the middle and {} at worst ({})",
+        "repeats of a point lay {} apart in the middle, {} at worst ({} repeated)",
         quantity::percent(noise.median_spread),
         quantity::percent(noise.worst_spread),
         quantity::counted(noise.repeated_points as u64, "point"),

@@ -8,7 +8,7 @@ use crate::html::{Html, Tag};
 use crate::page::{figure, legend, paragraph, section};
 use crate::plot::{Axis, Plot, Series, Unit};
 use crate::quantity;
-use crate::table::{folded, numbers, table};
+use crate::table::{folded, numbers, table, words};
 
 /// Reads of one size over the largest band, by depth.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -250,7 +250,7 @@ fn depth_table(by_depth: &[ByDepth]) -> Html {
     let columns = ["Page", "Depth", "Time per page", "Reads/s", "Bandwidth"]
         .map(numbers)
         .into_iter()
-        .chain([numbers("Useful")]);
+        .chain([words("")]);
     let rows = by_depth.iter().flat_map(|reads| {
         reads.points.iter().map(|point| {
             let is_useful = point.depth == reads.useful_depth;

@@ -42,7 +42,7 @@ impl Axis {
     /// From 0 to a little more than the largest value.
     pub(crate) fn linear(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let high = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
-        let high = if high > 0.0 { (high * 1.08).min(f64::MAX / 4.0) } else { 1.0 };
+        let high = if high > 0.0 { (high * 1.12).min(f64::MAX / 4.0) } else { 1.0 };
         Self { low: 0.0, high, is_logarithmic: false, unit }
     }
 
@@ -59,7 +59,12 @@ impl Axis {
             usual.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if high > 0.0 { (low, high) } else { (1.0, 1.0) };
         let (low, high) = (low.clamp(1e-250, 1e250) / 1.25, high.clamp(1e-250, 1e250) * 1.25);
-        let missing = (LEAST_FACTOR / (high / low)).max(1.0).sqrt();
+        let missing = (LEAST_FACTOR / (high / low)).max(1.0);
+        // There is no depth below one to make room for.
+        if unit == Unit::Depth {
+            return Self { low, high: high * missing, is_logarithmic: true, unit };
+        }
+        let missing = missing.sqrt();
         Self { low: low / missing, high: high * missing, is_logarithmic: true, unit }
     }
 
@@ -172,7 +177,7 @@ mod tests {
             ["0 B/s", "500 MB/s", "1 GB/s", "1.5 GB/s"]
         );
         assert_eq!(
-            labels(&Axis::linear(Unit::Bytes, [600e6]), 5),
+            labels(&Axis::linear(Unit::Bytes, [550e6]), 5),
             ["0 B", "128 MiB", "256 MiB", "384 MiB", "512 MiB"]
         );
         assert_eq!(
@@ -194,6 +199,7 @@ mod tests {
         let costs = Axis::logarithmic(Unit::Seconds, [6e-6, 90e-6]);
         assert_eq!(labels(&costs, 6), ["5 µs", "10 µs", "20 µs", "50 µs", "100 µs"]);
         assert_eq!(labels(&costs, 2), ["10 µs", "100 µs"]);
+        assert_eq!(labels(&Axis::logarithmic(Unit::Depth, [1.0, 2.0]), 6), ["1", "2", "4"]);
         assert_eq!(labels(&Axis::logarithmic(Unit::Seconds, [3e-4]), 6), ["200 µs", "500 µs"], "one value");
     }
 

@@ -12,7 +12,7 @@
 //! and the style sheet gives the class its colour, one for light pages and one for dark ones. Lengths are half CSS
 //! pixels, so that whole numbers, which plotters writes, are fine enough.
 //!
-//! Invariants: a point of a series is a vertex of its `polyline`s or the centre of a `circle` of class `points`; the
+//! Invariants: a point of a series is a vertex of its `polyline`s or the centre of a `circle`; the
 //! centre of the pixel is less than half a pixel from the value's place. Nothing else in a series group has either.
 
 mod axis;

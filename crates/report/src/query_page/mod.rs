@@ -69,15 +69,22 @@ fn headline(report: &QueryReport) -> Html {
     };
     tiles([
         tile("Elapsed", &quantity::seconds(report.elapsed_seconds), ""),
-        tile(
-            "Result",
-            &quantity::count(report.result_rows),
-            if report.result_rows == 1 { "row" } else { "rows" },
-        ),
+        rows_tile(report.result_rows),
         memory_tile(report),
         tile("Read", &quantity::bytes(scanned.saturating_add(read_back)), &read_words),
         tile("Spilled", &quantity::bytes(spilled), &spill_words),
     ])
+}
+
+/// More digits than there is room for in large type become a word.
+fn rows_tile(rows: u64) -> Tag {
+    match rows {
+        0..1_000_000_000 => tile("Result", &quantity::count(rows), if rows == 1 { "row" } else { "rows" }),
+        _ => {
+            let billions = format!("{} billion", quantity::plain(rows as f64 / 1e9));
+            tile("Result", &billions, &quantity::counted(rows, "row"))
+        }
+    }
 }
 
 /// The peak, and how much of the limit that is.

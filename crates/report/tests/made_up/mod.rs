@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "every test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use nandina_device::calibration::{Calibration, DeviceIdentity, DeviceProfile};
+use std::sync::OnceLock;
+
+use nandina_device::calibration::{Calibration, DeviceIdentity, DeviceProfile, ProfileKind, SustainedWrites};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, SimulationOptions};
 use nandina_report::{PlanNode, QueryReport, Sample};
@@ -11,12 +13,21 @@ use nandina_report::{PlanNode, QueryReport, Sample};
 /// A moment for everything: 2026-11-21 14:05.
 const THEN: u64 = 1_795_269_900;
 
-/// A simulated drive after a full calibration.
+/// A simulated drive after a full calibration, which is a lot of requests to simulate.
 pub fn measured(drive: &str) -> DeviceProfile {
+    calibrated(drive, &Calibration::full().with_scratch_bytes(512 << 20))
+}
+
+/// An NVMe drive after a quick one; tests share it.
+pub fn quickly_measured() -> DeviceProfile {
+    static NVME: OnceLock<DeviceProfile> = OnceLock::new();
+    NVME.get_or_init(|| calibrated("nvme", &Calibration::quick())).clone()
+}
+
+fn calibrated(drive: &str, calibration: &Calibration) -> DeviceProfile {
     let model = DriveModel::named(drive).unwrap();
     let options = SimulationOptions { contents: Contents::Forgotten, ..SimulationOptions::of(model) };
     let (device, _simulation) = Device::simulated_drive(options);
-    let calibration = Calibration::full().with_scratch_bytes(512 << 20);
     let profile = calibration.run(&device, &mut |_| true).unwrap();
     DeviceProfile { measured_at: THEN, ..profile }
 }
@@ -32,10 +43,11 @@ pub fn assumed() -> DeviceProfile {
 
 /// An NVMe drive whose write cache gives out.
 pub fn with_a_cache_that_gives_out() -> DeviceProfile {
-    let mut profile = measured("nvme");
+    let mut profile = quickly_measured();
+    profile.kind = ProfileKind::Full;
     let ripple = |number: u32| 1.0 + f64::from(number * 7919 % 101) / 2000.0;
     let rates = (0..128).map(|number| if number < 52 { 3.1e9 } else { 1.2e9 } * ripple(number));
-    profile.sustained = Some(nandina_device::calibration::SustainedWrites::of(64 << 20, rates.collect()));
+    profile.sustained = Some(SustainedWrites::of(64 << 20, rates.collect()));
     profile
 }
 
