@@ -74,6 +74,12 @@ pub struct IoSizes {
     pub page_bytes: usize,
 }
 
+/// Below this taking a page apart costs more than reading it (docs/benchmarks/scan.md).
+const LEAST_PAGE_BYTES: usize = 64 << 10;
+/// Only where an arm has to move is skipping less than this not worth a request. A smaller gap may have been measured
+/// while the processor was busy, and a table keeps its page size.
+const DISK_GAP_BYTES: u64 = 256 << 10;
+
 /// Spreads beyond this make a measurement worthless.
 const WORTHLESS_SPREAD: f64 = 0.5;
 /// No storage reads a page faster than this; whoever seems to has answered from somewhere else.
@@ -166,6 +172,7 @@ impl DeviceProfile {
             (bytes.max(1) as usize).next_power_of_two().clamp(least, most)
         };
         let gap = self.reads.gap_bytes();
+        let most_page_bytes = if gap < DISK_GAP_BYTES { 512 << 10 } else { 4 << 20 };
         let read = power_of_two(self.reads.smallest_full_read_bytes(), 64 << 10, 1 << 20);
         let write = power_of_two(self.writes.smallest_full_write_bytes(), 4 << 10, 1 << 20);
         IoSizes {
@@ -175,7 +182,7 @@ impl DeviceProfile {
             small_read_depth: self.reads.full_depth(4096) as usize,
             write_bytes: write,
             write_depth: self.writes.useful_depth(write as u64) as usize,
-            page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, 32 << 10, 4 << 20),
+            page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, LEAST_PAGE_BYTES, most_page_bytes),
         }
     }
 
