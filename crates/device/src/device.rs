@@ -143,22 +143,24 @@ impl Device {
 
     /// A device in memory that fails as planned, for tests. Requests end at once. See [`FaultPlan`].
     pub fn simulated(plan: FaultPlan) -> (Device, Simulation) {
-        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real))
+        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real), true)
     }
 
     /// A device in memory whose requests take as long as on a drive of the given model, in virtual time.
     pub fn simulated_drive(options: SimulationOptions) -> (Device, Simulation) {
-        let SimulationOptions { model, seed, discard, contents, faults } = options;
+        let SimulationOptions { model, seed, discard, contents, faults, governed } = options;
         let clock = Clock::virtual_time();
         let timing = Timing::virtual_time(&clock, &model, seed, discard);
         let faults = faults.capacity_at_most(model.capacity_bytes());
-        Self::simulate(SimulatedMedium::new(faults, contents), Some(&model), (Some(timing), clock))
+        let medium = SimulatedMedium::new(faults, contents);
+        Self::simulate(medium, Some(&model), (Some(timing), clock), governed)
     }
 
     fn simulate(
         medium: SimulatedMedium,
         model: Option<&DriveModel>,
         timing: (Option<Timing>, Clock),
+        governed: bool,
     ) -> (Device, Simulation) {
         let medium = Arc::new(medium);
         let device = Self::assemble(
@@ -166,7 +168,7 @@ impl Device {
             Box::new(SimulatedCarrier::new(Arc::clone(&medium))),
             (Medium::Simulated(Arc::clone(&medium)), model),
             timing,
-            &DeviceOptions::default(),
+            &DeviceOptions { governed, ..DeviceOptions::default() },
         );
         let simulation = Simulation::new(medium, Arc::downgrade(&device.inner));
         (device, simulation)
@@ -382,7 +384,8 @@ impl Device {
         *self.inner.knowledge.write() = Knowledge::of(profile);
     }
 
-    /// Reads of so many bytes that this flow may expect to have at the device at once, given who else is busy.
+    /// Reads of so many bytes that this flow should keep outstanding, given who else is busy: those it may have at the
+    /// device, and a few that wait for their turn. To be asked again whenever requests have ended.
     pub fn granted_depth(&self, flow: FlowId, bytes: usize) -> usize {
         self.inner.governor.lock().depth(flow, bytes as u64)
     }
@@ -469,7 +472,7 @@ impl DeviceInner {
         if seated.len() > 1 {
             return self.start(seated);
         }
-        // The only one that is seated by its coming: itself, or one that was waiting.
+        // The only one that is seated by its coming is itself: whoever waited did not fit.
         if let Some(mut operation) = seated.pop() {
             self.begin(std::slice::from_mut(&mut operation));
             self.backend.run(operation);
@@ -560,9 +563,11 @@ impl DeviceInner {
         self.start(self.with_governor(|governor| governor.leave(seats)));
     }
 
-    /// Drops the waiting operations of an abandoned batch.
+    /// Drops the waiting operations of an abandoned batch, and starts those that can go instead of them.
     pub(crate) fn withdraw(&self, batch: &Arc<BatchState>) {
-        drop(self.with_governor(|governor| governor.withdraw(batch)));
+        let (withdrawn, seated) = self.with_governor(|governor| governor.withdraw(batch));
+        self.start(seated);
+        drop(withdrawn);
     }
 }
 
