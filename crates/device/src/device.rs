@@ -387,7 +387,7 @@ impl Device {
     /// Reads of so many bytes that this flow should keep outstanding, given who else is busy: those it may have at the
     /// device, and a few that wait for their turn. To be asked again whenever requests have ended.
     pub fn granted_depth(&self, flow: FlowId, bytes: usize) -> usize {
-        self.inner.governor.lock().depth(flow, bytes as u64)
+        self.inner.governor.lock().depth(flow, bytes as u64, self.now())
     }
 
     /// Whether files are opened to bypass the page cache, and none has refused.
@@ -463,12 +463,12 @@ fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>
 impl DeviceInner {
     /// Starts as many operations as there are seats; the others wait.
     pub(crate) fn submit(&self, operations: Vec<Box<Operation>>) {
-        self.start(self.with_governor(|governor| governor.enter(operations)));
+        self.start(self.with_governor(|governor| governor.enter(operations, self.clock.now())));
     }
 
     /// Carries an operation in this thread if there is a seat, else it waits for one.
     pub(crate) fn run(&self, operation: Box<Operation>) {
-        let mut seated = self.with_governor(|governor| governor.enter(vec![operation]));
+        let mut seated = self.with_governor(|governor| governor.enter(vec![operation], self.clock.now()));
         if seated.len() > 1 {
             return self.start(seated);
         }
@@ -560,7 +560,7 @@ impl DeviceInner {
 
     /// Gives back seats and starts those who waited for them.
     fn leave(&self, seats: Vec<Seat>) {
-        self.start(self.with_governor(|governor| governor.leave(seats)));
+        self.start(self.with_governor(|governor| governor.leave(seats, self.clock.now())));
     }
 
     /// Drops the waiting operations of an abandoned batch, and starts those that can go instead of them.

@@ -48,6 +48,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::batch::BatchState;
 use crate::calibration::{DeviceProfile, ProfileKind};
@@ -103,6 +104,8 @@ const SIZES: usize = 10;
 const MEMORY_REQUESTS: u64 = 64;
 /// For the same reason a flow without requests counts on until the device has been filled so often since its last one.
 const MEMORY_ROUNDS: u64 = 2;
+/// Or until the device has rested for so long: whoever takes longer to answer does not make use of it.
+const MEMORY_AT_REST: Duration = Duration::from_millis(10);
 
 /// From so many on, flows that are owed nothing are looked for and forgotten.
 const MANY_FLOWS: usize = 32;
@@ -189,6 +192,8 @@ pub(crate) struct Governor {
     /// Point reads waiting or seated, and `served` when there last was one.
     point_reads: usize,
     last_point_read: Option<u64>,
+    /// Since when nobody has had requests.
+    at_rest_since: Option<Instant>,
     /// From so many flows on, those that are owed nothing are looked for.
     many_flows: usize,
     /// The backend knows that operations wait.
@@ -244,6 +249,7 @@ impl Governor {
             served: 0,
             point_reads: 0,
             last_point_read: None,
+            at_rest_since: None,
             many_flows: MANY_FLOWS,
             watched: false,
         };
@@ -258,7 +264,14 @@ impl Governor {
     }
 
     /// Takes operations that want to the device; returns those that may go now.
-    pub(crate) fn enter(&mut self, operations: Vec<Box<Operation>>) -> Vec<Box<Operation>> {
+    pub(crate) fn enter(&mut self, operations: Vec<Box<Operation>>, now: Instant) -> Vec<Box<Operation>> {
+        if self.has_rested(now) {
+            self.flows.clear();
+            self.last_point_read = None;
+        }
+        if !operations.is_empty() {
+            self.at_rest_since = None;
+        }
         if self.flows.len() > self.many_flows {
             self.forget();
             self.many_flows = MANY_FLOWS.max(2 * self.flows.len());
@@ -292,7 +305,11 @@ impl Governor {
     }
 
     /// Gives seats back; returns the operations that get them.
-    pub(crate) fn leave(&mut self, seats: impl IntoIterator<Item = Seat>) -> Vec<Box<Operation>> {
+    pub(crate) fn leave(
+        &mut self,
+        seats: impl IntoIterator<Item = Seat>,
+        now: Instant,
+    ) -> Vec<Box<Operation>> {
         for seat in seats {
             self.seated -= 1;
             self.seated_cost -= seat.cost;
@@ -301,7 +318,12 @@ impl Governor {
             }
             self.end(seat);
         }
+        self.at_rest_since = (self.busy_weight == 0).then_some(now);
         self.next()
+    }
+
+    fn has_rested(&self, now: Instant) -> bool {
+        self.at_rest_since.is_some_and(|since| now.saturating_duration_since(since) > MEMORY_AT_REST)
     }
 
     /// A request is over.
@@ -330,9 +352,9 @@ impl Governor {
 
     /// Drops flows that are neither busy nor owe anything nor have been so lately.
     fn forget(&mut self) {
-        let (now, memory) = (self.served, self.costs.memory());
+        let (served, memory) = (self.served, self.costs.memory());
         let virtual_time = self.virtual_time;
-        self.flows.retain(|_, flow| flow.is_present(now, memory) || flow.tag > virtual_time);
+        self.flows.retain(|_, flow| flow.is_present(served, memory) || flow.tag > virtual_time);
     }
 
     /// Gives a flow the turn of its next request, if it has one.
@@ -429,16 +451,16 @@ impl Governor {
     }
 
     /// Reads of a size that a flow should have outstanding, beside those that are about.
-    pub(crate) fn depth(&self, id: FlowId, bytes: u64) -> usize {
+    pub(crate) fn depth(&self, id: FlowId, bytes: u64, now: Instant) -> usize {
         let cost = self.costs.cost(Traffic::Read, bytes).max(1);
         if !self.governs {
             return (WHOLE / cost).max(1) as usize;
         }
-        let (now, memory) = (self.served, self.costs.memory());
-        let about = |flow: &&Flow| flow.is_present(now, memory);
+        let (served, memory, is_alone) = (self.served, self.costs.memory(), self.has_rested(now));
+        let about = |flow: &&Flow| !is_alone && flow.is_present(served, memory);
         let scan = Priority::Scan.weight();
         let weight = self.flows.get(&id).filter(about).map_or(scan, |flow| flow.weight);
-        let is_held_back = weight <= scan && self.has_point_reads();
+        let is_held_back = weight <= scan && !is_alone && self.has_point_reads();
         let others = self.flows.iter().filter(|(other, _)| **other != id).map(|(_, flow)| flow).filter(about);
         let others = others.filter(|other| !is_held_back || other.weight <= scan);
         let mut others: Vec<(u64, u64)> = others.map(|flow| (flow.wanted, flow.weight)).collect();
@@ -472,3 +494,6 @@ impl Flow {
         self.requests > 0 || served - self.last <= memory
     }
 }
+
+#[cfg(test)]
+mod tests;
