@@ -602,19 +602,22 @@ pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
     }
 }
 
-/// Counts and delivers what is over, and seats who waited for its seats.
+/// Counts what is over, seats who waited for its seats, and delivers it.
+///
+/// In this order: whoever is woken by a delivery may take the processor from this thread, and on a busy machine the
+/// device would go on with fewer requests than it has seats until the thread gets it back.
 pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Carried)>) {
-    let mut device: Option<Arc<DeviceInner>> = None;
-    let mut left = Vec::new();
-    for (at, Carried { operation, outcome }) in over {
-        let device = device.get_or_insert_with(|| Arc::clone(&operation.file.device.inner));
-        device.count_finished(&operation, outcome.is_err(), at);
-        left.push(operation.seat);
+    let over: Vec<(Instant, Carried)> = over.into_iter().collect();
+    let Some((_, first)) = over.first() else { return };
+    // All operations of one backend belong to one device.
+    let device = Arc::clone(&first.operation.file.device.inner);
+    for (at, Carried { operation, outcome }) in &over {
+        device.count_finished(operation, outcome.is_err(), *at);
+    }
+    device.leave(over.iter().map(|(_, carried)| carried.operation.seat).collect());
+    for (_, Carried { operation, outcome }) in over {
         let batch = Arc::clone(&operation.batch);
         let index = operation.index;
-        batch.deliver(index, outcome.map(|()| operation.into_completion()), device);
-    }
-    if let Some(device) = device {
-        device.leave(left);
+        batch.deliver(index, outcome.map(|()| operation.into_completion()), &device);
     }
 }
