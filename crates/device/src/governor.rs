@@ -13,7 +13,7 @@
 //!
 //! *How many.* A request of `s` bytes costs `1 / (f · d(s))` of the device, where `d(s)` is the depth that the profile
 //! found useful for requests of that size and `f` a small factor. Requests at the device cost at most 1 together; one
-//! is always let through. Large and small requests, reads and writes thereby share one budget.
+//! is always let through, whatever it costs. Large and small requests, reads and writes thereby share one budget.
 //!
 //! *Who.* Start-time fair queueing over a device of some depth, SFQ(D): Jin, Chase, Kaur, *Interposed proportional
 //! sharing for a storage service utility*, SIGMETRICS 2004. The requests of one query are a flow, first in, first out.
@@ -397,7 +397,9 @@ impl Governor {
 
     /// Whose turn it is, if there is a seat for it.
     fn fitting(&self) -> Option<(Turn, FlowId)> {
-        let has_room = |next: &Next| self.seated_beside + next.cost <= self.costs.beside_points;
+        let has_room = |next: &Next| {
+            self.seated_beside == 0 || self.seated_beside + next.cost <= self.costs.beside_points
+        };
         let is_held_back = self.seated > 0 && self.has_point_reads();
         let other = self.others.first_key_value().filter(|(_, next)| !is_held_back || has_room(next));
         let point = self.points.first_key_value();

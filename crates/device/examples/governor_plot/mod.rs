@@ -71,6 +71,8 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) {
                 .label_style(("sans-serif", 12))
                 .x_labels(2 * panel.categories.len())
                 .x_label_formatter(&label)
+                .y_labels(6)
+                .y_label_formatter(&|y: &f64| if *y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") })
                 .draw()
                 .unwrap();
             for ((_, values), colour) in panel.lines.iter().zip(COLOURS) {
@@ -83,7 +85,9 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) {
         }};
     }
     if panel.is_logarithmic {
-        draw_on!((least * 0.8..most * 1.25).log_scale());
+        // Whole powers of ten: there are always two labels.
+        let decades = 10f64.powf(least.log10().floor())..10f64.powf(most.log10().ceil());
+        draw_on!(decades.log_scale());
     } else {
         draw_on!(0.0..most * 1.05);
     }

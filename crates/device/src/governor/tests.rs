@@ -192,6 +192,19 @@ fn point_reads_halve_what_others_may_have_until_they_are_over() {
 }
 
 #[test]
+fn however_little_room_point_reads_leave_one_request_has_it() {
+    let mut bed = Bed::new(4, &profile());
+    bed.governor.costs.beside_points = 1;
+    let (scan, batch) = (account(Priority::Scan), Arc::default());
+    let points: [Arc<IoAccount>; 6] = std::array::from_fn(|_| account(Priority::Point));
+    let mut seated: VecDeque<_> = points.iter().flat_map(|point| bed.submit(point, &batch, 5_000)).collect();
+    seated.extend(bed.submit(&scan, &batch, 100));
+    let served = bed.serve(&mut seated, &[&scan], 4_900);
+    // By weight one in 49.
+    assert!((95..=100).contains(&served[0]), "{}", served[0]);
+}
+
+#[test]
 fn grants_follow_who_is_about_and_what_they_use() {
     let mut bed = Bed::new(256, &profile());
     let flows: [Arc<IoAccount>; 4] = std::array::from_fn(|_| account(Priority::Scan));
