@@ -146,22 +146,24 @@ impl Device {
 
     /// A device in memory that fails as planned, for tests. Requests end at once. See [`FaultPlan`].
     pub fn simulated(plan: FaultPlan) -> (Device, Simulation) {
-        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real))
+        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real), true)
     }
 
     /// A device in memory whose requests take as long as on a drive of the given model, in virtual time.
     pub fn simulated_drive(options: SimulationOptions) -> (Device, Simulation) {
-        let SimulationOptions { model, seed, discard, contents, faults } = options;
+        let SimulationOptions { model, seed, discard, contents, faults, governed } = options;
         let clock = Clock::virtual_time();
         let timing = Timing::virtual_time(&clock, &model, seed, discard);
         let faults = faults.capacity_at_most(model.capacity_bytes());
-        Self::simulate(SimulatedMedium::new(faults, contents), Some(&model), (Some(timing), clock))
+        let medium = SimulatedMedium::new(faults, contents);
+        Self::simulate(medium, Some(&model), (Some(timing), clock), governed)
     }
 
     fn simulate(
         medium: SimulatedMedium,
         model: Option<&DriveModel>,
         timing: (Option<Timing>, Clock),
+        governed: bool,
     ) -> (Device, Simulation) {
         let medium = Arc::new(medium);
         let device = Self::assemble(
@@ -169,7 +171,7 @@ impl Device {
             Box::new(SimulatedCarrier::new(Arc::clone(&medium))),
             (Medium::Simulated(Arc::clone(&medium)), model),
             timing,
-            &DeviceOptions::default(),
+            &DeviceOptions { governed, ..DeviceOptions::default() },
         );
         let simulation = Simulation::new(medium, Arc::downgrade(&device.inner));
         (device, simulation)
@@ -386,9 +388,10 @@ impl Device {
         *self.inner.knowledge.write() = Knowledge::of(profile);
     }
 
-    /// Reads of so many bytes that this flow may expect to have at the device at once, given who else is busy.
+    /// Reads of so many bytes that this flow should keep outstanding, given who else is busy: those it may have at the
+    /// device, and a few that wait for their turn. To be asked again whenever requests have ended.
     pub fn granted_depth(&self, flow: FlowId, bytes: usize) -> usize {
-        self.inner.governor.lock().depth(flow, bytes as u64)
+        self.inner.governor.lock().depth(flow, bytes as u64, self.now())
     }
 
     /// Whether files are opened to bypass the page cache, and none has refused.
@@ -464,16 +467,16 @@ fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>
 impl DeviceInner {
     /// Starts as many operations as there are seats; the others wait.
     pub(crate) fn submit(&self, operations: Vec<Box<Operation>>) {
-        self.start(self.with_governor(|governor| governor.enter(operations)));
+        self.start(self.with_governor(|governor| governor.enter(operations, self.clock.now())));
     }
 
     /// Carries an operation in this thread if there is a seat, else it waits for one.
     pub(crate) fn run(&self, operation: Box<Operation>) {
-        let mut seated = self.with_governor(|governor| governor.enter(vec![operation]));
+        let mut seated = self.with_governor(|governor| governor.enter(vec![operation], self.clock.now()));
         if seated.len() > 1 {
             return self.start(seated);
         }
-        // The only one that is seated by its coming: itself, or one that was waiting.
+        // The only one that is seated by its coming is itself: whoever waited did not fit.
         if let Some(mut operation) = seated.pop() {
             self.begin(std::slice::from_mut(&mut operation));
             self.backend.run(operation);
@@ -561,12 +564,14 @@ impl DeviceInner {
 
     /// Gives back seats and starts those who waited for them.
     fn leave(&self, seats: Vec<Seat>) {
-        self.start(self.with_governor(|governor| governor.leave(seats)));
+        self.start(self.with_governor(|governor| governor.leave(seats, self.clock.now())));
     }
 
-    /// Drops the waiting operations of an abandoned batch.
+    /// Drops the waiting operations of an abandoned batch, and starts those that can go instead of them.
     pub(crate) fn withdraw(&self, batch: &Arc<BatchState>) {
-        drop(self.with_governor(|governor| governor.withdraw(batch)));
+        let (withdrawn, seated) = self.with_governor(|governor| governor.withdraw(batch));
+        self.start(seated);
+        drop(withdrawn);
     }
 }
 
@@ -601,19 +606,22 @@ pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
     }
 }
 
-/// Counts and delivers what is over, and seats who waited for its seats.
+/// Counts what is over, seats who waited for its seats, and delivers it.
+///
+/// In this order: whoever is woken by a delivery may take the processor from this thread, and on a busy machine the
+/// device would go on with fewer requests than it has seats until the thread gets it back.
 pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Carried)>) {
-    let mut device: Option<Arc<DeviceInner>> = None;
-    let mut left = Vec::new();
-    for (at, Carried { operation, outcome }) in over {
-        let device = device.get_or_insert_with(|| Arc::clone(&operation.file.device.inner));
-        device.count_finished(&operation, outcome.is_err(), at);
-        left.push(operation.seat);
+    let over: Vec<(Instant, Carried)> = over.into_iter().collect();
+    let Some((_, first)) = over.first() else { return };
+    // All operations of one backend belong to one device.
+    let device = Arc::clone(&first.operation.file.device.inner);
+    for (at, Carried { operation, outcome }) in &over {
+        device.count_finished(operation, outcome.is_err(), *at);
+    }
+    device.leave(over.iter().map(|(_, carried)| carried.operation.seat).collect());
+    for (_, Carried { operation, outcome }) in over {
         let batch = Arc::clone(&operation.batch);
         let index = operation.index;
-        batch.deliver(index, outcome.map(|()| operation.into_completion()), device);
-    }
-    if let Some(device) = device {
-        device.leave(left);
+        batch.deliver(index, outcome.map(|()| operation.into_completion()), &device);
     }
 }

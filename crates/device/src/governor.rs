@@ -6,38 +6,57 @@
 //! depth of 32 put 128 requests on a device that serves 32.)
 //!
 //! ```text
-//!   requests of flow A ──┐  start tags                       seats: Σ cost ≤ 1
-//!   requests of flow B ──┼─► 3 5 7 9 …  smallest first ─────► device ──► ended ──► next
-//!   requests of flow C ──┘
+//!   flow A  ▢▢▢▢▢  start tag 3 ──┐                           seats: Σ cost ≤ 1
+//!   flow B  ▢▢     start tag 5 ──┼─► smallest tag first ─────► device ──► ended ──► next
+//!   flow C  ▢▢▢    start tag 7 ──┘
 //! ```
 //!
 //! *How many.* A request of `s` bytes costs `1 / (f · d(s))` of the device, where `d(s)` is the depth that the profile
 //! found useful for requests of that size and `f` a small factor. Requests at the device cost at most 1 together; one
-//! is always let through. Large and small requests, reads and writes thereby share one budget.
+//! is always let through, whatever it costs. Large and small requests, reads and writes thereby share one budget.
 //!
 //! *Who.* Start-time fair queueing over a device of some depth, SFQ(D): Jin, Chase, Kaur, *Interposed proportional
-//! sharing for a storage service utility*, SIGMETRICS 2004. The requests of one query are a flow. A request's start
-//! tag is the larger of the virtual time and the tag at which the flow's previous request finishes, which is its own
-//! start plus cost ÷ weight. Virtual time is the start tag of the request that was let through last. So flows that
-//! always have requests waiting share the device in proportion to their weights, a flow that has rarely any comes next
-//! when it has one, and no flow waits for ever.
+//! sharing for a storage service utility*, SIGMETRICS 2004. The requests of one query are a flow, first in, first out.
+//! A request's start tag is that of the flow's previous request plus cost ÷ weight, or the virtual time if the flow had
+//! none waiting and that is larger. The smallest tag comes next; of equal ones the more urgent, then the older. Virtual
+//! time is the start tag of the request that was let through last. So flows that always have requests waiting share the
+//! device in proportion to their weights, and a flow that has rarely any comes next when it has one.
+//!
+//! *Point reads.* Whoever waits for a single request waits for what is inside the device already, whatever comes next.
+//! Therefore, as long as somebody does point reads, all others together get no more than is useful without the factor;
+//! on a device with an arm, which serves more requests the more it may choose from but keeps some of them waiting for
+//! very long, no more than a handful.
+//!
+//! *Nobody waits for ever.* In SFQ every new flow starts at the virtual time, which stands still as long as there is
+//! one: queries that come, read once and go, more of them than there are seats, would keep all others waiting for ever.
+//! Therefore virtual time is also carried on by the work done: every seated request adds cost ÷ weight of all flows that
+//! are busy, the rate at which each of them is served in the ideal (fluid) sharing. It stays behind that by the largest
+//! step of a scan, so that it is the start tags alone that count where flows stay.
+//!
+//! *What to ask for.* A flow is granted the depth that it would have if everybody used what is theirs by weight, and
+//! nobody more than they had outstanding lately: weighted max-min fairness. Shares of those who ask for little go to
+//! the others. *Lately*, because requests end in bursts, and whoever answers first would have the places of all. A
+//! quarter and one more are granted than there are seats: only when somebody waits is a seat taken again at once, and
+//! only then is there anything to choose.
 //!
 //! Invariants
 //! - A seated request needs nothing further to end, and its end seats the next one: no deadlock.
 //! - Requests of one flow are seated in the order of submission.
+//! - After every change, whoever has the next turn does not fit.
+//! - A request that is withdrawn costs its flow nothing: only seated ones move tags.
 //! - Without a measured profile every request costs the same, and as many are let through as the device was opened for.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::batch::BatchState;
 use crate::calibration::{DeviceProfile, ProfileKind};
 use crate::counters::{FlowId, Traffic};
 use crate::request::Operation;
 
-/// How urgent requests are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+/// How urgent requests are, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub enum Priority {
     /// Somebody waits for this very request: point reads, commits.
     Point,
@@ -52,49 +71,75 @@ impl Priority {
     /// Shares of a busy device. Point reads hardly queue at all: their tag is nearly always the virtual time.
     fn weight(self) -> u64 {
         match self {
-            Priority::Point => 64,
-            Priority::Scan => 8,
-            Priority::Background => 1,
+            Priority::Point => FULL_WEIGHT,
+            Priority::Scan => FULL_WEIGHT / 8,
+            Priority::Background => FULL_WEIGHT / 64,
         }
     }
 }
 
+/// Tags count cost ÷ weight in units of which a flow of this weight uses one per cost.
+const FULL_WEIGHT: u64 = 64;
+
 /// What the whole device costs; costs are parts of it.
 const WHOLE: u64 = 1 << 20;
 /// Requests of a size at the device per request that is useful. One more than useful hides the time between the end of
-/// one and the start of the next.
+/// one and the start of the next. The drive models need no more than 1; on a virtual NVMe disk whose calibration finds
+/// 32 useful, 64 give a tenth more (`docs/benchmarks/device.md`, `docs/benchmarks/governor.md`).
 const FACTOR: u64 = 2;
 /// Never fewer of a size than this: what a measurement found useless may be useful beside other work.
 const LEAST_DEPTH: u64 = 4;
+/// A device that takes longer for a small read, at the depth that is best, has an arm.
+const ARM_MICROS: f64 = 1000.0;
+/// An arm that may choose the nearest of many requests serves more of them. Calibration does not see that: it waits for
+/// the oldest, which has to wait longest then. As many as drives of the kind take, 32, give 2.2 times the requests per
+/// second of 4, and 1.2 times those of 16 (`docs/benchmarks/governor.md`).
+const ARM_DEPTH: u64 = 32;
+
 /// Sizes from 4 KiB to 2 MiB, by powers of two.
 const SIZES: usize = 10;
 
+/// What a flow makes use of is forgotten over so many ends of its requests. Less would let others take the places of
+/// those that have just ended, before their flow has had time to answer.
+const MEMORY_REQUESTS: u64 = 64;
+/// For the same reason a flow without requests counts on until the device has been filled so often since its last one.
+const MEMORY_ROUNDS: u64 = 2;
+/// Or until the device has rested for so long: whoever takes longer to answer does not make use of it.
+const MEMORY_AT_REST: Duration = Duration::from_millis(10);
+
 /// From so many on, flows that are owed nothing are looked for and forgotten.
-const MANY_FLOWS: usize = 256;
+const MANY_FLOWS: usize = 32;
 
 /// Costs of requests by size.
 #[derive(Debug, Clone)]
 struct Costs {
     read: [u64; SIZES],
     write: [u64; SIZES],
+    /// What all but point reads may cost together while somebody does those.
+    beside_points: u64,
 }
 
 impl Costs {
     fn uniform(max_depth: usize) -> Self {
         let cost = WHOLE / max_depth.max(1) as u64;
-        Self { read: [cost; SIZES], write: [cost; SIZES] }
+        Self { read: [cost; SIZES], write: [cost; SIZES], beside_points: WHOLE }
     }
 
     fn of(profile: &DeviceProfile, max_depth: usize) -> Self {
         if profile.kind == ProfileKind::Assumed {
             return Self::uniform(max_depth);
         }
-        let cost =
-            |depth: u32| WHOLE / (u64::from(depth) * FACTOR).clamp(LEAST_DEPTH, max_depth.max(1) as u64);
+        // The device may have been opened for less than the least depth.
+        let most = max_depth.max(1) as u64;
+        let best = profile.reads.cost_micros(4096, u64::MAX, profile.reads.full_depth(4096));
+        let has_arm = best > ARM_MICROS;
+        let least = if has_arm { ARM_DEPTH } else { LEAST_DEPTH };
+        let cost = |depth: u32| WHOLE / (u64::from(depth) * FACTOR).max(least).min(most);
         let bytes = |size: usize| 4096u64 << size;
         Self {
             read: std::array::from_fn(|size| cost(profile.reads.full_depth(bytes(size)))),
             write: std::array::from_fn(|size| cost(profile.writes.useful_depth(bytes(size)))),
+            beside_points: if has_arm { WHOLE * LEAST_DEPTH / ARM_DEPTH } else { WHOLE / FACTOR },
         }
     }
 
@@ -103,6 +148,15 @@ impl Costs {
         let costs = if traffic == Traffic::Read { &self.read } else { &self.write };
         costs.get(size).copied().unwrap_or(WHOLE)
     }
+
+    fn largest(&self) -> u64 {
+        self.read.iter().chain(&self.write).copied().max().unwrap_or(WHOLE)
+    }
+
+    /// Requests in which a flow that is silent is forgotten.
+    fn memory(&self) -> u64 {
+        MEMORY_ROUNDS * self.read.first().map_or(1, |cost| WHOLE / (*cost).max(1))
+    }
 }
 
 /// What an operation holds while it is at the device.
@@ -110,6 +164,7 @@ impl Costs {
 pub(crate) struct Seat {
     cost: u64,
     flow: FlowId,
+    priority: Priority,
 }
 
 /// See the [module documentation](self).
@@ -124,46 +179,59 @@ pub(crate) struct Governor {
     profiled: Costs,
     seated: usize,
     seated_cost: u64,
-    waiting: BinaryHeap<Reverse<Waiting>>,
-    virtual_time: u64,
+    /// Of all but point reads.
+    seated_beside: u64,
     flows: HashMap<FlowId, Flow>,
-    sequence: u64,
+    /// Flows with requests waiting, in the order of their turns: those whose next request is a point read, and others.
+    points: BTreeMap<Turn, Next>,
+    others: BTreeMap<Turn, Next>,
+    virtual_time: u64,
+    /// How far ideal sharing would be.
+    ideal_time: u64,
+    /// Of the flows that have requests, together.
+    busy_weight: u64,
+    /// Requests that came, and that were seated.
+    came: u64,
+    served: u64,
+    /// Point reads waiting or seated, and `served` when there last was one.
+    point_reads: usize,
+    last_point_read: Option<u64>,
+    /// Since when nobody has had requests.
+    at_rest_since: Option<Instant>,
+    /// From so many flows on, those that are owed nothing are looked for.
+    many_flows: usize,
     /// The backend knows that operations wait.
     pub(crate) watched: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Flow {
-    /// Tag at which its last request finishes.
-    finish: u64,
-    /// Requests seated or waiting.
+    waiting: VecDeque<Waiting>,
+    /// Start tag of the first one waiting. If none is, the least that the next one gets.
+    tag: u64,
+    /// Requests seated or waiting, and what they cost.
     requests: usize,
+    cost: u64,
+    /// The most that they cost lately: how much of the device it makes use of.
+    wanted: u64,
+    /// That of its latest request.
+    weight: u64,
+    /// `served` when it last had a request.
+    last: u64,
 }
 
 struct Waiting {
-    start: u64,
-    sequence: u64,
+    number: u64,
     operation: Box<Operation>,
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.sequence == other.sequence
-    }
-}
+/// Whose turn it is: the smallest. Start tag, priority, number.
+type Turn = (u64, Priority, u64);
 
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.start, self.sequence).cmp(&(other.start, other.sequence))
-    }
+/// What a flow's next request is.
+struct Next {
+    flow: FlowId,
+    cost: u64,
 }
 
 impl Governor {
@@ -176,10 +244,19 @@ impl Governor {
             profiled: Costs::uniform(max_depth),
             seated: 0,
             seated_cost: 0,
-            waiting: BinaryHeap::new(),
-            virtual_time: 0,
+            seated_beside: 0,
             flows: HashMap::new(),
-            sequence: 0,
+            points: BTreeMap::new(),
+            others: BTreeMap::new(),
+            virtual_time: 0,
+            ideal_time: 0,
+            busy_weight: 0,
+            came: 0,
+            served: 0,
+            point_reads: 0,
+            last_point_read: None,
+            at_rest_since: None,
+            many_flows: MANY_FLOWS,
             watched: false,
         };
         governor.set_profile(profile);
@@ -207,92 +284,238 @@ impl Governor {
     }
 
     /// Takes operations that want to the device; returns those that may go now.
-    pub(crate) fn enter(&mut self, operations: Vec<Box<Operation>>) -> Vec<Box<Operation>> {
-        if self.flows.len() > MANY_FLOWS {
-            self.flows.retain(|_, flow| flow.requests > 0 || flow.finish > self.virtual_time);
+    pub(crate) fn enter(&mut self, operations: Vec<Box<Operation>>, now: Instant) -> Vec<Box<Operation>> {
+        if self.has_rested(now) {
+            self.flows.clear();
+            self.last_point_read = None;
+        }
+        if !operations.is_empty() {
+            self.at_rest_since = None;
+        }
+        if self.flows.len() > self.many_flows {
+            self.forget();
+            self.many_flows = MANY_FLOWS.max(2 * self.flows.len());
         }
         for mut operation in operations {
             let cost = self.costs.cost(operation.traffic(), operation.total_bytes);
-            let (flow, priority) = match &operation.account {
+            let (id, priority) = match &operation.account {
                 Some(account) => (account.flow, account.priority),
                 None => (FlowId::default(), Priority::default()),
             };
-            operation.seat = Seat { cost, flow };
-            let known = self.flows.entry(flow).or_default();
-            known.requests += 1;
-            let start = if self.governs { self.virtual_time.max(known.finish) } else { 0 };
-            known.finish = start + cost * 64 / priority.weight();
-            self.sequence += 1;
-            self.waiting.push(Reverse(Waiting { start, sequence: self.sequence, operation }));
+            operation.seat = Seat { cost, flow: id, priority };
+            self.came += 1;
+            self.point_reads += usize::from(priority == Priority::Point);
+            let flow = self.flows.entry(id).or_default();
+            if flow.requests > 0 {
+                self.busy_weight -= flow.weight;
+            }
+            flow.weight = priority.weight();
+            self.busy_weight += flow.weight;
+            flow.requests += 1;
+            flow.cost += cost;
+            flow.wanted = flow.wanted.max(flow.cost);
+            let is_first = flow.waiting.is_empty();
+            flow.waiting.push_back(Waiting { number: self.came, operation });
+            if is_first {
+                flow.tag = flow.tag.max(self.virtual_time);
+                self.queue(id);
+            }
         }
         self.next()
     }
 
     /// Gives seats back; returns the operations that get them.
-    pub(crate) fn leave(&mut self, seats: impl IntoIterator<Item = Seat>) -> Vec<Box<Operation>> {
+    pub(crate) fn leave(
+        &mut self,
+        seats: impl IntoIterator<Item = Seat>,
+        now: Instant,
+    ) -> Vec<Box<Operation>> {
         for seat in seats {
             self.seated -= 1;
             self.seated_cost -= seat.cost;
-            self.end(seat.flow);
+            if seat.priority != Priority::Point {
+                self.seated_beside -= seat.cost;
+            }
+            self.end(seat);
         }
+        self.at_rest_since = (self.busy_weight == 0).then_some(now);
         self.next()
     }
 
-    /// A request of a flow is over.
-    fn end(&mut self, flow: FlowId) {
-        let virtual_time = self.virtual_time;
-        if let Some(known) = self.flows.get_mut(&flow) {
-            known.requests -= 1;
-            if known.requests == 0 && known.finish <= virtual_time {
-                self.flows.remove(&flow);
+    fn has_rested(&self, now: Instant) -> bool {
+        self.at_rest_since.is_some_and(|since| now.saturating_duration_since(since) > MEMORY_AT_REST)
+    }
+
+    /// A request is over.
+    fn end(&mut self, seat: Seat) {
+        if seat.priority == Priority::Point {
+            self.point_reads -= 1;
+            self.last_point_read = Some(self.served);
+        }
+        if let Some(flow) = self.flows.get_mut(&seat.flow) {
+            flow.requests -= 1;
+            flow.cost -= seat.cost;
+            flow.wanted -= (flow.wanted - flow.cost) / MEMORY_REQUESTS;
+            flow.last = self.served;
+            if flow.requests == 0 {
+                self.busy_weight -= flow.weight;
             }
         }
-        if self.seated == 0 && self.waiting.is_empty() {
+        if self.busy_weight == 0 {
             // Nobody is owed anything by an idle device.
-            self.flows.clear();
             self.virtual_time = 0;
+            self.ideal_time = 0;
+            self.flows.values_mut().for_each(|flow| flow.tag = 0);
+            self.forget();
         }
+    }
+
+    /// Drops flows that are neither busy nor owe anything nor have been so lately.
+    fn forget(&mut self) {
+        let (served, memory) = (self.served, self.costs.memory());
+        let virtual_time = self.virtual_time;
+        self.flows.retain(|_, flow| flow.is_present(served, memory) || flow.tag > virtual_time);
+    }
+
+    /// Gives a flow the turn of its next request, if it has one.
+    fn queue(&mut self, id: FlowId) {
+        if let Some((turn, next)) = self.flows.get(&id).and_then(|flow| flow.turn(id, self.governs)) {
+            self.turns(turn).insert(turn, next);
+        }
+    }
+
+    fn turns(&mut self, turn: Turn) -> &mut BTreeMap<Turn, Next> {
+        if turn.1 == Priority::Point { &mut self.points } else { &mut self.others }
     }
 
     fn next(&mut self) -> Vec<Box<Operation>> {
         let mut seated = Vec::new();
-        while let Some(Reverse(first)) = self.waiting.peek() {
-            let cost = first.operation.seat.cost;
-            let fits = self.seated == 0 || self.seated_cost + cost <= WHOLE;
-            if !fits || self.seated >= self.max_depth {
-                break;
-            }
-            let Some(Reverse(Waiting { start, operation, .. })) = self.waiting.pop() else { break };
-            self.virtual_time = self.virtual_time.max(start);
+        while let Some((turn, id)) = self.fitting() {
+            self.turns(turn).remove(&turn);
+            let Some(flow) = self.flows.get_mut(&id) else { break };
+            let Some(Waiting { operation, .. }) = flow.waiting.pop_front() else { break };
+            let Seat { cost, priority, .. } = operation.seat;
             self.seated += 1;
             self.seated_cost += cost;
+            if priority != Priority::Point {
+                self.seated_beside += cost;
+            }
+            self.served += 1;
+            if self.governs {
+                let start = flow.tag;
+                flow.tag += cost * FULL_WEIGHT / priority.weight();
+                self.ideal_time = self.ideal_time.max(start) + cost * FULL_WEIGHT / self.busy_weight.max(1);
+                let largest_step = self.costs.largest() * FULL_WEIGHT / Priority::Scan.weight();
+                let least = self.ideal_time.saturating_sub(largest_step);
+                self.virtual_time = self.virtual_time.max(start).max(least);
+            }
+            self.queue(id);
             seated.push(operation);
         }
         seated
     }
 
-    /// Takes back the operations of an abandoned batch that have not started.
-    pub(crate) fn withdraw(&mut self, batch: &Arc<BatchState>) -> Vec<Box<Operation>> {
-        let all = std::mem::take(&mut self.waiting).into_vec();
-        let (withdrawn, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|Reverse(waiting)| Arc::ptr_eq(&waiting.operation.batch, batch));
-        self.waiting = others.into();
-        let mut operations = Vec::with_capacity(withdrawn.len());
-        for Reverse(Waiting { operation, .. }) in withdrawn {
-            self.end(operation.seat.flow);
-            operations.push(operation);
+    /// Whose turn it is, if there is a seat for it.
+    fn fitting(&self) -> Option<(Turn, FlowId)> {
+        let has_room = |next: &Next| {
+            self.seated_beside == 0 || self.seated_beside + next.cost <= self.costs.beside_points
+        };
+        let is_held_back = self.seated > 0 && self.has_point_reads();
+        let other = self.others.first_key_value().filter(|(_, next)| !is_held_back || has_room(next));
+        let point = self.points.first_key_value();
+        let (turn, next) = match (point, other) {
+            (Some(point), Some(other)) => {
+                if point.0 < other.0 {
+                    point
+                } else {
+                    other
+                }
+            }
+            (one, None) | (None, one) => one?,
+        };
+        let fits = self.seated == 0 || self.seated_cost + next.cost <= WHOLE;
+        (fits && self.seated < self.max_depth).then_some((*turn, next.flow))
+    }
+
+    /// Whether anybody does point reads, now or between two of them.
+    fn has_point_reads(&self) -> bool {
+        let is_recent = |last: u64| self.served - last <= self.costs.memory();
+        self.governs && (self.point_reads > 0 || self.last_point_read.is_some_and(is_recent))
+    }
+
+    /// Takes back the operations of an abandoned batch that have not started; returns those, and others that may go
+    /// now: what comes next may be smaller than what was to come.
+    pub(crate) fn withdraw(&mut self, batch: &Arc<BatchState>) -> (Vec<Box<Operation>>, Vec<Box<Operation>>) {
+        let is_of_batch = |waiting: &Waiting| Arc::ptr_eq(&waiting.operation.batch, batch);
+        let concerned = self.flows.iter().filter(|(_, flow)| flow.waiting.iter().any(is_of_batch));
+        let concerned: Vec<FlowId> = concerned.map(|(id, _)| *id).collect();
+        let mut withdrawn = Vec::new();
+        for id in concerned {
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let turn = flow.turn(id, self.governs);
+            let waiting = std::mem::take(&mut flow.waiting);
+            let (gone, left) = waiting.into_iter().partition::<VecDeque<_>, _>(is_of_batch);
+            flow.waiting = left;
+            if let Some((turn, _)) = turn {
+                self.turns(turn).remove(&turn);
+            }
+            self.queue(id);
+            withdrawn.extend(gone.into_iter().map(|waiting| waiting.operation));
         }
-        operations
+        for operation in &withdrawn {
+            self.end(operation.seat);
+        }
+        (withdrawn, self.next())
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.points.is_empty() || !self.others.is_empty()
     }
 
-    /// Reads of a size that one more flow, beside those that are busy now, may expect to have at the device.
-    pub(crate) fn depth(&self, flow: FlowId, bytes: u64) -> usize {
-        let whole = (WHOLE / self.costs.cost(Traffic::Read, bytes)).max(1) as usize;
-        let others = self.flows.iter().filter(|(known, state)| **known != flow && state.requests > 0).count();
-        if self.governs { whole.div_ceil(others + 1) } else { whole }
+    /// Reads of a size that a flow should have outstanding, beside those that are about.
+    pub(crate) fn depth(&self, id: FlowId, bytes: u64, now: Instant) -> usize {
+        let cost = self.costs.cost(Traffic::Read, bytes).max(1);
+        if !self.governs {
+            return (WHOLE / cost).max(1) as usize;
+        }
+        let (served, memory, is_alone) = (self.served, self.costs.memory(), self.has_rested(now));
+        let about = |flow: &&Flow| !is_alone && flow.is_present(served, memory);
+        let scan = Priority::Scan.weight();
+        let weight = self.flows.get(&id).filter(about).map_or(scan, |flow| flow.weight);
+        let is_held_back = weight <= scan && !is_alone && self.has_point_reads();
+        let others = self.flows.iter().filter(|(other, _)| **other != id).map(|(_, flow)| flow).filter(about);
+        let others = others.filter(|other| !is_held_back || other.weight <= scan);
+        let mut others: Vec<(u64, u64)> = others.map(|flow| (flow.wanted, flow.weight)).collect();
+        let mut left = if is_held_back { self.costs.beside_points } else { WHOLE };
+        let mut weights = weight + others.iter().map(|(_, weight)| weight).sum::<u64>();
+        // Whoever asks least for their weight is served first; what they leave is shared among the others.
+        others.sort_unstable_by(|(a, of_a), (b, of_b)| (a * of_b).cmp(&(b * of_a)));
+        for (wanted, of) in others {
+            if wanted * weights >= left * of {
+                break;
+            }
+            left -= wanted;
+            weights -= of;
+        }
+        let seats = (left * weight).div_ceil(weights * cost);
+        (seats + seats / 4 + 1).min(self.max_depth as u64) as usize
     }
 }
+
+impl Flow {
+    fn turn(&self, id: FlowId, governs: bool) -> Option<(Turn, Next)> {
+        let Waiting { number, operation } = self.waiting.front()?;
+        let Seat { cost, priority, .. } = operation.seat;
+        // Ungoverned, nothing but the order of submission counts.
+        let turn = if governs { (self.tag, priority, *number) } else { (0, Priority::default(), *number) };
+        Some((turn, Next { flow: id, cost }))
+    }
+
+    /// Whether it has requests, or had some when the device was last filled.
+    fn is_present(&self, served: u64, memory: u64) -> bool {
+        self.requests > 0 || served - self.last <= memory
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -141,12 +141,15 @@ pub struct SimulationOptions {
     pub discard: bool,
     pub contents: Contents,
     pub faults: FaultPlan,
+    /// As [`crate::DeviceOptions::governed`].
+    pub governed: bool,
 }
 
 impl SimulationOptions {
     /// A faultless drive that keeps its contents.
     pub fn of(model: DriveModel) -> Self {
-        Self { model, seed: 1, discard: false, contents: Contents::Kept, faults: FaultPlan::none() }
+        let faults = FaultPlan::none();
+        Self { model, seed: 1, discard: false, contents: Contents::Kept, faults, governed: true }
     }
 }
 
