@@ -42,6 +42,9 @@ const MOST_BUFFER_BYTES: u64 = 64 << 20;
 const SORT_MERGE_SHARE: usize = 8;
 const MOST_SORT_MERGE_BYTES: usize = 10 << 20;
 
+/// What a quick calibration may write.
+const CALIBRATION_BYTES: u64 = 256 << 20;
+
 /// What the settings of a session come to.
 pub(crate) struct Engine {
     pub governor: Arc<MemoryGovernor>,
@@ -79,7 +82,7 @@ impl Engine {
         }
         self.temp_space.set_quota_bytes(new.temp_quota_bytes);
         if let Some(sources) = config.get_extension::<Sources>() {
-            sources.auto_calibrate.store(new.auto_calibrate, Ordering::Relaxed);
+            sources.auto_calibrate.store(may_calibrate(new), Ordering::Relaxed);
         }
         let folder = config.get_extension::<OperatorFolder>();
         let folder = folder.ok_or_else(|| Error::setting("the session has lost its temporary folder"))?;
@@ -118,12 +121,17 @@ impl Engine {
             governor,
             config: configured(config, settings)
                 .with_extension(Arc::new(SessionTempSpace(Arc::clone(&temp_space))))
-                .with_extension(Arc::new(Sources::new(Arc::clone(&media), folders, settings.auto_calibrate)))
+                .with_extension(Arc::new(Sources::new(Arc::clone(&media), folders, may_calibrate(settings))))
                 .with_extension(folder),
             temp_space,
             media,
         })
     }
+}
+
+/// Whether devices may be measured unasked: not where so much must not be written.
+fn may_calibrate(settings: &Settings) -> bool {
+    settings.auto_calibrate && settings.temp_quota_bytes.is_none_or(|quota| quota >= CALIBRATION_BYTES)
 }
 
 /// What files of the user's are read through, as an extension of the session's configuration.

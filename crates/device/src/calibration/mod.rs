@@ -49,6 +49,8 @@ pub struct Calibration {
     write_deadline: Option<Duration>,
     /// The same for what has been written.
     most_bytes_written: u64,
+    /// Memory for reads in flight: no more of a size are tried than fit.
+    ring_bytes: u64,
     /// Time after which the scratch file is large enough, whatever size it has.
     fill_time: Option<Duration>,
     seed: u64,
@@ -101,6 +103,7 @@ impl Calibration {
             read_deadline: Some(Duration::from_millis(900)),
             write_deadline: Some(Duration::from_millis(1400)),
             most_bytes_written: 240 << 20,
+            ring_bytes: 8 << 20,
             fill_time: Some(Duration::from_millis(300)),
             seed: 1,
         }
@@ -125,6 +128,7 @@ impl Calibration {
             read_deadline: None,
             write_deadline: None,
             most_bytes_written: u64::MAX,
+            ring_bytes: 256 << 20,
             fill_time: Some(Duration::from_secs(60)),
             seed: 1,
         }
@@ -342,7 +346,9 @@ impl Run<'_> {
                 self.cut_short = true;
                 break;
             }
-            pages.push(PageCosts::calibrate(page_bytes, grid.bands(page_bytes), &grid.depths, |point| {
+            let fits = |depth: &&u32| u64::from(**depth) * u64::from(page_bytes) <= calibration.ring_bytes;
+            let depths: Vec<u32> = grid.depths.iter().take_while(fits).copied().collect();
+            pages.push(PageCosts::calibrate(page_bytes, grid.bands(page_bytes), &depths, |point| {
                 let depth = f64::from(point.depth.ilog2()) / grid.depths.len() as f64;
                 self.tell(FILL_SHARE + READ_SHARE * (number as f64 + depth) / sizes, "reading")?;
                 self.repeated(|| scratch.read(point, calibration.read_slice))
