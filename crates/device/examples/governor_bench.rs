@@ -50,6 +50,8 @@ const WINDOW: usize = 32;
 /// The same for the sequential scan.
 const SCAN_WINDOW: usize = 8;
 const STREAMS: [usize; 5] = [1, 2, 4, 8, 16];
+/// What depth does by itself: of one stream, ungoverned.
+const DEPTHS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 enum Way {
@@ -279,9 +281,13 @@ fn quantile_of(histogram: &[u64], share: f64) -> f64 {
 }
 
 fn measure(bed: &Bed, streams: usize, way: Way, mixed: bool, seed: u64) -> Cell {
+    measure_windows(bed, (streams, WINDOW), way, mixed, seed)
+}
+
+fn measure_windows(bed: &Bed, (streams, window): (usize, usize), way: Way, mixed: bool, seed: u64) -> Cell {
     let depth = |fixed: usize| (way != Way::Granting).then_some(fixed);
     let mut readers: Vec<Reader> = (0..streams)
-        .map(|number| Reader::new(bed, Kind::Stream, depth(WINDOW), seed * 100 + number as u64 + 1))
+        .map(|number| Reader::new(bed, Kind::Stream, depth(window), seed * 100 + number as u64 + 1))
         .collect();
     if mixed {
         readers.push(Reader::new(bed, Kind::Scan, depth(SCAN_WINDOW), seed));
@@ -347,6 +353,8 @@ struct Report {
     useful_depth_4k: u32,
     useful_depth_256k: u32,
     rounds: usize,
+    /// One stream alone, ungoverned: how many it keeps outstanding, and what came of that.
+    depths: Vec<(usize, Cell)>,
     cells: Vec<Cell>,
 }
 
@@ -425,15 +433,26 @@ fn on_model(name: &str) -> Report {
             }
         }
     }
-    report(format!("simulated {name}"), &profile, 1, cells)
+    let depths = DEPTHS.map(|depth| {
+        let (bed, _) = model_bed(name, Way::Ungoverned, None);
+        (depth, measure_windows(&bed, (1, depth), Way::Ungoverned, false, 1))
+    });
+    report(format!("simulated {name}"), &profile, 1, depths.to_vec(), cells)
 }
 
-fn report(name: String, profile: &DeviceProfile, rounds: usize, cells: Vec<Cell>) -> Report {
+fn report(
+    name: String,
+    profile: &DeviceProfile,
+    rounds: usize,
+    depths: Vec<(usize, Cell)>,
+    cells: Vec<Cell>,
+) -> Report {
     Report {
         device: name,
         useful_depth_4k: profile.reads.full_depth(PAGE as u64),
         useful_depth_256k: profile.reads.full_depth(SCAN_BYTES as u64),
         rounds,
+        depths,
         cells,
     }
 }
@@ -465,17 +484,30 @@ fn on_disk(directory: &std::path::Path, rounds: usize, seconds: f64) -> Report {
                     // Who runs after whom changes from round to round.
                     let at = (round + turn) % Way::ALL.len();
                     let cell = measure(&bed(Way::ALL[at]), streams, Way::ALL[at], mixed, round as u64 + 1);
-                    // What is still outstanding belongs to nobody.
-                    while bed(Way::ALL[at]).device.counters().total().in_flight > 0 {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
+                    rest(&bed(Way::ALL[at]).device);
                     trials[at].push(cell);
                 }
             }
             cells.extend(trials.iter().map(|trials| median_cell(trials)));
         }
     }
-    report("the real disk".to_owned(), &profile, rounds, cells)
+    let mut depths: Vec<Vec<Cell>> = vec![Vec::new(); DEPTHS.len()];
+    for round in 0..rounds {
+        for (trials, depth) in depths.iter_mut().zip(DEPTHS) {
+            let way = Way::Ungoverned;
+            trials.push(measure_windows(&bed(way), (1, depth), way, false, round as u64 + 1));
+            rest(&ungoverned);
+        }
+    }
+    let depths = DEPTHS.into_iter().zip(depths.iter().map(|trials| median_cell(trials))).collect();
+    report("the real disk".to_owned(), &profile, rounds, depths, cells)
+}
+
+/// Waits for what a trial left outstanding.
+fn rest(device: &Device) {
+    while device.counters().total().in_flight > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Every figure the median of its own trials.
@@ -513,6 +545,20 @@ fn write_tables(report: &Report) -> String {
         text,
         "### {}\n\nUseful depth of 4 KiB reads: {}, of 256 KiB reads: {}.\n",
         report.device, report.useful_depth_4k, report.useful_depth_256k
+    )
+    .unwrap();
+    let row = |of: &dyn Fn(&Cell) -> String| {
+        report.depths.iter().map(|(_, cell)| of(cell)).collect::<Vec<_>>().join(" | ")
+    };
+    let depths: Vec<String> = report.depths.iter().map(|(depth, _)| depth.to_string()).collect();
+    writeln!(
+        text,
+        "One stream, ungoverned, by what it keeps outstanding:\n\n| outstanding | {} |\n|---|{}\n| IOPS | {} |\n\
+         | p99 at the device | {} |\n",
+        depths.join(" | "),
+        "---:|".repeat(depths.len()),
+        row(&|cell| format!("{:.0}", cell.iops)),
+        row(&|cell| micros(cell.at_device[1]))
     )
     .unwrap();
     for mixed in [false, true] {
