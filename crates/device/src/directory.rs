@@ -182,7 +182,9 @@ impl Medium {
     pub(crate) fn allocate(&self, file: &FileInner, offset: u64, bytes: u64) -> Result<()> {
         match (self, &file.handle) {
             (_, Handle::Descriptor(descriptor)) => allocate(descriptor, offset, bytes),
-            (Medium::Simulated(medium), Handle::Simulated(inode)) => medium.allocate(inode, offset, bytes),
+            (Medium::Simulated(medium), Handle::Simulated(inode)) => {
+                medium.allocate(inode, file.class, offset, bytes)
+            }
             _ => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
         .map_err(|source| file.error("allocation", offset, bytes, source))

@@ -44,7 +44,7 @@
 //! - Requests of one flow are seated in the order of submission.
 //! - After every change, whoever has the next turn does not fit.
 //! - A request that is withdrawn costs its flow nothing: only seated ones move tags.
-//! - Without a measured profile every request costs the same, and as many are let through as the device was opened for.
+//! - Without a measured profile, or with one that was disturbed, every request costs the same, and as many are let through as the device was opened for.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -110,6 +110,10 @@ const MEMORY_AT_REST: Duration = Duration::from_millis(10);
 /// From so many on, flows that are owed nothing are looked for and forgotten.
 const MANY_FLOWS: usize = 32;
 
+/// A profile whose repeated measurements lay further apart was made on a busy machine. Depths look too small then, and
+/// requests that are kept back for nothing cost more than a queue that is too long.
+const TRUSTED_SPREAD: f64 = 0.25;
+
 /// Costs of requests by size.
 #[derive(Debug, Clone)]
 struct Costs {
@@ -126,7 +130,7 @@ impl Costs {
     }
 
     fn of(profile: &DeviceProfile, max_depth: usize) -> Self {
-        if profile.kind == ProfileKind::Assumed {
+        if profile.kind == ProfileKind::Assumed || profile.noise.median_spread > TRUSTED_SPREAD {
             return Self::uniform(max_depth);
         }
         // The device may have been opened for less than the least depth.

@@ -35,6 +35,7 @@ use self::image::{Change, FileImages};
 use self::names::{Entry, NameChange, Names};
 use super::Carrier;
 use crate::buffer::WriteBuffer;
+use crate::counters::FileClass;
 use crate::device::{DeviceInner, finish};
 use crate::drive::{DriveFigures, DriveModel};
 use crate::error::{Error, Result};
@@ -125,7 +126,8 @@ pub enum CrashOutcome {
 pub enum Contents {
     #[default]
     Kept,
-    /// Until a crash, after which every file is empty: half the memory, for long experiments.
+    /// Until a crash, after which every file is empty, and those of temporary files not at all: for long experiments
+    /// that do not look at what they spill.
     Volatile,
     /// Reads give zeros: for measurements that look at times and not at bytes.
     Forgotten,
@@ -143,6 +145,17 @@ pub struct SimulationOptions {
     pub faults: FaultPlan,
     /// As [`crate::DeviceOptions::governed`].
     pub governed: bool,
+}
+
+impl Contents {
+    /// Whether what is written to a file of a class can be read again.
+    fn keeps(self, class: FileClass) -> bool {
+        match self {
+            Contents::Kept => true,
+            Contents::Volatile => class != FileClass::Temp,
+            Contents::Forgotten => false,
+        }
+    }
 }
 
 impl SimulationOptions {
@@ -255,18 +268,21 @@ impl World {
     }
 
     /// What writing the buffers, from `skip` on and at most `bound` bytes of them, is to the contents.
-    fn written(&self, offset: u64, buffers: &[WriteBuffer], skip: usize, bound: usize) -> (usize, Change) {
-        match self.contents {
-            Contents::Kept | Contents::Volatile => {
-                let data = part_of(buffers, skip, bound);
-                (data.len(), Change::Write { offset, data })
-            }
-            Contents::Forgotten => {
-                let all: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-                let bytes = all.saturating_sub(skip).min(bound);
-                (bytes, Change::Extend { bytes: offset + bytes as u64 })
-            }
+    fn written(
+        &self,
+        class: FileClass,
+        offset: u64,
+        buffers: &[WriteBuffer],
+        skip: usize,
+        bound: usize,
+    ) -> (usize, Change) {
+        if self.contents.keeps(class) {
+            let data = part_of(buffers, skip, bound);
+            return (data.len(), Change::Write { offset, data });
         }
+        let all: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let bytes = all.saturating_sub(skip).min(bound);
+        (bytes, Change::Extend { bytes: offset + bytes as u64 })
     }
 
     fn check_space(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
@@ -389,7 +405,7 @@ impl World {
                 Ok(inode.lock().live.read(position, wanted.get_mut(..bytes).unwrap_or_default()))
             }
             Transfer::Write(buffers) => {
-                let (bytes, change) = self.written(position, buffers, done, bound);
+                let (bytes, change) = self.written(operation.file.class, position, buffers, done, bound);
                 self.check_space(&inode, position, bytes as u64)?;
                 self.change(&inode, change)?;
                 if matches!(fault, Some(Fault::Torn(_))) { Err(io_error()) } else { Ok(bytes) }
@@ -562,12 +578,19 @@ impl SimulatedMedium {
         world.plan.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(world.used_bytes()))
     }
 
-    pub(crate) fn allocate(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
+    pub(crate) fn allocate(
+        &self,
+        inode: &Inode,
+        class: FileClass,
+        offset: u64,
+        bytes: u64,
+    ) -> io::Result<()> {
         let mut world = self.world.lock();
         world.check_space(inode, offset, bytes)?;
-        let change = match world.contents {
-            Contents::Kept | Contents::Volatile => Change::Allocate { offset, bytes },
-            Contents::Forgotten => Change::Extend { bytes: offset + bytes },
+        let change = if world.contents.keeps(class) {
+            Change::Allocate { offset, bytes }
+        } else {
+            Change::Extend { bytes: offset + bytes }
         };
         world.change(inode, change)
     }
