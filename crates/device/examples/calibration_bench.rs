@@ -79,7 +79,7 @@ fn subjects(directory: &str) -> Vec<Subject> {
 fn findings(page: &mut String, subjects: &[Subject]) {
     page.push_str(
         "## What is found, and what it takes\n\n\
-         | device | | took | written | spread (median, worst) | 4 KiB at depth 1 | useful depth | 4 KiB reads/s there | smallest full read | read bandwidth | write bandwidth | smallest full write | gap |\n\
+         | device | | took | written | spread (median, worst) | 4 KiB at depth 1 | useful depth | 4 KiB reads/s at best | smallest full read | read bandwidth | write bandwidth | smallest full write | gap |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for subject in subjects {
@@ -96,7 +96,7 @@ fn findings(page: &mut String, subjects: &[Subject]) {
                 profile.noise.median_spread * 100.0,
                 profile.noise.worst_spread * 100.0,
                 reads.dtt_micros(4096, u64::MAX),
-                1e6 / reads.cost_micros(4096, u64::MAX, depth),
+                1e6 / reads.best_micros(4096),
                 reads.smallest_full_read_bytes() >> 10,
                 reads.full_bandwidth() / 1e6,
                 profile.writes.full_bandwidth() / 1e6,
@@ -128,7 +128,7 @@ fn truths(page: &mut String, subjects: &[Subject]) {
     let of = |name: &str| &subjects.iter().find(|subject| subject.name == name).unwrap().full;
     let deep = |name: &str| {
         let reads = &of(name).reads;
-        reads.cost_micros(4096, u64::MAX, reads.useful_depth(4096))
+        reads.best_micros(4096)
     };
     let far_over_near = |name: &str| {
         let costs = &of(name).reads.pages()[0];

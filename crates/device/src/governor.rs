@@ -89,8 +89,6 @@ const WHOLE: u64 = 1 << 20;
 const FACTOR: u64 = 2;
 /// Never fewer of a size than this: what a measurement found useless may be useful beside other work.
 const LEAST_DEPTH: u64 = 4;
-/// A device that takes longer for a small read, at the depth that is best, has an arm.
-const ARM_MICROS: f64 = 1000.0;
 /// An arm that may choose the nearest of many requests serves more of them. Calibration does not see that: it waits for
 /// the oldest, which has to wait longest then. As many as drives of the kind take, 32, give 2.2 times the requests per
 /// second of 4, and 1.2 times those of 16 (`docs/benchmarks/governor.md`).
@@ -135,8 +133,7 @@ impl Costs {
         }
         // The device may have been opened for less than the least depth.
         let most = max_depth.max(1) as u64;
-        let best = profile.reads.cost_micros(4096, u64::MAX, profile.reads.full_depth(4096));
-        let has_arm = best > ARM_MICROS;
+        let has_arm = profile.reads.has_arm();
         let least = if has_arm { ARM_DEPTH } else { LEAST_DEPTH };
         let cost = |depth: u32| WHOLE / (u64::from(depth) * FACTOR).max(least).min(most);
         let bytes = |size: usize| 4096u64 << size;

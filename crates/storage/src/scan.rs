@@ -20,8 +20,8 @@ use std::task::{Context, Poll, ready};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use futures::Stream;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream};
 use nandina_device::{Batch, Completion, IoAccount, Request};
 use nandina_pages::{MiniPageMeta, decode_mini_page};
 use parking_lot::Mutex;
@@ -164,6 +164,7 @@ impl Scan {
             pages: VecDeque::new(),
             unsubmitted: VecDeque::new(),
             preparing: None,
+            prepared: None,
             exhausted: false,
         }
     }
@@ -301,6 +302,7 @@ pub struct ScanReader {
     pages: VecDeque<PendingPage>,
     unsubmitted: VecDeque<(Arc<Segment>, Extent)>,
     preparing: Option<BoxFuture<'static, Result<Option<StripePlan>>>>,
+    prepared: Option<StripePlan>,
     exhausted: bool,
 }
 
@@ -343,7 +345,7 @@ impl ScanReader {
                 return Poll::Ready(Some(self.decode(page)));
             }
             if self.pages.is_empty() && self.unsubmitted.is_empty() {
-                if self.exhausted && self.preparing.is_none() {
+                if self.exhausted {
                     return Poll::Ready(None);
                 }
                 ready!(prepared);
@@ -351,24 +353,30 @@ impl ScanReader {
         }
     }
 
-    /// Keeps one stripe in preparation until reads of it are wanted.
+    /// Keeps one stripe prepared, or in preparation, beside the one that is being read: its page index takes two reads
+    /// one after the other, for which the device must not have to wait. Pending if there is nothing else to submit.
     fn poll_prepare(&mut self, context: &mut Context<'_>) -> Result<Poll<()>> {
+        let mut is_preparing = false;
+        if self.prepared.is_none() && !self.exhausted {
+            let max_request_bytes = self.scan.request_bytes.min(self.window_bytes as u64 / 2).max(1);
+            let next = || Arc::clone(&self.scan).next_plan(max_request_bytes).boxed();
+            let preparing = self.preparing.get_or_insert_with(next);
+            match preparing.as_mut().poll(context) {
+                Poll::Ready(plan) => {
+                    self.preparing = None;
+                    self.prepared = plan?;
+                    self.exhausted = self.prepared.is_none();
+                }
+                Poll::Pending => is_preparing = true,
+            }
+        }
         if !self.unsubmitted.is_empty() {
             return Ok(Poll::Ready(()));
         }
-        if self.preparing.is_none() {
-            if self.exhausted {
-                return Ok(Poll::Ready(()));
-            }
-            let max_request_bytes = self.scan.request_bytes.min(self.window_bytes as u64 / 2).max(1);
-            self.preparing = Some(Box::pin(Arc::clone(&self.scan).next_plan(max_request_bytes)));
-        }
-        let Some(preparing) = &mut self.preparing else { return Ok(Poll::Ready(())) };
-        let Poll::Ready(plan) = preparing.as_mut().poll(context) else { return Ok(Poll::Pending) };
-        self.preparing = None;
-        match plan? {
-            Some(plan) => self.enqueue(plan),
-            None => self.exhausted = true,
+        if let Some(plan) = self.prepared.take() {
+            self.enqueue(plan);
+        } else if is_preparing {
+            return Ok(Poll::Pending);
         }
         Ok(Poll::Ready(()))
     }

@@ -249,7 +249,8 @@ fn partitioning(device: &Device, arguments: &Arguments, sizes: &IoSizes, runs: u
             let picked = [4, 8, 16, 32, 64, 128, 256, 512].map(|kib| kib * KIB);
             let shape = |blocked_bytes| RingShape::of(algorithm, Unit::Blocked, budget, blocked_bytes);
             let mut names = vec!["profile".to_owned()];
-            let mut rings = vec![shape(sizes.write_bytes).unwrap()];
+            // At least four to a ring, as joins have them.
+            let mut rings = vec![shape(sizes.write_bytes.min(budget / 4).max(4 * KIB)).unwrap()];
             for blocked_bytes in picked {
                 let ring = shape(blocked_bytes).unwrap();
                 // Sizes that the memory cuts down to the same ring are one contender.

@@ -74,6 +74,9 @@ pub struct IoSizes {
     pub page_bytes: usize,
 }
 
+/// Large reads that an arm may choose from, and a quarter of the small ones: scans of some columns on a disk take up to
+/// 1.6 times as long with 4 (docs/benchmarks/sizes.md).
+const ARM_READS: usize = 8;
 /// Below this taking a page apart costs more than reading it (docs/benchmarks/scan.md).
 const LEAST_PAGE_BYTES: usize = 64 << 10;
 /// Only where an arm has to move is skipping less than this not worth a request. A smaller gap may have been measured
@@ -172,14 +175,15 @@ impl DeviceProfile {
             (bytes.max(1) as usize).next_power_of_two().clamp(least, most)
         };
         let gap = self.reads.gap_bytes();
+        let least_depth = if self.reads.has_arm() { ARM_READS } else { 1 };
         let most_page_bytes = if gap < DISK_GAP_BYTES { 512 << 10 } else { 4 << 20 };
         let read = power_of_two(self.reads.smallest_full_read_bytes(), 64 << 10, 1 << 20);
         let write = power_of_two(self.writes.smallest_full_write_bytes(), 4 << 10, 1 << 20);
         IoSizes {
             gap_bytes: (gap as usize).next_multiple_of(4096).clamp(4 << 10, 1 << 20),
             read_bytes: read,
-            read_depth: self.reads.full_depth(read as u64) as usize,
-            small_read_depth: self.reads.full_depth(4096) as usize,
+            read_depth: (self.reads.full_depth(read as u64) as usize).max(least_depth),
+            small_read_depth: (self.reads.full_depth(4096) as usize).max(4 * least_depth),
             write_bytes: write,
             write_depth: self.writes.useful_depth(write as u64) as usize,
             page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, LEAST_PAGE_BYTES, most_page_bytes),

@@ -25,6 +25,9 @@ pub const STOP_GAIN: f64 = 0.20;
 /// spares calibration time, because a fifth of the bandwidth is too much to give away.
 const SIZING_GAIN: f64 = 0.05;
 
+/// A device that takes longer for a small read, at the depth that is best, has an arm.
+const ARM_MICROS: f64 = 1000.0;
+
 /// What points beyond the stop are worth, relative to depth 1: slightly more, so that nobody chooses them.
 const BEYOND_STOP: f64 = 1.01;
 
@@ -172,6 +175,17 @@ impl ReadModel {
             |costs: &PageCosts| (f64::from(costs.page_bytes), f64::from(costs.full_depth()).log2());
         let points: Vec<(f64, f64)> = self.pages.iter().map(depth_of).collect();
         (interpolate(&points, page_bytes as f64).exp2().round() as u32).max(1)
+    }
+
+    /// Microseconds per read of a size at random over the largest band, at the depth that is best for it.
+    pub fn best_micros(&self, page_bytes: u64) -> f64 {
+        page_bytes as f64 / self.best_bandwidth(page_bytes) * 1e6
+    }
+
+    /// Whether the device has an arm to move. Such a device serves more requests the more it may choose from, which
+    /// this calibration does not see: it waits for the oldest, and that has to wait longest then.
+    pub fn has_arm(&self) -> bool {
+        self.best_micros(4096) > ARM_MICROS
     }
 
     /// Bytes per second of random reads of a size at the depth that is best for it.
