@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nandina::{Calibrated, byte_size, calibrate, calibration_estimate, device_facts, format_duration};
+use nandina::{
+    Calibrated, Options, byte_size, calibrate, calibration_estimate, device_facts, format_duration,
+};
 
 use crate::arguments::CalibrateArguments;
+use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
 pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result<()> {
     let directory = arguments.directory.clone();
+    let options = engine::options(&arguments.engine)?;
     let shows_progress = Progress::is_possible() && !arguments.engine.no_progress;
     if arguments.full {
-        let estimate = calibration_estimate(&directory, true)?;
+        let estimate = calibration_estimate(&directory, &options, true)?;
         eprintln!(
             "measuring {} takes about {} and writes up to {} (a file of {} while it lasts)",
             directory.display(),
@@ -25,7 +29,7 @@ pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result
             byte_size::format(estimate.scratch_bytes)
         );
     }
-    let found = measure(directory, arguments.full, shows_progress, &interrupt).await?;
+    let found = measure(directory, options, arguments.full, shows_progress, &interrupt).await?;
     if let Some(page) = &arguments.report {
         let drawn = nandina::device_page(&found.profile)?;
         let [page, data] = nandina::write_page(&drawn, page)?;
@@ -49,6 +53,7 @@ pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result
 /// Measures on a thread of its own, with a bar, until done or cancelled.
 async fn measure(
     directory: PathBuf,
+    options: Options,
     full: bool,
     shows_progress: bool,
     interrupt: &Interrupt,
@@ -58,7 +63,7 @@ async fn measure(
     let (stopped, shown) = (Arc::clone(&stop), bar.clone());
     interrupt.reset();
     let mut work = tokio::task::spawn_blocking(move || {
-        calibrate(&directory, full, &mut |progress| {
+        calibrate(&directory, &options, full, &mut |progress| {
             Progress::set_share(&shown, progress.share, progress.stage);
             !stopped.load(Ordering::Relaxed)
         })

@@ -68,6 +68,40 @@ fn json_and_page_hold_the_same_profile() {
 }
 
 #[test]
+fn what_is_asked_of_the_engine_counts_for_measuring_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&calibrated(folder.path(), arguments).out).unwrap()
+    };
+    let modelled = json(&["calibrate", ".", "--json", "--drive", "cloud-volume"]);
+    let rate = |profile: &serde_json::Value| {
+        let rates = profile["writes"]["bytes_per_second"].as_array().unwrap();
+        let rates = rates.iter().flat_map(|row| row.as_array().unwrap()).map(|rate| rate.as_f64().unwrap());
+        rates.fold(0.0, f64::max)
+    };
+    assert!(rate(&modelled) < 1.1 * 125e6, "{modelled}");
+    let threads = json(&["calibrate", ".", "--json", "--io-backend", "threads"]);
+    assert_eq!(threads["backend"], "thread pool");
+    let wrong = run(folder.path(), &["calibrate", ".", "--drive", "cloud-volum"]);
+    assert!(wrong.failed(2).contains("did you mean 'cloud-volume'?"));
+}
+
+#[test]
+fn queries_that_cannot_be_analyzed_are_not_drawn() {
+    let folder = program::folder_with_files();
+    let refused = run(
+        folder.path(),
+        &["-c", "CREATE TABLE t AS SELECT 1 AS a; EXPLAIN ANALYZE (REPORT 'x.html') DELETE FROM t"],
+    );
+    assert!(refused.failed(1).contains("rows cannot be changed"));
+    let copied = "EXPLAIN ANALYZE (REPORT 'copy.html') COPY (SELECT 1 AS a) TO 'one.csv'";
+    run(folder.path(), &["-c", copied]).ok();
+    let [page, file] = ["copy.html", "one.csv"].map(|name| folder.path().join(name).exists());
+    assert!(page && file);
+    assert!(!folder.path().join("x.html").exists());
+}
+
+#[test]
 fn folders_that_cannot_be_written_to_are_named() {
     let folder = tempfile::tempdir().unwrap();
     assert!(run(folder.path(), &["calibrate", "missing"]).failed(1).contains("missing"));

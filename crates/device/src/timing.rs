@@ -89,8 +89,9 @@ impl Timing {
 
     /// Hands operations to the drive as they are handed to the backend.
     pub(crate) fn begin(&self, operations: &mut [Box<Operation>]) {
-        let now = self.shared.now();
         let mut state = self.shared.state.lock();
+        // Under the lock: what is submitted later must not bear an earlier time.
+        let now = self.shared.now();
         for operation in operations {
             operation.timing_tag = state.begin(now, operation);
         }
@@ -157,8 +158,8 @@ impl Timing {
 
     /// Frees ranges and, if that is wanted, tells the drive, without waiting for it.
     fn discard(&self, free: impl FnOnce(&mut Placement) -> Vec<Piece>) {
-        let now = self.shared.now();
         let mut state = self.shared.state.lock();
+        let now = self.shared.now();
         let pieces = free(&mut state.placement);
         if self.shared.discard {
             for piece in pieces {

@@ -17,8 +17,10 @@ use nandina_device::calibration::{
 use nandina_device::{Device, DeviceOptions};
 
 use crate::byte_size;
+use crate::engine::device_options;
 use crate::error::{Error, Result};
 use crate::media;
+use crate::options::{Options, Settings};
 use crate::profile::duration;
 
 /// A statement about a device.
@@ -67,9 +69,13 @@ fn calibration(full: bool) -> Calibration {
     if full { Calibration::full() } else { Calibration::quick() }
 }
 
-fn open(directory: &Path) -> Result<Device> {
-    Device::open(directory, DeviceOptions { max_depth: 512, ..DeviceOptions::default() })
-        .map_err(|error| failed(&error))
+/// As deep as a profile reaches, which is deeper than sessions go.
+const DEPTH: usize = 512;
+
+fn open(directory: &Path, options: &Options) -> Result<Device> {
+    let options = device_options(&Settings::resolve(options, None)?);
+    let options = DeviceOptions { max_depth: DEPTH, ..options };
+    Device::open(directory, options).map_err(|error| failed(&error))
 }
 
 fn failed(error: &nandina_device::Error) -> Error {
@@ -77,17 +83,19 @@ fn failed(error: &nandina_device::Error) -> Error {
 }
 
 /// What calibrating the device behind a folder is going to take, at most.
-pub fn calibration_estimate(directory: &Path, full: bool) -> Result<Estimate> {
-    calibration(full).estimate(&open(directory)?).map_err(|error| failed(&error))
+pub fn calibration_estimate(directory: &Path, options: &Options, full: bool) -> Result<Estimate> {
+    calibration(full).estimate(&open(directory, options)?).map_err(|error| failed(&error))
 }
 
-/// Measures the device behind a folder and keeps the profile for later sessions. `progress` says whether to go on.
+/// Measures the device behind a folder and keeps the profile for later sessions. Of the options those count that say
+/// how devices are reached. `progress` says whether to go on.
 pub fn calibrate(
     directory: &Path,
+    options: &Options,
     full: bool,
     progress: &mut dyn FnMut(CalibrationProgress) -> bool,
 ) -> Result<Calibrated> {
-    calibrate_with(&open(directory)?, None, full, progress)
+    calibrate_with(&open(directory, options)?, None, full, progress)
 }
 
 /// The same for a device that is open, on which the profile takes effect.
@@ -100,16 +108,6 @@ pub(crate) fn calibrate_with(
     let profile = calibration(full).run(device, progress).map_err(|error| failed(&error))?;
     let kept_in = media::profile_store(database).save(&profile).map_err(|error| failed(&error))?;
     Ok(Calibrated { profile, kept_in })
-}
-
-/// What is stored about the device behind a folder; what is assumed, if nothing is.
-pub fn known_device(directory: &Path) -> Result<DeviceProfile> {
-    let device = open(directory)?;
-    match media::profile_store(None).load(&device.identity()) {
-        Ok(Some(profile)) => Ok(profile),
-        Ok(None) => Ok(DeviceProfile::clone(&device.profile())),
-        Err(error) => Err(failed(&error)),
-    }
 }
 
 /// What is known about a device, as a page.

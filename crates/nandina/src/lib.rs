@@ -43,7 +43,7 @@ pub mod suggestion;
 mod tables;
 pub mod tpch;
 
-pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page, known_device};
+pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};
 pub use database::Database;
 pub use error::{Error, Result};
 pub use files::{expand as expand_files, looks_like_path};

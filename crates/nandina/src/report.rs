@@ -5,26 +5,40 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use datafusion::execution::memory_pool::MemoryPool as _;
-use nandina_device::{Device, IoStatistics};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_report::{PlanNode, QueryReport, Sample, query_page};
 use nandina_spill::TempSpace;
 
 use crate::error::{Error, Result};
 use crate::files;
+use crate::media::Media;
 use crate::profile::{Operator, Profile};
 
 /// Time between looks at first; it doubles whenever there are too many of them for a plot.
 const FIRST_INTERVAL: Duration = Duration::from_millis(10);
 const MOST_SAMPLES: usize = 600;
 
-/// The statement without its report, and the page's file, if it asks for one.
-pub(crate) fn parse(text: &str) -> Result<Option<(String, PathBuf)>> {
+/// A page that a statement asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ReportPage {
+    pub query: String,
+    pub path: PathBuf,
+}
+
+impl ReportPage {
+    /// The statement that is to be executed for it.
+    pub(crate) fn statement(&self) -> String {
+        format!("EXPLAIN ANALYZE {}", self.query)
+    }
+}
+
+/// The page that a statement asks for, if it does.
+pub(crate) fn parse(text: &str) -> Result<Option<ReportPage>> {
     let Some(rest) = after_words(text, &["EXPLAIN", "ANALYZE"]) else { return Ok(None) };
     let Some(options) = rest.trim_start().strip_prefix('(') else { return Ok(None) };
     let Some(value) = after_words(options, &["REPORT"]) else { return Ok(None) };
@@ -40,7 +54,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<(String, PathBuf)>> {
     if path.is_dir() {
         return Err(Error::file(name, "is a folder; the report is a file such as 'out.html'"));
     }
-    Ok(Some((format!("EXPLAIN ANALYZE {}", query.trim()), path)))
+    Ok(Some(ReportPage { query: query.trim().to_owned(), path }))
 }
 
 /// What comes after words, whatever their case.
@@ -59,15 +73,34 @@ fn after_words<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     Some(rest)
 }
 
-/// What a running query is watched by.
+/// What is looked at while a query runs.
 pub(crate) struct Watched {
-    pub devices: Vec<Device>,
+    pub page: ReportPage,
+    pub media: Arc<Media>,
     pub governor: Arc<MemoryGovernor>,
     pub temp_space: Arc<TempSpace>,
+    pub memory_limit_bytes: u64,
+}
+
+impl Watched {
+    /// Of all devices together, also those that the query was the first to use.
+    fn traffic(&self) -> Traffic {
+        let figures = self.media.devices().into_iter().map(|device| device.counters().total());
+        figures.fold(Traffic::default(), |sum, figures| Traffic {
+            read: sum.read + figures.bytes_read,
+            written: sum.written + figures.bytes_written,
+            depth_nanos: sum.depth_nanos + figures.depth_integral_nanos,
+        })
+    }
+
+    fn device(&self) -> String {
+        self.temp_space.device().identity().describe()
+    }
 }
 
 /// Looks at a running query until it is asked for what it saw.
 pub(crate) struct Watch {
+    watched: Arc<Watched>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<Vec<Sample>>>,
     started: Instant,
@@ -78,56 +111,59 @@ impl Watch {
     pub(crate) fn start(watched: Watched) -> Self {
         let (stop, stopped) = channel();
         let started = Instant::now();
-        let look = move || {
-            let mut samples: Vec<Sample> = Vec::new();
-            let mut interval = FIRST_INTERVAL;
-            let mut before = Traffic::of(&watched.devices);
-            let mut at = started;
-            loop {
-                let is_over = stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout);
-                let (now, traffic) = (Instant::now(), Traffic::of(&watched.devices));
-                samples.push(traffic.sample(&before, now - at, now - started, &watched));
-                (before, at) = (traffic, now);
-                if is_over {
-                    return samples;
-                }
-                if samples.len() >= MOST_SAMPLES {
-                    samples = halved(&samples);
-                    interval *= 2;
-                }
-            }
+        let watched = Arc::new(watched);
+        let look = {
+            let watched = Arc::clone(&watched);
+            move || look(&watched, started, &stopped)
         };
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(look);
         let started_at = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-        Watch { stop: Some(stop), thread: thread.ok(), started, started_at }
+        Watch { watched, stop: Some(stop), thread: thread.ok(), started, started_at }
     }
 
-    /// The query is over: what it did, as a report.
-    pub(crate) fn end(
-        mut self,
-        sql: String,
-        profile: &Profile,
-        memory_limit_bytes: u64,
-        device: String,
-    ) -> QueryReport {
+    /// The query is over: writes what it did. Returns the names of the page and of its data.
+    pub(crate) fn end(mut self, profile: &Profile) -> Result<[PathBuf; 2]> {
         let elapsed_seconds = self.started.elapsed().as_secs_f64();
         drop(self.stop.take());
         let timeline = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        QueryReport {
-            sql,
+        let report = QueryReport {
+            sql: self.watched.page.query.clone(),
             started_at: self.started_at,
             elapsed_seconds,
-            memory_limit_bytes,
+            memory_limit_bytes: self.watched.memory_limit_bytes,
             peak_memory_bytes: timeline.iter().map(|sample| sample.memory_bytes).max().unwrap_or(0),
             result_rows: profile.root.rows,
             plan: node(&profile.root),
             timeline,
-            device: Some(device),
+            device: Some(self.watched.device()),
             notes: vec![
                 "Bandwidth and queue depth are those of the devices, with whatever else used them; memory is what \
                  operators and scans have reserved."
                     .to_owned(),
             ],
+        };
+        let page = query_page(&report).map_err(|error| Error::Query { message: error.to_string() })?;
+        write_page(&page, &self.watched.page.path)
+    }
+}
+
+/// Takes samples until there is nobody to stop it any more.
+fn look(watched: &Watched, started: Instant, stopped: &Receiver<()>) -> Vec<Sample> {
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut interval = FIRST_INTERVAL;
+    let mut before = watched.traffic();
+    let mut at = started;
+    loop {
+        let is_over = stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout);
+        let (now, traffic) = (Instant::now(), watched.traffic());
+        samples.push(traffic.sample(&before, now - at, now - started, watched));
+        (before, at) = (traffic, now);
+        if is_over {
+            return samples;
+        }
+        if samples.len() >= MOST_SAMPLES {
+            samples = halved(&samples);
+            interval *= 2;
         }
     }
 }
@@ -148,17 +184,6 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn of(devices: &[Device]) -> Self {
-        devices.iter().map(|device| device.counters().total()).fold(
-            Self::default(),
-            |sum, figures: IoStatistics| Self {
-                read: sum.read + figures.bytes_read,
-                written: sum.written + figures.bytes_written,
-                depth_nanos: sum.depth_nanos + figures.depth_integral_nanos,
-            },
-        )
-    }
-
     fn sample(&self, before: &Self, interval: Duration, since_start: Duration, watched: &Watched) -> Sample {
         let seconds = interval.as_secs_f64().max(1e-6);
         Sample {
@@ -206,12 +231,6 @@ fn node(operator: &Operator) -> PlanNode {
     }
 }
 
-/// Writes the page and, beside it, what it shows as JSON. Returns the names of both.
-pub(crate) fn write(report: &QueryReport, path: &Path) -> Result<[PathBuf; 2]> {
-    let page = query_page(report).map_err(|error| Error::Query { message: error.to_string() })?;
-    write_page(&page, path)
-}
-
 /// Writes a page to `path`, and its JSON to the file of the same name that ends in `.json`.
 pub fn write_page(page: &nandina_report::Page, path: &Path) -> Result<[PathBuf; 2]> {
     let beside = path.with_extension("json");
@@ -235,8 +254,8 @@ mod tests {
     #[test]
     fn reports_are_asked_for_in_the_statement() {
         let parsed = parse("explain  analyze (report 'a b.html')  SELECT 1").unwrap().unwrap();
-        assert_eq!(parsed.0, "EXPLAIN ANALYZE SELECT 1");
-        assert!(parsed.1.ends_with("a b.html"));
+        assert_eq!(parsed.statement(), "EXPLAIN ANALYZE SELECT 1");
+        assert!(parsed.path.ends_with("a b.html"));
         for other in
             ["EXPLAIN ANALYZE SELECT (1)", "EXPLAIN ANALYZE (SELECT 1)", "EXPLAIN SELECT 1", "SELECT 1", ""]
         {

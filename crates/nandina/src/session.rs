@@ -11,7 +11,6 @@
 //!                                    └─ everything else ───────────► physical plan ─► Query
 //! ```
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +21,9 @@ use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvide
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp};
+use datafusion::logical_expr::{
+    Analyze, CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
+};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
@@ -44,7 +45,7 @@ use crate::media;
 use crate::options::Settings;
 use crate::profile::Profile;
 use crate::query::{Answer, Query};
-use crate::report::{self, Watch, Watched};
+use crate::report::{self, ReportPage, Watch, Watched};
 use crate::settings;
 use crate::statement_text;
 use crate::tables::Tables;
@@ -147,17 +148,19 @@ impl Session {
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
         }
-        if let Some((analyze, page)) = report::parse(text)? {
-            return Box::pin(self.explain_analyze_as_page(&analyze, page)).await;
-        }
         let state = self.state();
-        let mut statement = parse_one(&state, text)?;
+        if let Some(asked) = report::parse(text)? {
+            let plan = planned(&state, parse_one(&state, &asked.statement())?).await?;
+            let LogicalPlan::Analyze(analyze) = plan else {
+                return Err(Error::unsupported("only a query can be analyzed"));
+            };
+            return Box::pin(self.explain_analyze(&state, &analyze, Some(asked))).await;
+        }
+        let statement = parse_one(&state, text)?;
         if is_show_tables(&statement) {
             return self.show_tables().await;
         }
-        refuse(&statement)?;
-        file_alias::add(&mut statement);
-        let plan = Box::pin(state.statement_to_plan(statement)).await?;
+        let plan = planned(&state, statement).await?;
         Box::pin(self.run_plan(&state, plan)).await
     }
 
@@ -260,9 +263,7 @@ impl Session {
                     plan => self.start_plan(state, plan.clone(), Answer::Rows).await,
                 }
             }
-            LogicalPlan::Analyze(analyze) => {
-                self.explain_analyze(state, &analyze.input, analyze.verbose).await
-            }
+            LogicalPlan::Analyze(analyze) => self.explain_analyze(state, &analyze, None).await,
             LogicalPlan::Explain(_) => self.explain(state, plan).await,
             plan => self.start_plan(state, plan, Answer::Rows).await,
         }
@@ -281,61 +282,45 @@ impl Session {
         Ok(Query::running(answer, plan, stream))
     }
 
-    /// Runs the query to its end, drops its rows and returns what its operators did.
+    /// Runs the query to its end, drops its rows and returns what its operators did; draws it too if a page is asked
+    /// for.
     async fn explain_analyze(
         &self,
         state: &SessionState,
-        input: &LogicalPlan,
-        verbose: bool,
+        analyze: &Analyze,
+        page: Option<ReportPage>,
     ) -> Result<Query> {
-        let input = match input {
+        let input = match &*analyze.input {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => return Err(cannot_change()),
             LogicalPlan::Copy(copy) => LogicalPlan::Copy(copy_to::with_absolute_target(copy.clone())?),
             other => other.clone(),
         };
+        let verbose = analyze.verbose;
         let plan = state.create_physical_plan(&input).await?;
         media::know_before(state, &plan).await;
+        let watched = page.map(|page| self.watched(page));
         let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
         let executed = Arc::clone(&plan);
         let work = async move {
+            let watch = watched.map(Watch::start);
             query.drain().await?;
-            text_lines(&Profile::of(&executed).render(verbose))
+            let profile = Profile::of(&executed);
+            let mut text = profile.render(verbose);
+            if let Some(watch) = watch {
+                let [page, data] = watch.end(&profile)?;
+                text += &format!("report: {} ({} holds its figures)\n", page.display(), data.display());
+            }
+            text_lines(&text)
         };
         Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
     }
 
-    /// `EXPLAIN ANALYZE` that is also drawn: the text, and a page beside its data.
-    async fn explain_analyze_as_page(&self, analyze: &str, page: PathBuf) -> Result<Query> {
-        let state = self.state();
-        let mut statement = parse_one(&state, analyze)?;
-        refuse(&statement)?;
-        file_alias::add(&mut statement);
-        let LogicalPlan::Analyze(analyzed) = state.statement_to_plan(statement).await? else {
-            return Err(Error::unsupported("only a query can be analyzed"));
-        };
-        let plan = state.create_physical_plan(&analyzed.input).await?;
-        media::know_before(&state, &plan).await;
-        let (watched, device) = {
-            let engine = self.engine.lock();
-            let temp_space = engine.temp_space();
-            let device = temp_space.device().identity().describe();
-            let governor = Arc::clone(&engine.governor);
-            (Watched { devices: engine.media.devices(), governor, temp_space }, device)
-        };
+    /// What a report of a statement is made from.
+    fn watched(&self, page: ReportPage) -> Watched {
         let memory_limit_bytes = self.settings().memory_limit_bytes;
-        let query = self.start(&state, Arc::clone(&plan), Answer::Rows)?;
-        let executed = Arc::clone(&plan);
-        let sql = analyze.trim_start_matches("EXPLAIN ANALYZE").trim().to_owned();
-        let work = async move {
-            let watch = Watch::start(watched);
-            query.drain().await?;
-            let profile = Profile::of(&executed);
-            let report = watch.end(sql, &profile, memory_limit_bytes, device);
-            let [page, data] = report::write(&report, &page)?;
-            let written = format!("report: {} ({} holds its figures)\n", page.display(), data.display());
-            text_lines(&(profile.render(analyzed.verbose) + &written))
-        };
-        Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
+        let engine = self.engine.lock();
+        let (media, governor) = (Arc::clone(&engine.media), Arc::clone(&engine.governor));
+        Watched { page, media, governor, temp_space: engine.temp_space(), memory_limit_bytes }
     }
 
     async fn explain(&self, state: &SessionState, plan: LogicalPlan) -> Result<Query> {
@@ -498,6 +483,13 @@ fn text_schema() -> SchemaRef {
 fn text_lines(text: &str) -> Result<RecordBatch> {
     let lines: ArrayRef = Arc::new(StringArray::from(text.lines().collect::<Vec<_>>()));
     Ok(RecordBatch::try_new(text_schema(), vec![lines])?)
+}
+
+/// The logical plan of a statement, if it is one that is supported.
+async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    refuse(&statement)?;
+    file_alias::add(&mut statement);
+    Ok(Box::pin(state.statement_to_plan(statement)).await?)
 }
 
 fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {

@@ -159,12 +159,12 @@ fn row_ids_find_their_rows() {
     let wanted_ids: Vec<RowId> = wanted.iter().map(|&key| RowId::from_bits(ids[key as usize])).collect();
     let account = IoAccount::new();
     let fetch = FetchOptions { window_bytes: Some(64 << 10), account: Some(Arc::clone(&account)) };
-    let fetched = table.fetch_blocking(&wanted_ids, &[4, 0], &fetch).unwrap();
+    let fetched = table.fetch_blocking(&wanted_ids, &[4, 3, 2, 1, 0], &fetch).unwrap();
     assert_eq!(keys(&fetched), wanted);
     let names = fetched.column(0).as_string_view();
     assert_eq!(names.value(0), "name of number 59999");
-    assert_eq!(fetched.schema(), table.schema().project(&[4, 0]).unwrap().into());
-    // Every page once, as one merged request, and the page indexes.
+    assert_eq!(fetched.schema(), table.schema().project(&[4, 3, 2, 1, 0]).unwrap().into());
+    // Every page once, its neighbouring columns as one request, and the page indexes.
     let (pages, traffic) = (table.pages(), account.statistics());
     assert!(traffic.read_requests <= pages + 6, "{traffic:?}");
     assert!(traffic.bytes_read <= pages * (32 << 10) + (128 << 10), "{traffic:?}");

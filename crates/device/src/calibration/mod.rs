@@ -17,6 +17,7 @@ mod identity;
 mod measure;
 mod profile;
 mod read_model;
+mod validation;
 mod write_model;
 
 pub use identity::DeviceIdentity;
@@ -189,46 +190,6 @@ impl Calibration {
             cut_short: false,
         }
         .measure()
-    }
-
-    /// The same reads as by the single worker of [`Self::run`], and by as many workers as the queue is deep: microseconds
-    /// per page of both, in the order of the points. They should agree (thesis, 3.5.5).
-    pub fn compare_workers(&self, device: &Device, points: &[ReadPoint]) -> Result<Vec<(f64, f64)>> {
-        let bytes = self.scratch_bytes_on(device)?;
-        let _ungoverned = Ungoverned::begin(device);
-        let mut scratch = Scratch::create(device, bytes, self.window_bytes, self.seed, |_, _| Ok(true))?;
-        let mut compared = Vec::with_capacity(points.len());
-        for &point in points {
-            let mut pairs = Vec::new();
-            for _ in 0..self.repeats {
-                let single = scratch.read(point, self.read_slice)?;
-                pairs.push((single, scratch.read_by_workers(point, self.read_slice)?));
-            }
-            let of = |side: fn(&(f64, f64)) -> f64| median(&pairs.iter().map(side).collect::<Vec<_>>());
-            compared.push((of(|pair| pair.0), of(|pair| pair.1)));
-        }
-        Ok(compared)
-    }
-}
-
-impl Calibration {
-    /// Seconds of device time that the reads of a calibration of 4 KiB pages at depths 1 to 32 take, `requests` a point,
-    /// with or without the stop rule: what the rule is worth (thesis, 3.5.7).
-    pub fn time_of_reads(&self, device: &Device, requests: u64, stop_rule: bool) -> Result<f64> {
-        let bytes = self.scratch_bytes_on(device)?;
-        let _ungoverned = Ungoverned::begin(device);
-        let mut scratch = Scratch::create(device, bytes, self.window_bytes, self.seed, |_, _| Ok(true))?;
-        let slice = Slice { time: Duration::ZERO, least_requests: requests, most_bytes: u64::MAX };
-        let grid = ReadGrid { depths: powers(0..=5), ..self.reads.clone() };
-        let started = device.now();
-        let mut last = f64::INFINITY;
-        PageCosts::calibrate(4096, grid.bands(4096), &grid.depths, |point| {
-            let cost = scratch.read(point, slice)?;
-            // Without the rule every depth looks as if it gained.
-            last = if stop_rule { cost } else { (last * (1.0 - 2.0 * STOP_GAIN)).min(cost) };
-            Ok::<f64, Error>(last)
-        })?;
-        Ok((device.now() - started).as_secs_f64())
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::identity::DeviceIdentity;
 use super::read_model::{PageCosts, ReadModel, to_nanos};
 use super::write_model::{SustainedWrites, WriteModel};
+use crate::BLOCK_BYTES;
 use crate::error::{Error, Result};
 
 const MAGIC: &str = "NANDINA DEVICE PROFILE";
@@ -70,6 +71,8 @@ pub struct IoSizes {
     pub write_bytes: usize,
     /// The fewest writes of that size that have to be outstanding for it.
     pub write_depth: usize,
+    /// Fewest writes that a partition's ring of sub-buffers is cut into.
+    pub ring_writes: usize,
     /// Size of a table's pages at which skipping one of sixteen columns starts to pay.
     pub page_bytes: usize,
 }
@@ -77,6 +80,10 @@ pub struct IoSizes {
 /// Large reads that an arm may choose from, and a quarter of the small ones: scans of some columns on a disk take up to
 /// 1.6 times as long with 4 (docs/benchmarks/sizes.md).
 const ARM_READS: usize = 8;
+/// A ring is written while it is filled on: all of it but one sub-buffer at most. More sub-buffers mean fewer and longer
+/// trips of an arm, worth a fifth of the time of partitioning; on flash they gain nothing (docs/benchmarks/sizes.md).
+const ARM_RING_WRITES: usize = 16;
+const RING_WRITES: usize = 4;
 /// Below this taking a page apart costs more than reading it (docs/benchmarks/scan.md).
 const LEAST_PAGE_BYTES: usize = 64 << 10;
 /// Only where an arm has to move is skipping less than this not worth a request. A smaller gap may have been measured
@@ -175,17 +182,20 @@ impl DeviceProfile {
             (bytes.max(1) as usize).next_power_of_two().clamp(least, most)
         };
         let gap = self.reads.gap_bytes();
-        let least_depth = if self.reads.has_arm() { ARM_READS } else { 1 };
+        let (least_depth, ring_writes) =
+            if self.reads.has_arm() { (ARM_READS, ARM_RING_WRITES) } else { (1, RING_WRITES) };
         let most_page_bytes = if gap < DISK_GAP_BYTES { 512 << 10 } else { 4 << 20 };
         let read = power_of_two(self.reads.smallest_full_read_bytes(), 64 << 10, 1 << 20);
         let write = power_of_two(self.writes.smallest_full_write_bytes(), 4 << 10, 1 << 20);
         IoSizes {
-            gap_bytes: (gap as usize).next_multiple_of(4096).clamp(4 << 10, 1 << 20),
+            // Whole blocks are read along; where not even one is worth it, none is.
+            gap_bytes: (gap as usize).min(1 << 20) / BLOCK_BYTES * BLOCK_BYTES,
             read_bytes: read,
             read_depth: (self.reads.full_depth(read as u64) as usize).max(least_depth),
             small_read_depth: (self.reads.full_depth(4096) as usize).max(4 * least_depth),
             write_bytes: write,
             write_depth: self.writes.useful_depth(write as u64) as usize,
+            ring_writes,
             page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, LEAST_PAGE_BYTES, most_page_bytes),
         }
     }
@@ -351,7 +361,7 @@ mod tests {
         assert_eq!(sizes.read_bytes, 256 << 10, "{sizes:?}");
         assert_eq!(sizes.small_read_depth, 16);
         assert_eq!(sizes.page_bytes, 256 << 10);
-        assert!((12 << 10..=20 << 10).contains(&sizes.gap_bytes), "{sizes:?}");
+        assert!((8 << 10..=16 << 10).contains(&sizes.gap_bytes), "{sizes:?}");
         assert_eq!(sizes.write_bytes, 64 << 10);
     }
 

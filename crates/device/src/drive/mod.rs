@@ -81,6 +81,25 @@ pub struct DriveFigures {
 }
 
 impl DriveFigures {
+    /// Counts a command that concerns so many bytes.
+    fn count(&mut self, kind: CommandKind, bytes: u64) {
+        match kind {
+            CommandKind::Read => {
+                self.read_commands += 1;
+                self.bytes_read += bytes;
+            }
+            CommandKind::Write => {
+                self.write_commands += 1;
+                self.bytes_written += bytes;
+            }
+            CommandKind::Flush => self.flush_commands += 1,
+            CommandKind::Trim => {
+                self.trim_commands += 1;
+                self.bytes_trimmed += bytes;
+            }
+        }
+    }
+
     /// Bytes programmed into flash per byte that the host wrote; 0 before the first write.
     pub fn write_amplification(&self) -> f64 {
         if self.bytes_written == 0 {

@@ -191,24 +191,11 @@ impl Drive for NetworkVolume {
 
     fn submit(&mut self, now: Nanos, command: Command) {
         self.run(now);
-        let figures = &mut self.figures;
-        match command.kind {
-            CommandKind::Read => {
-                figures.read_commands += 1;
-                figures.bytes_read += command.bytes;
-            }
-            CommandKind::Write => {
-                figures.write_commands += 1;
-                figures.bytes_written += command.bytes;
-            }
-            CommandKind::Flush => figures.flush_commands += 1,
-            CommandKind::Trim => {
-                figures.trim_commands += 1;
-                figures.bytes_trimmed += command.bytes;
-                // The storage service notes it down; nothing waits for anything.
-                self.ended.push(Ended { at: now, tag: command.tag });
-                return;
-            }
+        self.figures.count(command.kind, command.bytes);
+        if command.kind == CommandKind::Trim {
+            // The storage service notes it down; nothing waits for anything.
+            self.ended.push(Ended { at: now, tag: command.tag });
+            return;
         }
         self.waiting.push_back(command);
         self.seat_waiting();

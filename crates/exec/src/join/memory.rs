@@ -13,8 +13,6 @@ use super::rows::MAX_PAGE_ROWS;
 const MAX_PAGE_BYTES: usize = 256 << 10;
 /// Smallest page: the device's own.
 const MIN_PAGE_BYTES: usize = 4 << 10;
-/// Sub-buffers per ring of a spilled partition.
-const RING_PAGES: usize = 4;
 /// The share of memory that pages on their way to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
 /// The share of memory that reads of spilled pages in flight may take, where that is less than the device needs.
@@ -61,13 +59,13 @@ pub fn partitioner_options(memory_bytes: Option<usize>, sizes: &IoSizes) -> Part
         partition_bits: MAX_PARTITION_BITS,
         page_bytes: MAX_PAGE_BYTES,
         max_page_rows: MAX_PAGE_ROWS,
-        ring_pages: RING_PAGES,
+        ring_pages: sizes.ring_writes,
         extent_bytes: 0,
         algorithm: Algorithm::OverlappedNHash,
         write_unit: WriteUnit::Blocked,
     };
     // Fewer bytes per page first, down to a size of which a ring still writes well; then fewer partitions.
-    let writes_well = (sizes.write_bytes / RING_PAGES).clamp(4 * MIN_PAGE_BYTES, MAX_PAGE_BYTES);
+    let writes_well = (sizes.write_bytes / sizes.ring_writes).clamp(4 * MIN_PAGE_BYTES, MAX_PAGE_BYTES);
     while options.write_buffer_bytes() > write_bytes && options.page_bytes > writes_well {
         options.page_bytes /= 2;
     }

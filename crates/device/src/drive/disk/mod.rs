@@ -525,22 +525,7 @@ impl Drive for HardDisk {
 
     fn submit(&mut self, now: Nanos, command: Command) {
         self.run(now);
-        let figures = &mut self.figures;
-        match command.kind {
-            CommandKind::Read => {
-                figures.read_commands += 1;
-                figures.bytes_read += command.bytes;
-            }
-            CommandKind::Write => {
-                figures.write_commands += 1;
-                figures.bytes_written += command.bytes;
-            }
-            CommandKind::Flush => figures.flush_commands += 1,
-            CommandKind::Trim => {
-                figures.trim_commands += 1;
-                figures.bytes_trimmed += command.bytes;
-            }
-        }
+        self.figures.count(command.kind, command.bytes);
         let accepted = Accepted { sequence: self.next_sequence(), command };
         if command.kind == CommandKind::Write {
             self.unsafe_writes.insert(accepted.sequence);

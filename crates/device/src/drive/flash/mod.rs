@@ -217,15 +217,10 @@ impl FlashDrive {
         self.idle_controllers += 1;
         self.take_commands();
         let Slot { command, first, end, on_this_side: bytes, .. } = self.slots[slot as usize];
+        self.figures.count(command.kind, bytes);
         match command.kind {
-            CommandKind::Read => {
-                self.figures.read_commands += 1;
-                self.figures.bytes_read += bytes;
-                self.read(slot, first, end);
-            }
+            CommandKind::Read => self.read(slot, first, end),
             CommandKind::Write => {
-                self.figures.write_commands += 1;
-                self.figures.bytes_written += bytes;
                 if bytes == 0 {
                     self.end_after(slot, self.parameters.write_latency_nanos);
                 } else {
@@ -234,7 +229,6 @@ impl FlashDrive {
                 }
             }
             CommandKind::Flush => {
-                self.figures.flush_commands += 1;
                 if self.parameters.power_loss_protection || self.buffer.is_empty() {
                     self.end_after(slot, self.parameters.write_latency_nanos);
                 } else {
@@ -244,8 +238,6 @@ impl FlashDrive {
                 }
             }
             CommandKind::Trim => {
-                self.figures.trim_commands += 1;
-                self.figures.bytes_trimmed += bytes;
                 for sector in first..end {
                     self.buffer.trim(sector);
                     self.ftl.unmap(sector);
