@@ -96,6 +96,8 @@ const PAPER: [Paper; 3] = [
     },
 ];
 
+const PAPER_SCALE: f64 = 10.0;
+
 fn main() {
     let arguments = Arguments::parse();
     let mut page = format!(
@@ -107,6 +109,16 @@ fn main() {
          while writes are under way.\n",
         arguments.scale
     );
+    if arguments.scale != PAPER_SCALE {
+        writeln!(
+            page,
+            "\nThis page was made at scale {}: multiply the model's seconds by {} to compare them with the paper's, which \
+             are of scale {PAPER_SCALE}. Partitions and buffers are those of the paper.",
+            arguments.scale,
+            PAPER_SCALE / arguments.scale
+        )
+        .unwrap();
+    }
     for paper in &PAPER {
         eprintln!("{}", paper.name);
         let model = DriveModel::named(paper.model).unwrap();
