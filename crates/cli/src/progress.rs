@@ -40,11 +40,14 @@ impl Progress {
                 .with_style(unknown.clone());
             loop {
                 let progress = meter.now();
-                let mut facts = format!("{} rows read", format_count(progress.rows_read));
-                if progress.spilled_bytes > 0 {
-                    facts.push_str(&format!(", {} spilled", byte_size::format(progress.spilled_bytes)));
+                let mut facts = Vec::new();
+                if progress.rows_read > 0 || progress.fraction.is_none() {
+                    facts.push(format!("{} rows read", format_count(progress.rows_read)));
                 }
-                bar.set_message(facts);
+                if progress.spilled_bytes > 0 {
+                    facts.push(format!("{} spilled", byte_size::format(progress.spilled_bytes)));
+                }
+                bar.set_message(facts.join(", "));
                 match progress.fraction {
                     Some(fraction) => {
                         bar.set_style(known.clone());

@@ -51,6 +51,7 @@ impl Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nandina"));
         command.current_dir(folder).env("HOME", folder).env("TERM", "xterm").args(arguments);
         command.env_remove("XDG_STATE_HOME").env_remove("XDG_DATA_HOME").env_remove("NANDINA_HISTORY");
+        command.env_remove("XDG_CACHE_HOME");
         let end = || Stdio::from(slave.try_clone().unwrap());
         command.stdin(end()).stdout(end()).stderr(end());
         // SAFETY: both calls may be made between fork and exec.
@@ -197,4 +198,14 @@ fn long_queries_show_their_progress() {
     assert!(!terminal.screen.lock().unwrap().contains("rows read"));
     terminal.type_keys("\u{3}");
     terminal.expect_exit(130);
+}
+
+#[test]
+fn measuring_a_device_shows_its_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut terminal = Terminal::open(folder.path(), &["-c", "CALIBRATE FULL '.'"]);
+    terminal.expect(" %");
+    terminal.type_keys("\u{3}");
+    terminal.expect_exit(130);
+    assert_eq!(names_below(folder.path()), Vec::<String>::new());
 }

@@ -8,6 +8,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::stats::Precision;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -32,11 +33,27 @@ pub struct Progress {
     pub spill_read_bytes: u64,
 }
 
+/// The share done of work that knows it by itself, which tells it here.
+#[derive(Clone, Default)]
+pub(crate) struct ToldShare(Arc<AtomicU64>);
+
+impl ToldShare {
+    /// From 0 to 1.
+    pub(crate) fn tell(&self, share: f64) {
+        self.0.store(share.to_bits(), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed)).clamp(0.0, 1.0)
+    }
+}
+
 /// Takes snapshots of one query.
 #[derive(Clone)]
 pub struct ProgressMeter {
     plan: Option<Arc<dyn ExecutionPlan>>,
     scans: Vec<Scan>,
+    told: Option<ToldShare>,
 }
 
 #[derive(Clone)]
@@ -53,17 +70,18 @@ enum Expected {
 }
 
 impl ProgressMeter {
-    pub(crate) fn new(plan: Option<&Arc<dyn ExecutionPlan>>) -> Self {
+    pub(crate) fn new(plan: Option<&Arc<dyn ExecutionPlan>>, told: Option<ToldShare>) -> Self {
         let mut scans = Vec::new();
         if let Some(plan) = plan {
             collect_scans(plan, &mut scans);
         }
-        ProgressMeter { plan: plan.cloned(), scans }
+        ProgressMeter { plan: plan.cloned(), scans, told }
     }
 
     /// Reads the counters.
     pub fn now(&self) -> Progress {
-        let mut progress = Progress::default();
+        let fraction = self.told.as_ref().map(ToldShare::get);
+        let mut progress = Progress { fraction, ..Progress::default() };
         let Some(plan) = &self.plan else { return progress };
         add_spill(plan, &mut progress);
         let (mut done, mut total) = (0.0, 0.0);

@@ -14,7 +14,7 @@ use futures::{Stream, TryStreamExt as _};
 
 use crate::error::Result;
 use crate::profile::Profile;
-use crate::progress::ProgressMeter;
+use crate::progress::{ProgressMeter, ToldShare};
 
 /// What the rows of a result are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub struct Query {
     schema: SchemaRef,
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
+    told: Option<ToldShare>,
 }
 
 impl Query {
@@ -48,14 +49,14 @@ impl Query {
         plan: Arc<dyn ExecutionPlan>,
         stream: SendableRecordBatchStream,
     ) -> Self {
-        Query { answer, schema: stream.schema(), stream, plan: Some(plan) }
+        Query { answer, schema: stream.schema(), stream, plan: Some(plan), told: None }
     }
 
     /// A result that is already known.
     pub(crate) fn finished(answer: Answer, batch: RecordBatch) -> Result<Self> {
         let schema = batch.schema();
         let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Query { answer, schema, stream, plan: None })
+        Ok(Query { answer, schema, stream, plan: None, told: None })
     }
 
     /// A result that is already known, given as named columns.
@@ -72,7 +73,12 @@ impl Query {
     ) -> Self {
         let rows = futures::stream::once(async move { work.await.map_err(Into::into) });
         let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
-        Query { answer, schema, stream, plan }
+        Query { answer, schema, stream, plan, told: None }
+    }
+
+    /// Its work tells how far it has come.
+    pub(crate) fn telling(self, told: ToldShare) -> Self {
+        Query { told: Some(told), ..self }
     }
 
     pub(crate) fn nothing() -> Result<Self> {
@@ -91,7 +97,7 @@ impl Query {
 
     /// How far the statement has come; can be asked from another thread while the stream is polled.
     pub fn progress_meter(&self) -> ProgressMeter {
-        ProgressMeter::new(self.plan.as_ref())
+        ProgressMeter::new(self.plan.as_ref(), self.told.clone())
     }
 
     /// What each operator did so far.

@@ -28,7 +28,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
-use nandina_device::calibration::DeviceProfile;
+use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::MemoryGovernor;
 use parking_lot::Mutex;
@@ -44,6 +44,7 @@ use crate::files::{self, CsvDialect, FileTables};
 use crate::media;
 use crate::options::Settings;
 use crate::profile::Profile;
+use crate::progress::ToldShare;
 use crate::query::{Answer, Query};
 use crate::report::{self, ReportPage, Watch, Watched};
 use crate::settings;
@@ -393,19 +394,24 @@ impl Session {
             return Query::finished(Answer::Rows, device_table(&device.profile(), media.complaint(&device))?);
         };
         let schema = device_table(&device.profile(), None)?.schema();
+        let told = ToldShare::default();
+        let share = told.clone();
         let work = async move {
             let stop = Arc::new(AtomicBool::new(false));
             let _stop_when_dropped = calibrate::StopWhenDropped(Arc::clone(&stop));
             let measured = tokio::task::spawn_blocking(move || {
                 let database = media.database_folder();
-                let mut go_on = |_| !stop.load(Ordering::Relaxed);
+                let mut go_on = |progress: CalibrationProgress| {
+                    share.tell(progress.share);
+                    !stop.load(Ordering::Relaxed)
+                };
                 let found = calibrate::calibrate_with(&device, database.as_deref(), full, &mut go_on)?;
                 media.learn(&found.profile);
                 device_table(&found.profile, None)
             });
             measured.await.map_err(|error| Error::Query { message: error.to_string() })?
         };
-        Ok(Query::working(Answer::Rows, schema, None, work))
+        Ok(Query::working(Answer::Rows, schema, None, work).telling(told))
     }
 
     async fn run_setting(&self, statement: settings::Statement) -> Result<Query> {
