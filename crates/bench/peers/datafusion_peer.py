@@ -22,7 +22,7 @@ for name, path in arguments.paths.items():
 
 def run():
     batches = context.sql(arguments.sql).collect()
-    return next([column[0].as_py() for column in batch.columns] for batch in batches if batch.num_rows)
+    return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns))]
 
 
 peer.report(datafusion.__version__, run)

@@ -1,7 +1,8 @@
 """What the drivers of all engines have in common: their arguments and how they report.
 
-A driver runs one query that returns one row, and prints one JSON object: the row as text (so that exact
-decimals stay exact), the seconds that the query took (imports and set-up excluded) and the engine's version.
+A driver runs one query and prints one JSON object: how many rows it returned, the values of the first of them as text
+(so that exact decimals stay exact), the seconds that the query took (imports and set-up excluded) and the engine's
+version.
 """
 import argparse
 import datetime
@@ -20,6 +21,7 @@ def arguments():
     parser.add_argument("--memory", type=int, default=0, help="limit in bytes; 0: none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--temp", required=True)
+    parser.add_argument("--database", help="the engine's own tables, in place of the files")
     parsed = parser.parse_args()
     parsed.paths = {name: os.path.join(parsed.data, f"{name}.parquet") for name in parsed.tables.split(",")}
     return parsed
@@ -33,9 +35,13 @@ def text(value):
     return "" if value is None else str(value)
 
 
+MOST_ROWS = 100
+
+
 def report(version, run):
-    """Times `run`, which returns the result row."""
+    """Times `run`, which returns the rows of the result."""
     start = time.perf_counter()
-    row = run()
+    rows = run()
     seconds = time.perf_counter() - start
-    print(json.dumps({"row": [text(value) for value in row], "seconds": seconds, "version": version}))
+    values = [text(value) for row in rows[:MOST_ROWS] for value in row]
+    print(json.dumps({"rows": len(rows), "values": values, "seconds": seconds, "version": version}))

@@ -1,15 +1,15 @@
 //! How fast is it?
 //!
 //! What the measuring programs in `src/bin` are made of: [`partition`] repeats an experiment on hash
-//! partitioning, [`join`] drives Nandina and other engines as child processes under a hard memory cap. Both
+//! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap. Both
 //! write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say what they ran on ([`machine`]).
 
 pub mod error;
-pub mod join;
 pub mod machine;
 pub mod partition;
 pub mod plot;
 pub mod quantity;
+pub mod query;
 pub mod table;
 
 pub use error::{BenchError, Result};

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use super::cells::{Outcome, Run, Usage};
-use super::queries::{Query, TABLES};
+use super::suites::{Data, Query, Source, Suite};
 use crate::error::{BenchError, Result};
 use crate::machine;
 
@@ -22,6 +22,9 @@ pub enum Engine {
 }
 
 impl Engine {
+    pub const ALL: [Engine; 5] =
+        [Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::DatafusionSmj, Engine::Polars];
+
     pub fn name(self) -> &'static str {
         match self {
             Engine::Duckdb => "DuckDB",
@@ -43,12 +46,14 @@ impl Engine {
 }
 
 /// Programs that are written into the work folder, so that the benchmark runs without its sources.
-const PEERS: [(&str, &str); 5] = [
+const PEERS: [(&str, &str); 7] = [
     ("capped.py", include_str!("../../peers/capped.py")),
     ("peer.py", include_str!("../../peers/peer.py")),
     ("duckdb_peer.py", include_str!("../../peers/duckdb_peer.py")),
     ("datafusion_peer.py", include_str!("../../peers/datafusion_peer.py")),
     ("polars_peer.py", include_str!("../../peers/polars_peer.py")),
+    ("duckdb_tables.py", include_str!("../../peers/duckdb_tables.py")),
+    ("h2o_data.py", include_str!("../../peers/h2o_data.py")),
 ];
 
 const PACKAGES: [&str; 4] = ["duckdb", "datafusion", "polars", "pyarrow"];
@@ -59,6 +64,7 @@ const NO_CAP_BYTES: u64 = 1 << 50;
 /// Places and settings that all runs share.
 #[derive(Debug)]
 pub struct Workshop {
+    pub suite: &'static Suite,
     /// Folder for drivers, the Python environment and temporary files.
     pub work: PathBuf,
     /// Folder of the Parquet files.
@@ -76,6 +82,7 @@ pub struct Attempt {
     pub outcome: Outcome,
     pub message: Option<String>,
     pub run: Run,
+    /// The values of the first rows, behind the number of rows if that is not one.
     pub row: Vec<String>,
     pub version: Option<String>,
 }
@@ -83,7 +90,10 @@ pub struct Attempt {
 /// What a driver prints.
 #[derive(Deserialize)]
 struct Report {
-    row: Vec<String>,
+    /// How many rows there were.
+    rows: usize,
+    /// The values of the first of them.
+    values: Vec<String>,
     seconds: f64,
     version: String,
 }
@@ -100,15 +110,84 @@ impl Workshop {
         if engines.iter().any(|engine| engine.driver().is_some()) && !self.python().exists() {
             self.make_environment()?;
         }
-        let missing: Vec<&str> = TABLES.into_iter().filter(|table| !self.path_of(table).exists()).collect();
-        if !missing.is_empty() {
-            println!("generating {} at scale {scale}", missing.join(" and "));
-            let scale = scale.to_string();
+        self.make_files(scale)?;
+        match self.suite.source {
+            Source::Parquet => Ok(()),
+            Source::OwnTables => self.make_tables(engines),
+        }
+    }
+
+    fn make_files(&self, scale: f64) -> Result<()> {
+        let tables = self.suite.tables.iter().copied();
+        let missing: Vec<&str> = tables.filter(|table| !self.path_of(table).exists()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        println!("generating {} at scale {scale}", missing.join(", "));
+        match self.suite.data {
+            Data::Tpch => {
+                let mut command = Command::new(&self.nandina);
+                command.arg("tpch").arg(&self.data);
+                command.args(["--scale", &scale.to_string(), "--tables", &missing.join(",")]);
+                run_to_end(&mut command, NANDINA_HINT)?;
+            }
+            Data::H2o => {
+                if !self.python().exists() {
+                    self.make_environment()?;
+                }
+                let rows = ((scale * 1e7) as u64).to_string();
+                let mut command = Command::new(self.python());
+                command
+                    .arg(self.peers().join("h2o_data.py"))
+                    .args(["--rows", &rows, "--out"])
+                    .arg(&self.data);
+                run_to_end(&mut command, PYTHON_HINT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Imports the files into each engine's own tables.
+    fn make_tables(&self, engines: &[Engine]) -> Result<()> {
+        for &engine in engines {
+            let Some(database) = self.database(engine).filter(|database| !database.exists()) else {
+                continue;
+            };
+            println!("importing into {}", engine.name());
+            let made = self.import(engine, &database);
+            if made.is_err() {
+                // Half a database would be taken for a whole one next time.
+                let _ = remove_folder(&database);
+                let _ = std::fs::remove_file(&database);
+            }
+            made?;
+        }
+        Ok(())
+    }
+
+    fn import(&self, engine: Engine, database: &Path) -> Result<()> {
+        if engine == Engine::Duckdb {
+            let mut command = Command::new(self.python());
+            command.arg(self.peers().join("duckdb_tables.py")).arg("--database").arg(database);
+            command.arg("--data").arg(&self.data).args(["--tables", &self.suite.tables.join(",")]);
+            return run_to_end(&mut command, PYTHON_HINT).map(drop);
+        }
+        for table in self.suite.tables {
             let mut command = Command::new(&self.nandina);
-            command.arg("tpch").arg(&self.data).args(["--scale", &scale, "--tables", &missing.join(",")]);
+            command.arg("import").arg(database).arg(table).arg(self.path_of(table));
             run_to_end(&mut command, NANDINA_HINT)?;
         }
         Ok(())
+    }
+
+    /// Where an engine keeps its own tables, if it reads those.
+    fn database(&self, engine: Engine) -> Option<PathBuf> {
+        let name = match engine {
+            Engine::Nandina => "tables-nandina",
+            Engine::Duckdb => "tables.duckdb",
+            _ => return None,
+        };
+        (self.suite.source == Source::OwnTables).then(|| self.data.join(name))
     }
 
     fn make_environment(&self) -> Result<()> {
@@ -151,8 +230,8 @@ impl Workshop {
         limit_bytes: Option<u64>,
         cap_bytes: Option<u64>,
     ) -> Result<Attempt> {
-        for table in TABLES {
-            machine::drop_from_page_cache(&self.path_of(table));
+        for file in self.input(engine)? {
+            machine::drop_from_page_cache(&file);
         }
         let temp = self.work.join("temp");
         remove_folder(&temp)?;
@@ -188,6 +267,18 @@ impl Workshop {
         Ok(judge(engine, usage, &String::from_utf8_lossy(&output.stdout), &said))
     }
 
+    /// The files that an engine reads.
+    fn input(&self, engine: Engine) -> Result<Vec<PathBuf>> {
+        let Some(database) = self.database(engine) else {
+            return Ok(self.suite.tables.iter().map(|table| self.path_of(table)).collect());
+        };
+        if database.is_file() {
+            return Ok(vec![database]);
+        }
+        let entries = std::fs::read_dir(&database).map_err(BenchError::file(&database))?;
+        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect())
+    }
+
     fn path_of(&self, table: &str) -> PathBuf {
         self.data.join(format!("{table}.parquet"))
     }
@@ -196,16 +287,33 @@ impl Workshop {
     fn command(&self, engine: Engine, query: &Query, limit_bytes: Option<u64>, temp: &Path) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
         let threads = self.threads.to_string();
+        let database = self.database(engine);
         let Some(driver) = engine.driver() else {
-            let sql = query.sql(|table| format!("'{}'", text(&self.path_of(table))));
-            let mut words = vec![text(&self.nandina), "-c".into(), sql, "--format".into(), "csv".into()];
-            words.extend([
-                "--no-progress".into(),
-                "--threads".into(),
-                threads,
-                "--temp-dir".into(),
-                text(temp),
-            ]);
+            let mut words = vec![text(&self.nandina)];
+            let mut sql = String::new();
+            match &database {
+                Some(database) => words.extend([text(database), "--read-only".into()]),
+                None => {
+                    for table in self.suite.tables {
+                        let file = text(&self.path_of(table));
+                        sql.push_str(&format!("CREATE VIEW {table} AS SELECT * FROM '{file}'; "));
+                    }
+                }
+            }
+            sql.push_str(&query.line());
+            for word in [
+                "-c",
+                &sql,
+                "--format",
+                "csv",
+                "--no-progress",
+                "--threads",
+                &threads,
+                "--temp-dir",
+                &text(temp),
+            ] {
+                words.push(word.to_owned());
+            }
             if let Some(bytes) = limit_bytes {
                 words.extend(["--memory-limit".into(), format!("{}MiB", bytes >> 20)]);
             }
@@ -214,14 +322,17 @@ impl Workshop {
         let mut words = vec![text(&self.python()), text(&self.peers().join(driver))];
         for (option, value) in [
             ("--query", query.name.to_owned()),
-            ("--sql", query.sql(str::to_owned)),
+            ("--sql", query.line()),
             ("--data", text(&self.data)),
-            ("--tables", TABLES.join(",")),
+            ("--tables", self.suite.tables.join(",")),
             ("--memory", limit_bytes.unwrap_or(0).to_string()),
             ("--threads", threads),
             ("--temp", text(temp)),
         ] {
             words.extend([option.to_owned(), value]);
+        }
+        if let Some(database) = &database {
+            words.extend(["--database".into(), text(database)]);
         }
         if engine == Engine::DatafusionSmj {
             words.push("--sort-merge-join".into());
@@ -285,7 +396,9 @@ fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
         _ => return ended(Outcome::Failed, Some(first_message(said))),
     }
     if engine == Engine::Nandina {
-        let row = printed.lines().nth(1).map(csv_fields).unwrap_or_default();
+        let rows = printed.lines().count().saturating_sub(1);
+        let values = printed.lines().skip(1).take(MOST_ROWS).flat_map(csv_fields).collect();
+        let row = answer(rows, values);
         return Attempt { outcome: Outcome::Ok, message: None, row, version: None, run };
     }
     match printed.lines().last().map(serde_json::from_str::<Report>) {
@@ -295,12 +408,22 @@ fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
                 outcome: Outcome::Ok,
                 message: None,
                 run,
-                row: report.row,
+                row: answer(report.rows, report.values),
                 version: Some(report.version),
             }
         }
         _ => ended(Outcome::Failed, Some(format!("it printed no result: {}", first_message(said)))),
     }
+}
+
+/// Rows of a result whose values are compared; of the others only the number is.
+const MOST_ROWS: usize = 100;
+
+fn answer(rows: usize, values: Vec<String>) -> Vec<String> {
+    if rows == 1 {
+        return values;
+    }
+    std::iter::once(format!("{rows} rows")).chain(values).collect()
 }
 
 /// The line that says what went wrong: of a Python traceback the exception, else the first line.
@@ -378,9 +501,12 @@ mod tests {
             (Outcome::Failed, Some("MemoryError: too much"))
         );
         assert_eq!(judged(0, false, "nothing", "").outcome, Outcome::Failed);
-        let answered = judged(0, false, r#"{"row": ["1", "x"], "seconds": 1.25, "version": "9"}"#, "");
+        let answered =
+            judged(0, false, r#"{"rows": 1, "values": ["1", "x"], "seconds": 1.25, "version": "9"}"#, "");
         assert_eq!((answered.outcome, answered.run.seconds, answered.row.len()), (Outcome::Ok, 1.25, 2));
         let ours = judge(Engine::Nandina, usage(0, false), "a,b\n1,\"x,y\"\n", "");
         assert_eq!((ours.run.seconds, ours.row), (2.0, vec!["1".to_owned(), "x,y".to_owned()]));
+        let two = judge(Engine::Nandina, usage(0, false), "a\n1\n2\n", "");
+        assert_eq!(two.row, ["2 rows", "1", "2"]);
     }
 }

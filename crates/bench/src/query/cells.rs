@@ -145,27 +145,38 @@ impl Results {
         self.cells.push(cell);
     }
 
-    /// Compares a row with the answer; the first row of a query becomes the answer. Says how they differ.
-    pub fn check(&mut self, query: &str, engine: &str, row: &[String]) -> Option<String> {
+    /// Compares a row with the answer; the first row of a query becomes the answer. Says how they differ. Unless that is
+    /// to be exact, numbers may differ by a millionth.
+    pub fn check(&mut self, query: &str, engine: &str, row: &[String], is_exact: bool) -> Option<String> {
         let row: Vec<String> = row.iter().map(|value| canonical(value)).collect();
         let Some(answer) = self.answers.get(query) else {
             self.answers.insert(query.to_owned(), Answer { engine: engine.to_owned(), row });
             return None;
         };
-        if answer.row == row {
-            return None;
-        }
+        let are_same = |theirs: &str, ours: &str| theirs == ours || !is_exact && are_close(theirs, ours);
         let pairs = answer.row.iter().zip(&row).enumerate();
-        let differing = pairs.filter(|(_, (theirs, ours))| theirs != ours);
+        let differing = pairs.filter(|(_, (theirs, ours))| !are_same(theirs, ours));
         let columns: Vec<String> = differing
             .map(|(column, (theirs, ours))| {
                 format!("column {}: '{ours}', {} has '{theirs}'", column + 1, answer.engine)
             })
             .collect();
         if columns.is_empty() {
+            if answer.row.len() == row.len() {
+                return None;
+            }
             return Some(format!("{} columns, {} has {}", row.len(), answer.engine, answer.row.len()));
         }
-        Some(columns.join("; "))
+        const MOST_NAMED: usize = 5;
+        Some(columns.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// Whether both are numbers that differ by a millionth at most.
+fn are_close(theirs: &str, ours: &str) -> bool {
+    match (theirs.parse::<f64>(), ours.parse::<f64>()) {
+        (Ok(theirs), Ok(ours)) => (theirs - ours).abs() <= 1e-6 * theirs.abs().max(1.0),
+        _ => false,
     }
 }
 
@@ -240,11 +251,12 @@ mod tests {
     fn rows_are_compared_value_by_value() {
         let row = |values: &[&str]| values.iter().map(|value| value.to_string()).collect::<Vec<_>>();
         let mut results = results();
-        assert_eq!(results.check("J1", "one", &row(&["12.50", "x", "1.2.0"])), None);
-        assert_eq!(results.check("J1", "two", &row(&["12.5", "x", "1.2.0"])), None);
-        let difference = results.check("J1", "two", &row(&["12.6", "x", "1.2.0"])).unwrap();
+        assert_eq!(results.check("J1", "one", &row(&["12.50", "x", "1.2.0"]), true), None);
+        assert_eq!(results.check("J1", "two", &row(&["12.5", "x", "1.2.0"]), true), None);
+        let difference = results.check("J1", "two", &row(&["12.6", "x", "1.2.0"]), true).unwrap();
         assert_eq!(difference, "column 1: '12.6', one has '12.5'");
-        assert!(results.check("J1", "two", &row(&["12.5", "x"])).unwrap().starts_with("2 columns"));
+        assert_eq!(results.check("J1", "two", &row(&["12.500001", "x", "1.2.0"]), false), None);
+        assert!(results.check("J1", "two", &row(&["12.5", "x"]), true).unwrap().starts_with("2 columns"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Joins beyond memory: Nandina and other engines under the same hard cap.
+//! Queries beyond memory: Nandina and other engines under the same hard cap.
 //!
 //! ```text
-//!   queries × limits × engines ──► peers/capped.py ──► nandina -c SQL        one process per run,
-//!        (plan)                    (control group)     python duckdb_peer.py  page cache of the input dropped
-//!                                        │             …
-//!                                        ▼
-//!                      Usage (time, memory, I/O) + result row ──► Cell ──► joins.json ──► joins.md, joins.svg
+//!   Suite: queries × limits × engines ──► peers/capped.py ──► nandina -c SQL        one process per run,
+//!                                         (control group)     python duckdb_peer.py  page cache of the input dropped
+//!                                               │             …
+//!                                               ▼
+//!                              Usage (time, memory, I/O) + result ──► Cell ──► joins.json ──► joins.md, joins.svg
 //! ```
 //!
 //! Engines get the limit by their own settings; the cap is for all alike twice the limit, and at least 256 MB
@@ -13,12 +13,12 @@
 
 pub mod cells;
 pub mod engines;
-pub mod queries;
 pub mod report;
+pub mod suites;
 
 pub use cells::{Cell, Outcome, Results, Run};
 pub use engines::{Engine, Workshop};
-pub use queries::{QUERIES, Query};
+pub use suites::{Query, Suite};
 
 use crate::quantity;
 

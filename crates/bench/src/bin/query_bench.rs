@@ -1,23 +1,26 @@
-//! Joins of TPC-H tables at shrinking memory limits: Nandina, DuckDB, DataFusion and Polars under the same
-//! hard cap. See [`nandina_bench::join`].
+//! Queries at shrinking memory limits: Nandina, DuckDB, DataFusion and Polars under the same hard cap. See
+//! [`nandina_bench::query`].
 //!
-//! Writes `joins.json`, `joins.md` and `joins.svg`. Needs root (for the control group) and Python 3.
+//! Writes, for the suite `joins`, `joins.json`, `joins.md` and `joins.svg`. Needs root (for the control group) and Python 3.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use nandina_bench::join::{
-    Cell, Engine, Outcome, QUERIES, Query, Results, Workshop, cap_bytes, limit_name, report,
-};
 use nandina_bench::machine::Machine;
+use nandina_bench::query::{
+    Cell, Engine, Outcome, Query, Results, Suite, Workshop, cap_bytes, limit_name, report,
+};
 use nandina_bench::{BenchError, Result, quantity};
 
-/// Time joins under memory limits, beside other engines.
+/// Time queries under memory limits, beside other engines.
 #[derive(Debug, Parser)]
-#[command(name = "join_bench")]
+#[command(name = "query_bench")]
 struct Arguments {
-    /// TPC-H scale factor.
+    /// What is asked: joins, aggregation, h2o, tpch or tpch-tables.
+    #[arg(long, default_value = "joins")]
+    suite: String,
+    /// TPC-H scale factor, or ten million rows of the h2o suite.
     #[arg(long, default_value_t = 10.0)]
     scale: f64,
     /// Runs per setting; the median counts. Settings that fail are run once.
@@ -26,7 +29,7 @@ struct Arguments {
     /// Only these engines.
     #[arg(long, value_enum, value_delimiter = ',')]
     engines: Vec<Engine>,
-    /// Only these queries: J1, J2, J3, J4a, J4b.
+    /// Only these queries, such as J1.
     #[arg(long, value_delimiter = ',')]
     queries: Vec<String>,
     /// Memory limits, with 'none' for no limit.
@@ -48,9 +51,9 @@ struct Arguments {
     #[arg(long, default_value = "docs/benchmarks")]
     out: PathBuf,
     /// Folder for drivers, the Python environment and temporary files.
-    #[arg(long, default_value = "/tmp/nandina-join-bench")]
+    #[arg(long, default_value = "/tmp/nandina-query-bench")]
     work: PathBuf,
-    /// Folder of lineitem.parquet and orders.parquet [default: below the work folder; made if missing].
+    /// Folder of the Parquet files [default: below the work folder; made if missing].
     #[arg(long)]
     data: Option<PathBuf>,
     /// The program to measure [default: the one beside this program].
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("join_bench: {error}");
+            eprintln!("query_bench: {error}");
             ExitCode::FAILURE
         }
     }
@@ -80,12 +83,17 @@ struct Plan {
 }
 
 impl Arguments {
+    fn suite(&self) -> Result<&'static Suite> {
+        Suite::named(&self.suite).ok_or_else(|| {
+            BenchError::Setup(format!("there is no suite '{}', only {}", self.suite, Suite::names()))
+        })
+    }
+
     fn plan(&self) -> Result<Plan> {
-        let all =
-            [Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::DatafusionSmj, Engine::Polars];
+        let suite = self.suite()?;
         let query = |name: &String| {
-            Query::named(name).ok_or_else(|| {
-                let names: Vec<&str> = QUERIES.iter().map(|query| query.name).collect();
+            suite.query(name).ok_or_else(|| {
+                let names: Vec<&str> = suite.queries.iter().map(|query| query.name).collect();
                 BenchError::Setup(format!("there is no query '{name}', only {}", names.join(", ")))
             })
         };
@@ -94,9 +102,9 @@ impl Arguments {
             size => quantity::parse_bytes(size).map(Some).map_err(BenchError::Setup),
         };
         Ok(Plan {
-            engines: if self.engines.is_empty() { all.to_vec() } else { self.engines.clone() },
+            engines: if self.engines.is_empty() { suite.engines.to_vec() } else { self.engines.clone() },
             queries: match self.queries.as_slice() {
-                [] => QUERIES.iter().collect(),
+                [] => suite.queries.iter().collect(),
                 names => names.iter().map(query).collect::<Result<_>>()?,
             },
             limits: self.limits.iter().map(limit).collect::<Result<_>>()?,
@@ -104,14 +112,16 @@ impl Arguments {
     }
 
     fn workshop(&self) -> Result<Workshop> {
+        let suite = self.suite()?;
         let absolute = |path: &Path| std::path::absolute(path).map_err(BenchError::file(path));
         let work = absolute(&self.work)?;
         let beside_this = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("nandina")));
         let data = match &self.data {
             Some(data) => absolute(data)?,
-            None => work.join(format!("scale-{}", self.scale)),
+            None => work.join(format!("{:?}-{}", suite.data, self.scale).to_lowercase()),
         };
         Ok(Workshop {
+            suite,
             nandina: self.nandina.clone().or(beside_this).unwrap_or_else(|| PathBuf::from("nandina")),
             capped: self.capped.clone(),
             threads: self.threads,
@@ -123,7 +133,8 @@ impl Arguments {
 
     /// The call as others would repeat it: without places of this machine, and without what only continues.
     fn command(&self) -> String {
-        let mut words = vec!["cargo run --release -p nandina-bench --bin join_bench --".to_owned()];
+        let mut words = vec!["cargo run --release -p nandina-bench --bin query_bench --".to_owned()];
+        words.push(format!("--suite {}", self.suite));
         words.push(format!("--scale {} --runs {} --threads {}", self.scale, self.runs, self.threads));
         words.push(format!("--limits {}", self.limits.join(",")));
         words.join(" ")
@@ -157,12 +168,13 @@ impl Arguments {
 
 /// Whether all engines that answered agree.
 fn run(arguments: &Arguments) -> Result<bool> {
-    let json = arguments.out.join("joins.json");
+    let suite = arguments.suite()?;
+    let json = arguments.out.join(suite.name).with_extension("json");
     std::fs::create_dir_all(&arguments.out).map_err(BenchError::file(&arguments.out))?;
     if arguments.report_only {
         let results = Results::load(&json)?
             .ok_or_else(|| BenchError::Setup(format!("there is no {}: measure first", json.display())))?;
-        report::write(&results, &arguments.out)?;
+        report::write(suite, &results, &arguments.out)?;
         return Ok(agree(&results));
     }
     let (plan, workshop) = (arguments.plan()?, arguments.workshop()?);
@@ -186,7 +198,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
         println!("\n{}", report::times_table(&results, query).to_text());
     }
-    report::write(&results, &arguments.out)?;
+    report::write(suite, &results, &arguments.out)?;
     Ok(agree(&results))
 }
 
@@ -218,7 +230,8 @@ fn measure(
             let attempt = workshop.attempt(*engine, query, limit_bytes, cap)?;
             (cell.outcome, cell.message) = (attempt.outcome, attempt.message);
             if attempt.outcome == Outcome::Ok
-                && let Some(difference) = results.check(query.name, engine.name(), &attempt.row)
+                && let Some(difference) =
+                    results.check(query.name, engine.name(), &attempt.row, workshop.suite.is_exact)
             {
                 eprintln!("  {} differs: {difference}", engine.name());
                 (cell.outcome, cell.message) = (Outcome::Mismatch, Some(difference));

@@ -1,0 +1,396 @@
+//! What is asked: suites of queries over the same tables.
+
+use super::engines::Engine;
+
+/// A query on the tables of its suite. Those of most suites return one row in exact types, so that results can be
+/// compared as text.
+#[derive(Debug, Clone, Copy)]
+pub struct Query {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub sql: &'static str,
+}
+
+/// Queries that are measured and reported together.
+#[derive(Debug)]
+pub struct Suite {
+    /// Of the option, and of the files that are written.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// What it is about, for the report.
+    pub about: &'static str,
+    pub data: Data,
+    pub tables: &'static [&'static str],
+    pub source: Source,
+    pub engines: &'static [Engine],
+    pub queries: &'static [Query],
+    /// Results are compared as text. Otherwise numbers may differ by a millionth, as sums of floats and the types of
+    /// averages do.
+    pub is_exact: bool,
+    /// The sum of the times over all queries is what counts; queries are not shown one by one.
+    pub is_sum: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// TPC-H; the scale is the scale factor.
+    Tpch,
+    /// The tables of the group-by and join benchmark that H2O.ai began; the scale counts ten million rows.
+    H2o,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Every engine reads the same Parquet files.
+    Parquet,
+    /// Each engine reads tables of its own, imported beforehand.
+    OwnTables,
+}
+
+impl Suite {
+    pub fn named(name: &str) -> Option<&'static Suite> {
+        SUITES.iter().find(|suite| suite.name == name)
+    }
+
+    pub fn names() -> String {
+        SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn query(&self, name: &str) -> Option<&'static Query> {
+        self.queries.iter().find(|query| query.name.eq_ignore_ascii_case(name))
+    }
+}
+
+impl Query {
+    /// The SQL text on one line.
+    pub fn line(&self) -> String {
+        self.sql.split_whitespace().collect::<Vec<_>>().join(" ").trim_end_matches(';').to_owned()
+    }
+}
+
+const TPCH_TABLES: [&str; 8] =
+    ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
+
+static SUITES: [Suite; 5] = [
+    Suite {
+        name: "joins",
+        title: "Joins beyond memory",
+        about: "TPC-H `lineitem` ⋈ `orders`",
+        data: Data::Tpch,
+        tables: &["lineitem", "orders"],
+        source: Source::Parquet,
+        engines: &Engine::ALL,
+        queries: &JOINS,
+        is_exact: true,
+        is_sum: false,
+    },
+    Suite {
+        name: "aggregation",
+        title: "Aggregation beyond memory",
+        about: "Groups of TPC-H `lineitem`",
+        data: Data::Tpch,
+        tables: &["lineitem"],
+        source: Source::Parquet,
+        engines: &[Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::Polars],
+        queries: &AGGREGATIONS,
+        is_exact: true,
+        is_sum: false,
+    },
+    Suite {
+        name: "h2o",
+        title: "The group-by and join questions of H2O.ai's benchmark",
+        about: "`g` and `x` have ten million rows times the scale; `g` has 100 groups in `id1` and as many as a hundredth of \
+                its rows in `id3`; the tables that `x` is joined with have a millionth, a thousandth and all of its rows",
+        data: Data::H2o,
+        tables: &["g", "x", "small", "medium", "big"],
+        source: Source::Parquet,
+        engines: &[Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::Polars],
+        queries: &H2O,
+        is_exact: false,
+        is_sum: false,
+    },
+    Suite {
+        name: "tpch",
+        title: "TPC-H from Parquet files beyond memory",
+        about: "The 22 queries of TPC-H",
+        data: Data::Tpch,
+        tables: &TPCH_TABLES,
+        source: Source::Parquet,
+        engines: &[Engine::Duckdb, Engine::Nandina, Engine::Datafusion],
+        queries: &TPCH,
+        is_exact: false,
+        is_sum: true,
+    },
+    Suite {
+        name: "tpch-tables",
+        title: "TPC-H on own tables beyond memory",
+        about: "The 22 queries of TPC-H on tables in each engine's own format",
+        data: Data::Tpch,
+        tables: &TPCH_TABLES,
+        source: Source::OwnTables,
+        engines: &[Engine::Duckdb, Engine::Nandina],
+        queries: &TPCH,
+        is_exact: false,
+        is_sum: true,
+    },
+];
+
+const JOINS: [Query; 5] = [
+    Query {
+        name: "J1",
+        title: "inner join, few columns",
+        sql: "\
+SELECT count(*), sum(l_extendedprice), sum(o_totalprice),
+       min(l_comment), max(l_comment), min(o_comment), max(o_comment)
+FROM lineitem JOIN orders ON l_orderkey = o_orderkey",
+    },
+    Query {
+        name: "J2",
+        title: "inner join, all columns of both sides",
+        sql: "\
+SELECT count(*), sum(l_orderkey), sum(l_partkey), sum(l_suppkey), sum(l_linenumber), sum(l_quantity),
+       sum(l_extendedprice), sum(l_discount), sum(l_tax), max(l_returnflag), max(l_linestatus),
+       max(l_shipdate), max(l_commitdate), max(l_receiptdate), max(l_shipinstruct), max(l_shipmode),
+       max(l_comment), sum(o_orderkey), sum(o_custkey), max(o_orderstatus), sum(o_totalprice),
+       max(o_orderdate), max(o_orderpriority), max(o_clerk), sum(o_shippriority), max(o_comment)
+FROM lineitem JOIN orders ON l_orderkey = o_orderkey",
+    },
+    Query {
+        name: "J3",
+        title: "left join, half of the left side with one key",
+        sql: "\
+SELECT count(*), count(o_orderkey), sum(l_extendedprice), sum(o_totalprice),
+       min(l_comment), max(l_comment), min(o_comment), max(o_comment)
+FROM (SELECT CASE WHEN l_orderkey % 2 = 0 THEN 1 ELSE l_orderkey END AS skewed_key,
+             l_extendedprice, l_comment FROM lineitem) AS l
+LEFT JOIN (SELECT o_orderkey, o_totalprice, o_comment FROM orders
+           WHERE o_orderpriority <> '1-URGENT') AS o
+       ON skewed_key = o_orderkey",
+    },
+    Query {
+        name: "J4a",
+        title: "semi join, orders with a late line",
+        sql: "\
+SELECT count(*), sum(o_totalprice), min(o_comment), max(o_comment)
+FROM orders
+WHERE EXISTS (SELECT 1 FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)",
+    },
+    Query {
+        name: "J4b",
+        title: "semi join, lines of dear orders",
+        sql: "\
+SELECT count(*), sum(l_extendedprice), min(l_comment), max(l_comment)
+FROM lineitem
+WHERE EXISTS (SELECT 1 FROM orders WHERE o_orderkey = l_orderkey AND o_totalprice > 100000)",
+    },
+];
+
+const AGGREGATIONS: [Query; 8] = [
+    Query {
+        name: "A1",
+        title: "60 million groups at scale 10: four of five lines have one of their own",
+        sql: "\
+SELECT count(*), sum(price), sum(lines), min(comment), max(comment)
+FROM (SELECT l_orderkey, l_suppkey, sum(l_extendedprice) AS price, count(*) AS lines, min(l_comment) AS comment
+      FROM lineitem GROUP BY l_orderkey, l_suppkey)",
+    },
+    Query {
+        name: "A2",
+        title: "15 million groups at scale 10, whose rows lie together",
+        sql: "\
+SELECT count(*), sum(quantity), max(quantity)
+FROM (SELECT l_orderkey, sum(l_quantity) AS quantity FROM lineitem GROUP BY l_orderkey)",
+    },
+    Query {
+        name: "A3",
+        title: "two million groups at scale 10, whose rows lie everywhere",
+        sql: "\
+SELECT count(*), sum(price), min(least), max(greatest)
+FROM (SELECT l_partkey, sum(l_extendedprice) AS price, min(l_shipdate) AS least, max(l_comment) AS greatest
+      FROM lineitem GROUP BY l_partkey)",
+    },
+    Query { name: "A4", title: "distinct strings", sql: "SELECT count(DISTINCT l_comment) FROM lineitem" },
+    Query {
+        name: "A5",
+        title: "several distinct counts in few groups",
+        sql: "\
+SELECT count(*), sum(parts), sum(suppliers), sum(orders)
+FROM (SELECT l_shipmode, l_returnflag, count(DISTINCT l_partkey) AS parts, count(DISTINCT l_suppkey) AS suppliers,
+             count(DISTINCT l_orderkey) AS orders
+      FROM lineitem GROUP BY l_shipmode, l_returnflag)",
+    },
+    Query {
+        name: "A6",
+        title: "distinct rows",
+        sql: "\
+SELECT count(*), sum(l_partkey), max(l_shipinstruct)
+FROM (SELECT DISTINCT l_partkey, l_suppkey, l_shipdate, l_shipinstruct FROM lineitem)",
+    },
+    Query {
+        name: "A7",
+        title: "grouping sets",
+        sql: "\
+SELECT count(*), sum(quantity), sum(lines)
+FROM (SELECT l_suppkey, l_shipdate, sum(l_quantity) AS quantity, count(*) AS lines
+      FROM lineitem GROUP BY ROLLUP (l_suppkey, l_shipdate))",
+    },
+    Query {
+        name: "A8",
+        title: "four groups",
+        sql: "\
+SELECT count(*), sum(quantity), sum(price), sum(charge), sum(lines)
+FROM (SELECT l_returnflag, l_linestatus, sum(l_quantity) AS quantity, sum(l_extendedprice) AS price,
+             sum(l_extendedprice * (1 - l_discount)) AS charge, count(*) AS lines
+      FROM lineitem GROUP BY l_returnflag, l_linestatus)",
+    },
+];
+
+const H2O: [Query; 15] = [
+    Query {
+        name: "G1",
+        title: "sum v1 by id1",
+        sql: "SELECT count(*), sum(v1) FROM (SELECT id1, sum(v1) AS v1 FROM g GROUP BY id1)",
+    },
+    Query {
+        name: "G2",
+        title: "sum v1 by id1, id2",
+        sql: "SELECT count(*), sum(v1) FROM (SELECT id1, id2, sum(v1) AS v1 FROM g GROUP BY id1, id2)",
+    },
+    Query {
+        name: "G3",
+        title: "sum v1, mean v3 by id3",
+        sql: "\
+SELECT count(*), sum(v1), sum(v3)
+FROM (SELECT id3, sum(v1) AS v1, avg(v3) AS v3 FROM g GROUP BY id3)",
+    },
+    Query {
+        name: "G4",
+        title: "means of v1, v2, v3 by id4",
+        sql: "\
+SELECT count(*), sum(v1), sum(v2), sum(v3)
+FROM (SELECT id4, avg(v1) AS v1, avg(v2) AS v2, avg(v3) AS v3 FROM g GROUP BY id4)",
+    },
+    Query {
+        name: "G5",
+        title: "sums of v1, v2, v3 by id6",
+        sql: "\
+SELECT count(*), sum(v1), sum(v2), sum(v3)
+FROM (SELECT id6, sum(v1) AS v1, sum(v2) AS v2, sum(v3) AS v3 FROM g GROUP BY id6)",
+    },
+    Query {
+        name: "G6",
+        title: "median and standard deviation of v3 by id4, id5",
+        sql: "\
+SELECT count(*), sum(middle), sum(deviation)
+FROM (SELECT id4, id5, median(v3) AS middle, stddev(v3) AS deviation FROM g GROUP BY id4, id5)",
+    },
+    Query {
+        name: "G7",
+        title: "range v1 - v2 by id3",
+        sql: "\
+SELECT count(*), sum(span)
+FROM (SELECT id3, max(v1) - min(v2) AS span FROM g GROUP BY id3)",
+    },
+    Query {
+        name: "G8",
+        title: "two largest v3 by id6",
+        sql: "\
+SELECT count(*), sum(v3)
+FROM (SELECT id6, v3, row_number() OVER (PARTITION BY id6 ORDER BY v3 DESC) AS place FROM g)
+WHERE place <= 2",
+    },
+    Query {
+        name: "G9",
+        title: "squared correlation of v1 and v2 by id2, id4",
+        sql: "\
+SELECT count(*), sum(r2)
+FROM (SELECT id2, id4, power(corr(v1, v2), 2) AS r2 FROM g GROUP BY id2, id4)",
+    },
+    Query {
+        name: "G10",
+        title: "sum v3 and count by id1 to id6: a group of its own for every row",
+        sql: "\
+SELECT count(*), sum(v3), sum(lines)
+FROM (SELECT id1, id2, id3, id4, id5, id6, sum(v3) AS v3, count(*) AS lines
+      FROM g GROUP BY id1, id2, id3, id4, id5, id6)",
+    },
+    Query {
+        name: "H1",
+        title: "join with small on id1",
+        sql: "SELECT count(*), sum(x.v1), sum(small.v2) FROM x JOIN small ON x.id1 = small.id1",
+    },
+    Query {
+        name: "H2",
+        title: "join with medium on id2",
+        sql: "SELECT count(*), sum(x.v1), sum(medium.v2) FROM x JOIN medium ON x.id2 = medium.id2",
+    },
+    Query {
+        name: "H3",
+        title: "left join with medium on id2",
+        sql: "SELECT count(*), sum(x.v1), sum(medium.v2) FROM x LEFT JOIN medium ON x.id2 = medium.id2",
+    },
+    Query {
+        name: "H4",
+        title: "join with medium on the string id5",
+        sql: "SELECT count(*), sum(x.v1), sum(medium.v2) FROM x JOIN medium ON x.id5 = medium.id5",
+    },
+    Query {
+        name: "H5",
+        title: "join with big on id3",
+        sql: "\
+SELECT count(*), sum(x.v1), sum(big.v2), max(x.id4), max(big.id6) FROM x JOIN big ON x.id3 = big.id3",
+    },
+];
+
+const fn tpch(name: &'static str, sql: &'static str) -> Query {
+    Query { name, title: "", sql }
+}
+
+const TPCH: [Query; 22] = [
+    tpch("Q1", include_str!("../../../plan/tests/tpch/q01.sql")),
+    tpch("Q2", include_str!("../../../plan/tests/tpch/q02.sql")),
+    tpch("Q3", include_str!("../../../plan/tests/tpch/q03.sql")),
+    tpch("Q4", include_str!("../../../plan/tests/tpch/q04.sql")),
+    tpch("Q5", include_str!("../../../plan/tests/tpch/q05.sql")),
+    tpch("Q6", include_str!("../../../plan/tests/tpch/q06.sql")),
+    tpch("Q7", include_str!("../../../plan/tests/tpch/q07.sql")),
+    tpch("Q8", include_str!("../../../plan/tests/tpch/q08.sql")),
+    tpch("Q9", include_str!("../../../plan/tests/tpch/q09.sql")),
+    tpch("Q10", include_str!("../../../plan/tests/tpch/q10.sql")),
+    tpch("Q11", include_str!("../../../plan/tests/tpch/q11.sql")),
+    tpch("Q12", include_str!("../../../plan/tests/tpch/q12.sql")),
+    tpch("Q13", include_str!("../../../plan/tests/tpch/q13.sql")),
+    tpch("Q14", include_str!("../../../plan/tests/tpch/q14.sql")),
+    tpch("Q15", include_str!("../../../plan/tests/tpch/q15.sql")),
+    tpch("Q16", include_str!("../../../plan/tests/tpch/q16.sql")),
+    tpch("Q17", include_str!("../../../plan/tests/tpch/q17.sql")),
+    tpch("Q18", include_str!("../../../plan/tests/tpch/q18.sql")),
+    tpch("Q19", include_str!("../../../plan/tests/tpch/q19.sql")),
+    tpch("Q20", include_str!("../../../plan/tests/tpch/q20.sql")),
+    tpch("Q21", include_str!("../../../plan/tests/tpch/q21.sql")),
+    tpch("Q22", include_str!("../../../plan/tests/tpch/q22.sql")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_and_queries_have_names() {
+        let joins = Suite::named("joins").unwrap();
+        assert!(
+            joins
+                .query("j1")
+                .unwrap()
+                .line()
+                .ends_with("FROM lineitem JOIN orders ON l_orderkey = o_orderkey")
+        );
+        assert!(joins.query("J9").is_none() && Suite::named("none").is_none());
+        for suite in &SUITES {
+            for query in suite.queries {
+                assert!(!query.line().contains(['\n', ';']), "{}", query.name);
+                assert!(suite.tables.iter().any(|table| query.sql.contains(table)), "{}", query.name);
+            }
+        }
+    }
+}
