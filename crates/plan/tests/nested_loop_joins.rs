@@ -109,9 +109,11 @@ fn random_joins_under_random_limits() {
     let asked = ProptestConfig::default();
     let rng_seed = if asked.rng_seed == RngSeed::Random { RngSeed::Fixed(SEED) } else { asked.rng_seed };
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { CASES };
-    let config = ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 200, ..asked };
+    let config =
+        ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 200, ..asked };
     let limits = [None, Some(32 * MIB), Some(4 * MIB), Some(MIB), Some(128 * KIB)];
-    let cases = (joins(), proptest::sample::select(limits.to_vec()), proptest::sample::select(vec![1_usize, 2, 4]));
+    let cases =
+        (joins(), proptest::sample::select(limits.to_vec()), proptest::sample::select(vec![1_usize, 2, 4]));
     let outcome = TestRunner::new(config).run(&cases, |(join, limit, partitions)| {
         let outcome = run(async { join.check(limit, partitions).await });
         outcome.map(drop).map_err(TestCaseError::fail)
@@ -241,7 +243,8 @@ fn inputs_are_read_once() {
 fn probe_rows_stay_in_their_partition() {
     // What is above may count on it: these joins claim the partitioning of their probe side.
     let (build, probe) = tables(4_000, 2_000, 1_000);
-    for join_type in [JoinType::Inner, JoinType::Right, JoinType::RightSemi, JoinType::RightAnti, JoinType::RightMark]
+    for join_type in
+        [JoinType::Inner, JoinType::Right, JoinType::RightSemi, JoinType::RightAnti, JoinType::RightMark]
     {
         run(async {
             let join = LoopJoin::new(join_type, Condition::WideOneIn(1_001), &build, &probe);

@@ -37,7 +37,12 @@ fn spilling_join(join_type: JoinType) -> LoopJoin {
     let shape = TableShape { text_bytes: 1_000, null_percent: 5, ..TableShape::of_rows(3_000) };
     let build = Table::draw("b_", &[KeyType::Int64], &shape);
     let probe = Table::draw("p_", &[KeyType::Int64], &TableShape { rows: 2_500, seed: 2, ..shape });
-    LoopJoin::new(join_type, Condition::WideOneIn(2_003), &build.in_batches_of(128), &probe.in_batches_of(128))
+    LoopJoin::new(
+        join_type,
+        Condition::WideOneIn(2_003),
+        &build.in_batches_of(128),
+        &probe.in_batches_of(128),
+    )
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +202,10 @@ fn any_request_may_fail() {
                 Err(error) => {
                     failed += 1;
                     let error = error.to_string();
-                    assert!(error.contains("extents-0") && error.contains("failed"), "request {nth}: {error}");
+                    assert!(
+                        error.contains("extents-0") && error.contains("failed"),
+                        "request {nth}: {error}"
+                    );
                 }
             }
             drop(outcomes);

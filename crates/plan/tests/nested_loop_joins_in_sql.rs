@@ -18,7 +18,8 @@ use harness::{Engine, KIB, MIB, count_nodes, metric, plain, planned, register, r
 fn tables() -> [(&'static str, Table); 4] {
     let keys = [KeyType::Int64];
     let shape = TableShape { domain: 300, null_percent: 8, text_bytes: 300, ..TableShape::of_rows(900) };
-    let draw = |prefix: &str, rows, seed| Table::draw(prefix, &keys, &TableShape { rows, seed, ..shape.clone() });
+    let draw =
+        |prefix: &str, rows, seed| Table::draw(prefix, &keys, &TableShape { rows, seed, ..shape.clone() });
     [("l", draw("l_", 900, 1)), ("r", draw("r_", 700, 3)), ("e", draw("e_", 0, 5)), ("s", draw("s_", 40, 7))]
 }
 
@@ -43,6 +44,19 @@ const QUERIES: &[(&str, usize)] = &[
     ("SELECT l_id FROM l, (SELECT avg(r_number) AS a FROM r) WHERE l_number > a", 1),
     ("SELECT s_id, n FROM s, LATERAL (SELECT count(*) AS n FROM r WHERE r_k0 = s_k0)", 0),
     ("SELECT x.s_id, y.s_id FROM s x JOIN s y ON x.s_id BETWEEN y.s_id - 2 AND y.s_id + 2", 1),
+    (
+        "SELECT x.s_id, y.s_id FROM s x LEFT JOIN s y ON x.s_text LIKE left(y.s_text, 3) || '%' AND x.s_id > y.s_id",
+        1,
+    ),
+    (
+        "SELECT l_id, s_id FROM l RIGHT JOIN s ON l_number IN (s_number, 5, s_id) AND l_text NOT LIKE '%xxx'",
+        1,
+    ),
+    ("SELECT l_id, s_id FROM l JOIN s ON coalesce(l_number, s_number) + s_id BETWEEN 20 AND 22", 1),
+    (
+        "SELECT x.s_id, y.s_id FROM s x JOIN s y ON array_any_match(make_array(x.s_id, 7), v -> v + y.s_id > 40)",
+        1,
+    ),
     ("SELECT l_id FROM l JOIN s ON l_number < s_number GROUP BY l_id ORDER BY l_id LIMIT 10", 1),
 ];
 

@@ -13,11 +13,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_empty_array,
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_empty_array,
 };
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::take;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::cast::as_boolean_array;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
@@ -118,8 +119,7 @@ impl OneAgainstMany {
             };
             Ok(Transformed::yes(replaced))
         };
-        let expression =
-            if spread.is_some() { expression } else { expression.transform_up(place).data()? };
+        let expression = if spread.is_some() { expression } else { expression.transform_up(place).data()? };
         Ok(Self { expression, held, many: Arc::new(Schema::new(many)), spread })
     }
 
@@ -143,10 +143,10 @@ impl OneAgainstMany {
             ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => {
                 return Ok(Some(BooleanBuffer::new_set(many.num_rows())));
             }
-            ColumnarValue::Scalar(ScalarValue::Boolean(_)) => return Ok(None),
+            ColumnarValue::Scalar(ScalarValue::Boolean(_) | ScalarValue::Null) => return Ok(None),
             verdict => verdict.into_array(many.num_rows())?,
         };
-        Ok(accepted(array.as_boolean()))
+        Ok(accepted(as_boolean_array(&array)?))
     }
 }
 
@@ -189,7 +189,10 @@ struct Held {
 
 impl Held {
     fn new(field: &FieldRef) -> Result<Self> {
-        Ok(Self { field: Arc::clone(field), value: Mutex::new(ScalarValue::try_new_null(field.data_type())?) })
+        Ok(Self {
+            field: Arc::clone(field),
+            value: Mutex::new(ScalarValue::try_new_null(field.data_type())?),
+        })
     }
 
     fn set(&self, value: ScalarValue) {

@@ -26,6 +26,7 @@ use super::pair_filter::{OneAgainstMany, PairFilter};
 use crate::error::pages_error;
 use crate::join::batch_bytes::data_bytes;
 use crate::join::kind::{JoinKind, SideRows};
+use crate::join::progress::Progress;
 use crate::join::rows::{RowRef, row_ref};
 use crate::join::spec::JoinSpec;
 
@@ -121,7 +122,8 @@ impl Prober {
                 let open: Vec<u32> =
                     (0..rows as u32).filter(|&row| self.kind.pairs || !self.matched[row as usize]).collect();
                 let columns = filter.probe_columns.iter();
-                let columns: Vec<ArrayRef> = columns.map(|&column| Arc::clone(batch.column(column))).collect();
+                let columns: Vec<ArrayRef> =
+                    columns.map(|&column| Arc::clone(batch.column(column))).collect();
                 let all = open.len() == rows;
                 self.open = Some(OpenRows::new(&filter.one_build, columns, open, all)?);
             }
@@ -138,15 +140,19 @@ impl Prober {
         Ok(())
     }
 
-    /// The next output batch, or `None` when the block has met the batch; adds the time that comparing takes to `time`.
-    pub async fn next_timed(&mut self, time: &Time) -> Result<Option<RecordBatch>> {
+    /// The next output batch, or `None` when the block has met the batch. Comparing takes `time`, and is `progress` for
+    /// others that wait.
+    pub async fn next(&mut self, time: &Time, progress: &Progress) -> Result<Option<RecordBatch>> {
         loop {
             let timer = time.timer();
             let step = self.step()?;
             drop(timer);
             match step {
                 Step::Output(batch) => return Ok(Some(batch)),
-                Step::Pause => tokio::task::yield_now().await,
+                Step::Pause => {
+                    progress.note();
+                    tokio::task::yield_now().await;
+                }
                 Step::Done => return Ok(None),
             }
         }
@@ -320,8 +326,9 @@ impl OpenRows {
         if self.settled * 2 < self.rows.len().max(1) {
             return Ok(false);
         }
-        let places: Vec<u32> =
-            (0..self.rows.len() as u32).filter(|&place| !matched[self.rows[place as usize] as usize]).collect();
+        let places: Vec<u32> = (0..self.rows.len() as u32)
+            .filter(|&place| !matched[self.rows[place as usize] as usize])
+            .collect();
         let columns = taken(&self.columns, &places)?;
         let rows = places.iter().map(|&place| self.rows[place as usize]).collect();
         *self = Self::new(filter, columns, rows, true)?;

@@ -56,12 +56,8 @@ impl Blocks {
         let window_bytes = state.read_window_bytes();
         let pages = &state.spec.build.pages;
         let readers = build.files.iter().map(|file| file.read(Arc::clone(pages), window_bytes));
-        let reader = BlockReader {
-            reading: None,
-            waiting: readers.collect(),
-            held_page: None,
-            rows_before: 0,
-        };
+        let reader =
+            BlockReader { reading: None, waiting: readers.collect(), held_page: None, rows_before: 0 };
         Self {
             state: Arc::clone(state),
             total_bytes: build.files.iter().map(|file| file.bytes() as usize).sum(),
@@ -166,7 +162,7 @@ pub fn join_blocks(
                     state.note_step();
                     let unmatched = vec![false; batch.num_rows()];
                     prober.start(Arc::clone(&block), batch, unmatched)?;
-                    while let Some(output) = prober.next_timed(&state.metrics.probe_time).await? {
+                    while let Some(output) = prober.next(&state.metrics.probe_time, &state.progress).await? {
                         yield output;
                     }
                 }
@@ -194,9 +190,10 @@ pub fn join_chapter(
             kind = JoinKind { pairs: false, build_rows: SideRows::Dropped, ..kind };
         }
         let notes_matches = kind.probe_rows != SideRows::Dropped;
-        let mut matched = vec![false; if notes_matches { chapter.row_count() } else { 0 }];
+        let flags = if notes_matches { chapter.row_count() } else { 0 };
         let blocks = Blocks::new(&state, &build);
-        let memory = BlockMemory::reserve(&state, blocks.total_bytes, matched.len());
+        let memory = BlockMemory::reserve(&state, blocks.total_bytes, flags);
+        let mut matched = vec![false; flags];
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, false).await? {
             let mut batches = chapter.read(&state);
@@ -207,7 +204,7 @@ pub fn join_chapter(
                 let known = matched.get(rows.clone());
                 let known = known.map_or_else(|| vec![false; batch.num_rows()], <[bool]>::to_vec);
                 prober.start(Arc::clone(&block), batch, known)?;
-                while let Some(output) = prober.next_timed(&state.metrics.probe_time).await? {
+                while let Some(output) = prober.next(&state.metrics.probe_time, &state.progress).await? {
                     yield output;
                 }
                 if let Some(flags) = matched.get_mut(rows.clone()) {
