@@ -5,5 +5,6 @@ mod error;
 pub mod flow;
 pub mod join;
 pub mod memory;
+pub mod nested_loop_join;
 pub mod scan;
 pub mod temp;

@@ -3,6 +3,8 @@
 //! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
 
 mod replace_hash_join;
+mod replace_merge_join;
+mod replace_nested_loop_join;
 
 use std::sync::Arc;
 
@@ -10,16 +12,24 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use replace_hash_join::ReplaceHashJoin;
+pub use replace_merge_join::ReplaceMergeJoin;
+pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 
 /// DataFusion's rules with Nandina's among them.
 ///
 /// [`ReplaceHashJoin`] stands right behind the choice of build sides and before distributions and orders are
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
-/// both are decided there.
+/// both are decided there. [`ReplaceMergeJoin`] comes before that choice, which it leaves to be made.
+///
+/// [`ReplaceNestedLoopJoin`] stands behind all rules that know DataFusion's node: they make it parallel, and move
+/// what its filter computes from one side alone below it.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
+    rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
+    let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
+    rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
     rules
 }
 
@@ -34,5 +44,17 @@ mod tests {
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
         assert_eq!(at("replace_hash_join"), at("join_selection") + 1);
         assert!(at("replace_hash_join") < at("EnsureRequirements"), "{names:?}");
+        assert_eq!(at("replace_merge_join") + 1, at("join_selection"));
+    }
+
+    #[test]
+    fn nested_loop_joins_are_replaced_when_all_rules_have_seen_them() {
+        let names: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let replaced = names.iter().position(|name| name == "replace_nested_loop_join").unwrap();
+        for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown"] {
+            assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
+        }
+        assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
     }
 }

@@ -22,6 +22,7 @@ use futures::StreamExt;
 use harness::input::{Ending, Tap, scripted};
 use harness::joins::Join;
 use harness::rows::{assert_same_rows, row_count};
+use harness::streams::{cancel_when, errors, read_all, streams};
 use harness::tables::{KeyType, Table, TableShape};
 use harness::{Engine, KIB, MIB, metric, run};
 use nandina_device::{FaultPlan, FileClass};
@@ -37,48 +38,6 @@ fn spilling_join(join_type: JoinType) -> Join {
     let build = Table::draw("b_", &key, &shape);
     let probe = Table::draw("p_", &key, &TableShape { rows: 16_000, domain: 20_000, seed: 2, ..shape });
     Join::new(join_type, build, probe)
-}
-
-/// Starts all output partitions of `plan`.
-fn streams(engine: &Engine, plan: &Arc<dyn ExecutionPlan>) -> Vec<SendableRecordBatchStream> {
-    let partitions = plan.output_partitioning().partition_count();
-    (0..partitions).map(|partition| plan.execute(partition, engine.task()).expect("a stream")).collect()
-}
-
-/// Reads every stream to its end, all at once.
-async fn read_all(streams: Vec<SendableRecordBatchStream>) -> Vec<Result<Vec<RecordBatch>>> {
-    let read = |mut stream: SendableRecordBatchStream| async move {
-        let mut batches = Vec::new();
-        while let Some(batch) = stream.next().await {
-            batches.push(batch?);
-        }
-        Ok(batches)
-    };
-    let readers: Vec<JoinHandle<Result<Vec<RecordBatch>>>> =
-        streams.into_iter().map(|stream| tokio::spawn(read(stream))).collect();
-    let mut outcomes = Vec::new();
-    for reader in readers {
-        outcomes.push(reader.await.expect("a reader"));
-    }
-    outcomes
-}
-
-/// The messages of the streams that failed.
-fn errors(outcomes: &[Result<Vec<RecordBatch>>]) -> Vec<String> {
-    outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(ToString::to_string)).collect()
-}
-
-/// Reads in the background until told to stop, then drops the streams.
-async fn cancel_when(streams: Vec<SendableRecordBatchStream>, moment: impl Future<Output = ()>) {
-    let readers: Vec<JoinHandle<()>> = streams
-        .into_iter()
-        .map(|mut stream| tokio::spawn(async move { while stream.next().await.is_some() {} }))
-        .collect();
-    moment.await;
-    for reader in readers {
-        reader.abort();
-        let _cancelled = reader.await;
-    }
 }
 
 /// Drops a join's streams at a moment at which something has been spilled; `keep_plan` as `EXPLAIN ANALYZE` does.

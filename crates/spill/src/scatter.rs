@@ -33,6 +33,11 @@ impl Scatter {
         }
     }
 
+    /// Sends all of `row_count` rows to one partition.
+    pub fn to_partition(&mut self, partition: usize, row_count: usize, partition_bits: u32) {
+        self.group(row_count, 1 << partition_bits, |_| partition);
+    }
+
     /// Number of partitions of the last grouping.
     pub fn partitions(&self) -> usize {
         self.starts.len().saturating_sub(1)
@@ -103,6 +108,14 @@ mod tests {
         let mut scatter = Scatter::default();
         scatter.by_hash(&[u64::MAX, 0, 7], 0);
         assert_eq!(scatter.rows_of(0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn all_rows_go_where_they_are_sent() {
+        let mut scatter = Scatter::default();
+        scatter.to_partition(2, 3, 2);
+        assert_eq!(scatter.rows_of(2), [0, 1, 2]);
+        assert_eq!(scatter.rows_of(1), [0u32; 0]);
     }
 
     #[test]

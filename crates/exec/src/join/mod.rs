@@ -24,24 +24,25 @@
 //! | `worker` | one output partition, from first batch to last spilled pair |
 //! | `spilled_keys` | keeping probe rows without a match out of the spill |
 //! | `progress` | waiting for other outputs as long as they get on |
-//! | `pair` | joining a spilled partition: load, split, or blocks |
+//! | `pair`, `batch_reader` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
-mod batch_bytes;
+pub(crate) mod batch_bytes;
+pub(crate) mod batch_reader;
 mod build_side;
 mod destage;
 mod dynamic_filter;
 mod exec;
 mod keys;
-mod kind;
-mod memory;
+pub(crate) mod kind;
+pub(crate) mod memory;
 mod metrics;
 mod pair;
 mod prefetch;
 mod prober;
-mod progress;
-mod rows;
-mod spec;
+pub(crate) mod progress;
+pub(crate) mod rows;
+pub(crate) mod spec;
 mod spilled_keys;
 mod state;
 mod table;

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryReservation;
-use nandina_pages::{Page, PageSchema};
+use nandina_pages::Page;
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
+use super::batch_reader::BatchReader;
 use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
 use super::kind::{JoinKind, SideRows};
 use super::memory::partitioner_options;
@@ -29,7 +29,7 @@ use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, KeyHasher, Side};
 use super::state::{JoinState, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
-use crate::error::{pages_error, spill_error};
+use crate::error::spill_error;
 
 /// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
 /// can divide.
@@ -169,7 +169,7 @@ impl PairJoin {
                         return Ok(Some(output));
                     }
                     first_row = self.note_matched(&prober, first_row);
-                    if let Some(batch) = batches.next(&self.state).await? {
+                    if let Some(batch) = batches.next().await? {
                         let _timer = self.state.metrics.probe_time.timer();
                         self.state.note_step();
                         let keys = self.spec.probe.key_arrays(&batch);
@@ -192,7 +192,7 @@ impl PairJoin {
                     }
                 }
                 Step::ProbeRows { mut prober, mut batches, first_row } => {
-                    let Some(batch) = batches.next(&self.state).await? else { continue };
+                    let Some(batch) = batches.next().await? else { continue };
                     let until = first_row + batch.num_rows();
                     let matched =
                         self.blocks.as_ref().and_then(|blocks| blocks.matched.get(first_row..until));
@@ -240,7 +240,7 @@ impl PairJoin {
         }
         // The probe side is on its way while the table is made.
         let mut batches = self.probe_batches();
-        batches.reader.read_ahead();
+        batches.read_ahead();
         let timer = self.state.metrics.build_time.timer();
         let build = BuildSide::of_pages(&self.spec, &self.hasher, pages)?;
         let build = Arc::new(build.visited_earlier(self.earlier.as_ref(), first_page));
@@ -254,7 +254,7 @@ impl PairJoin {
     }
 
     fn probe_batches(&self) -> BatchReader {
-        BatchReader::new(&self.state, &self.probe_file, &self.spec.probe, self.spec.batch_rows)
+        read_batches(&self.state, &self.probe_file, &self.spec.probe, self.spec.batch_rows)
     }
 
     /// Blocks: remembers which rows of the probe batch just done have matched. Returns the first row behind it.
@@ -287,6 +287,12 @@ impl Blocks {
             pages.push(page);
         }
     }
+}
+
+/// The rows of a file of one side, as batches.
+fn read_batches(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> BatchReader {
+    let reader = file.read(Arc::clone(&side.pages), state.read_window_bytes());
+    BatchReader::new(reader, Arc::clone(&side.pages), batch_rows, state.metrics.spill_time.clone())
 }
 
 fn exchange(pair: SpilledPair) -> SpilledPair {
@@ -388,8 +394,8 @@ async fn split(
         }
         let hasher = KeyHasher::new(level);
         let (mut scatter, mut hashes) = (Scatter::default(), Vec::new());
-        let mut batches = BatchReader::new(state, file, side, spec.batch_rows);
-        while let Some(batch) = batches.next(state).await? {
+        let mut batches = read_batches(state, file, side, spec.batch_rows);
+        while let Some(batch) = batches.next().await? {
             state.note_step();
             hasher.hash(&side.key_arrays(&batch), batch.num_rows(), &mut hashes)?;
             scatter.by_hash(&hashes, options.partition_bits);
@@ -408,47 +414,4 @@ async fn split(
         Some(SpilledPair { build: build.file?, probe: probe.file?, level, unsplittable, earlier: None })
     });
     Ok(pairs.collect())
-}
-
-/// Streams the rows of a partition file as batches of a size that is worth the per-batch work.
-pub struct BatchReader {
-    reader: PartitionReader,
-    schema: Arc<PageSchema>,
-    batch_rows: usize,
-    held: Option<RecordBatch>,
-}
-
-impl BatchReader {
-    fn new(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> Self {
-        let reader = file.read(Arc::clone(&side.pages), state.read_window_bytes());
-        Self { reader, schema: Arc::clone(&side.pages), batch_rows, held: None }
-    }
-
-    async fn next(&mut self, state: &JoinState) -> Result<Option<RecordBatch>> {
-        let mut batches: Vec<RecordBatch> = Vec::new();
-        let mut rows = 0;
-        loop {
-            let batch = match self.held.take() {
-                Some(batch) => Some(batch),
-                None => {
-                    let waiting = state.metrics.spill_time.timer();
-                    let page = self.reader.next().await.map_err(spill_error)?;
-                    drop(waiting);
-                    page.map(|page| page.batch(None)).transpose().map_err(pages_error)?
-                }
-            };
-            let Some(batch) = batch else { break };
-            if rows > 0 && rows + batch.num_rows() > self.batch_rows {
-                self.held = Some(batch);
-                break;
-            }
-            rows += batch.num_rows();
-            batches.push(batch);
-        }
-        match batches.len() {
-            0 => Ok(None),
-            1 => Ok(batches.pop()),
-            _ => Ok(Some(concat_batches(self.schema.arrow(), &batches)?)),
-        }
-    }
 }

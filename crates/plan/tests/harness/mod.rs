@@ -10,7 +10,9 @@
 
 pub mod input;
 pub mod joins;
+pub mod loops;
 pub mod rows;
+pub mod streams;
 pub mod tables;
 
 use std::future::Future;

@@ -1,0 +1,62 @@
+//! The rows of a partition file as batches of a size that is worth the per-batch work.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use datafusion::common::Result;
+use datafusion::physical_plan::metrics::Time;
+use nandina_pages::PageSchema;
+use nandina_spill::PartitionReader;
+
+use crate::error::{pages_error, spill_error};
+
+/// Joins small pages to batches.
+pub struct BatchReader {
+    reader: PartitionReader,
+    schema: Arc<PageSchema>,
+    batch_rows: usize,
+    waiting: Time,
+    held: Option<RecordBatch>,
+}
+
+impl BatchReader {
+    /// Batches of up to `batch_rows` rows, unless a page has more; `waiting` counts the time spent on reads.
+    pub fn new(reader: PartitionReader, schema: Arc<PageSchema>, batch_rows: usize, waiting: Time) -> Self {
+        Self { reader, schema, batch_rows, waiting, held: None }
+    }
+
+    /// Gets the first pages on their way.
+    pub fn read_ahead(&mut self) {
+        self.reader.read_ahead();
+    }
+
+    /// The next batch, or `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let mut batches: Vec<RecordBatch> = Vec::new();
+        let mut rows = 0;
+        loop {
+            let batch = match self.held.take() {
+                Some(batch) => Some(batch),
+                None => {
+                    let waiting = self.waiting.timer();
+                    let page = self.reader.next().await.map_err(spill_error)?;
+                    drop(waiting);
+                    page.map(|page| page.batch(None)).transpose().map_err(pages_error)?
+                }
+            };
+            let Some(batch) = batch else { break };
+            if rows > 0 && rows + batch.num_rows() > self.batch_rows {
+                self.held = Some(batch);
+                break;
+            }
+            rows += batch.num_rows();
+            batches.push(batch);
+        }
+        match batches.len() {
+            0 => Ok(None),
+            1 => Ok(batches.pop()),
+            _ => Ok(Some(concat_batches(self.schema.arrow(), &batches)?)),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The join as a node of a DataFusion plan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::runtime::JoinSet;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+use super::metrics::LoopMetrics;
+use super::state::LoopState;
+use super::worker::{BuildDone, Workers, output};
+use crate::join::spec::JoinSpec;
+use crate::temp::operator_space;
+
+/// A block nested loop join that spills.
+///
+/// Stands where DataFusion's `NestedLoopJoinExec` or `CrossJoinExec` stood. Its claims are theirs: no order, and the
+/// partitioning of the probe side where only probe rows, alone or in pairs, are given out.
+pub struct BlockNestedLoopJoinExec {
+    /// The node this one replaces. It answers what planning asks.
+    planned: Arc<NestedLoopJoinExec>,
+    metrics: ExecutionPlanMetricsSet,
+    starting: Mutex<Option<Starting>>,
+}
+
+/// An execution of which not all output partitions have been asked for.
+struct Starting {
+    execution: Execution,
+    outputs_to_come: usize,
+}
+
+#[derive(Clone)]
+struct Execution {
+    state: Arc<LoopState>,
+    workers: Arc<Workers>,
+    build_done: BuildDone,
+}
+
+impl BlockNestedLoopJoinExec {
+    /// Takes the place of `planned`. Fails if a column's type has no page layout.
+    pub fn try_new(planned: &NestedLoopJoinExec) -> Result<Self> {
+        // All partitions of the build side are taken in at once; there is no need to make one of them.
+        let left = match planned.left().downcast_ref::<CoalescePartitionsExec>() {
+            Some(coalesce) if coalesce.fetch().is_none() => Arc::clone(coalesce.input()),
+            _ => Arc::clone(planned.left()),
+        };
+        Self::of_children(planned, left, Arc::clone(planned.right()))
+    }
+
+    /// Takes the place of a cross join.
+    pub fn try_new_cross(planned: &CrossJoinExec) -> Result<Self> {
+        let (left, right) = (Arc::clone(planned.left()), Arc::clone(planned.right()));
+        Self::try_new(&NestedLoopJoinExec::try_new(left, right, None, &JoinType::Inner, None)?)
+    }
+
+    fn of_children(
+        planned: &NestedLoopJoinExec,
+        left: Arc<dyn ExecutionPlan>,
+        right: Arc<dyn ExecutionPlan>,
+    ) -> Result<Self> {
+        let projection = planned.projection().as_ref().map(|projection| projection.to_vec());
+        let filter = planned.filter().cloned();
+        let planned = NestedLoopJoinExec::try_new(left, right, filter, planned.join_type(), projection)?;
+        let join = Self {
+            planned: Arc::new(planned),
+            metrics: ExecutionPlanMetricsSet::new(),
+            starting: Mutex::new(None),
+        };
+        join.spec(1)?;
+        Ok(join)
+    }
+
+    /// The join type, build side left.
+    pub fn join_type(&self) -> JoinType {
+        *self.planned.join_type()
+    }
+
+    fn spec(&self, batch_rows: usize) -> Result<JoinSpec> {
+        let (left, right) = (self.planned.left().schema(), self.planned.right().schema());
+        let (_, all) = build_join_schema(&left, &right, self.planned.join_type());
+        let columns = match self.planned.projection() {
+            None => all,
+            Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
+        };
+        JoinSpec::try_new(
+            &left,
+            &right,
+            &Vec::new(),
+            self.planned.filter(),
+            self.join_type(),
+            &columns,
+            self.planned.schema(),
+            NullEquality::NullEqualsNothing,
+            false,
+            batch_rows,
+        )
+    }
+
+    /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it
+    /// out of the node: when its streams are gone nothing of it is left, however long the plan lives.
+    fn execution(&self, context: &Arc<TaskContext>) -> Result<Execution> {
+        let mut slot = self.starting.lock();
+        let mut starting = match slot.take() {
+            Some(starting) => starting,
+            None => self.start(context)?,
+        };
+        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
+        let execution = starting.execution.clone();
+        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
+        Ok(execution)
+    }
+
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Starting> {
+        let spec = Arc::new(self.spec(context.session_config().batch_size())?);
+        let space = operator_space(context, "nested loop join")?;
+        let inputs = self.planned.left().output_partitioning().partition_count();
+        let outputs = self.planned.right().output_partitioning().partition_count();
+        let metrics = LoopMetrics::new(&self.metrics, 0);
+        let state = LoopState::new(spec, context.memory_pool(), space, metrics, inputs, outputs);
+        let inputs = (0..inputs)
+            .map(|partition| self.planned.left().execute(partition, Arc::clone(context)))
+            .collect::<Result<Vec<_>>>()?;
+        let build = build(Arc::clone(&state), inputs);
+        let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
+        let execution = Execution { state, workers: Workers::new(outputs), build_done };
+        Ok(Starting { execution, outputs_to_come: outputs })
+    }
+}
+
+/// Takes in the build side from all its streams at once.
+async fn build(state: Arc<LoopState>, inputs: Vec<SendableRecordBatchStream>) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    for (number, input) in inputs.into_iter().enumerate() {
+        tasks.spawn(Arc::clone(&state).take_build_input(number, input));
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(|error| DataFusionError::External(Box::new(error)))??;
+    }
+    state.finish_build().await
+}
+
+impl fmt::Debug for BlockNestedLoopJoinExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockNestedLoopJoinExec").field("planned", &self.planned).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for BlockNestedLoopJoinExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => writeln!(f, "join_type={:?}", self.join_type()),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "BlockNestedLoopJoinExec: join_type={:?}", self.join_type())?;
+                if let Some(filter) = self.planned.filter() {
+                    write!(f, ", filter={}", filter.expression())?;
+                }
+                if self.planned.contains_projection() {
+                    let schema = self.schema();
+                    let names: Vec<&str> =
+                        schema.fields().iter().map(|field| field.name().as_str()).collect();
+                    write!(f, ", projection=[{}]", names.join(", "))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for BlockNestedLoopJoinExec {
+    fn name(&self) -> &'static str {
+        "BlockNestedLoopJoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.planned.children()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false, false]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(f)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 2]>::try_from(children) {
+            Ok([left, right]) => Ok(Arc::new(Self::of_children(&self.planned, left, right)?)),
+            Err(children) => Err(DataFusionError::Internal(format!(
+                "a nested loop join has two inputs, not {}",
+                children.len()
+            ))),
+        }
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let (left, right) = (Arc::clone(self.planned.left()), Arc::clone(self.planned.right()));
+        Ok(Arc::new(Self::of_children(&self.planned, left, right)?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let execution = self.execution(&context)?;
+        let input = self.planned.right().execute(partition, context)?;
+        let metrics = LoopMetrics::new(&self.metrics, partition);
+        let baseline = metrics.baseline.clone();
+        let stream = output(execution.state, execution.workers, execution.build_done, input, metrics);
+        let schema = self.schema();
+        let counted = futures::StreamExt::inspect(stream, move |batch| {
+            if let Ok(batch) = batch {
+                baseline.record_output(batch.num_rows());
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(input_stats, args)
+    }
+}

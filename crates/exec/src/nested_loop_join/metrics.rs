@@ -1,0 +1,51 @@
+//! What a nested loop join reports through DataFusion's metrics.
+
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
+};
+
+/// Metrics of one output partition, or of the state that all partitions share.
+#[derive(Clone, Debug)]
+pub struct LoopMetrics {
+    pub baseline: BaselineMetrics,
+    /// Time spent taking in the build side.
+    pub build_time: Time,
+    pub build_input_rows: Count,
+    /// Time spent comparing rows.
+    pub probe_time: Time,
+    pub probe_input_rows: Count,
+    /// Time spent waiting for spilled pages to be written or read.
+    pub spill_time: Time,
+    /// Most memory the join held at any one time.
+    pub peak_memory_bytes: Gauge,
+    /// Rows of both sides that went to temporary space.
+    pub spilled_rows: Count,
+    pub spilled_bytes: Count,
+    pub spill_read_bytes: Count,
+    /// Mean number of requests outstanding while the join did I/O, times 100.
+    pub mean_queue_depth_x100: Gauge,
+    /// Blocks of the build side that were read back.
+    pub build_blocks: Count,
+}
+
+impl LoopMetrics {
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
+        let count = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
+        let gauge = |name: &'static str| MetricBuilder::new(set).gauge(name, partition);
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            build_time: time("build_time"),
+            build_input_rows: count("build_input_rows"),
+            probe_time: time("probe_time"),
+            probe_input_rows: count("probe_input_rows"),
+            spill_time: time("spill_time"),
+            peak_memory_bytes: gauge("peak_memory_bytes"),
+            spilled_rows: count("spilled_rows"),
+            spilled_bytes: count("spilled_bytes"),
+            spill_read_bytes: count("spill_read_bytes"),
+            mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
+            build_blocks: count("build_blocks"),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Block nested loop join: for joins without equality keys, whatever fits in memory.
+//!
+//! ```text
+//!   build input ──► PAX pages ──┬── all fit: one block ◄──── probe input, batch by batch, as it comes
+//!   (left, all streams)         │
+//!                               └── they do not: build file      probe file(s) ◄── probe input, kept once
+//!                                                  │                  │            (one chapter after another)
+//!                                                  └─ block by block ─┴─► every block meets every probe row
+//! ```
+//!
+//! One row of either side is held fixed while the filter runs over thousands of rows of the other side at once; the
+//! side with more rows at hand is the one that is run over. The block form is as old as relational joins: Kim, *A New
+//! Way to Compute the Product and Join of Relations*, SIGMOD 1980.
+//!
+//! What becomes of rows by themselves (outer, semi, anti and mark joins) needs a flag per row, and flags of one side
+//! live as long as the loop over the other:
+//!
+//! | rows given out | loop | flags |
+//! |---|---|---|
+//! | of the build side | for each block, all of the probe side | of the block |
+//! | of the probe side | for each chapter of the probe side, all blocks | of the chapter |
+//! | of both (`FULL`) | first the one without unmatched probe rows, then the other without pairs | of one at a time |
+//!
+//! Invariants
+//! - Either all build rows are in memory or all are on the device. A probe row meets all of them in one place.
+//! - An input is executed once. What is needed again is read back from temporary space.
+//! - Joins that give out no build rows by themselves keep each probe row in the output partition of its input, as their
+//!   partitioning claims. The others claim nothing, and share what is left to do.
+//! - Memory that grows with data is reserved: blocks, flags, read windows. Pairs are never more than a batch and the
+//!   matches of one row in another.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `exec` | the plan node |
+//! | `state` | taking in the build side, spilling it, reclaim |
+//! | `block` | build rows in memory and their flags |
+//! | `pair_filter` | the filter with one row of one side held fixed |
+//! | `prober`, `assemble` | a probe batch against a block; rows of the output |
+//! | `spool` | the probe side in temporary space |
+//! | `spilled` | blocks and chapters against each other |
+//! | `worker` | one output partition, from first batch to last block |
+
+mod assemble;
+mod block;
+mod exec;
+mod metrics;
+mod pair_filter;
+mod prober;
+mod spilled;
+mod spool;
+mod state;
+mod worker;
+
+pub use exec::BlockNestedLoopJoinExec;

@@ -1,0 +1,395 @@
+//! What all output partitions of one join share: the build side being taken in, then in one place or the other.
+//!
+//! ```text
+//!   Building ──finish──┬──► InMemory ──reclaim──► Spilled ──► Closed
+//!      │               └────────────────────────────▲
+//!      └── reclaim, or no room: spills pages ───────┘
+//! ```
+//!
+//! *Reclaim.* The governor may ask until the last probe row has been seen, from any thread. While building, pages go to
+//! the device. Afterwards the whole block goes at once: probe rows that have been joined by then are done with, later
+//! ones are kept for the device's pages. Which build rows had matched stays in memory, a bit for each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use futures::StreamExt;
+use nandina_pages::Page;
+use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter, SealedPage};
+use parking_lot::{Mutex, RwLock};
+
+use super::block::{Block, RowBits};
+use super::metrics::LoopMetrics;
+use crate::error::{device_error, spill_error};
+use crate::join::batch_bytes::data_bytes;
+use crate::join::kind::SideRows;
+use crate::join::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::join::progress::Progress;
+use crate::join::spec::JoinSpec;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+
+/// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
+const MAX_PARTITION_BITS: u32 = 3;
+
+/// Where the join stands.
+enum Stage {
+    Building(Arc<Partitioner>),
+    /// All build rows are in memory; `pages` are those of the block.
+    InMemory {
+        block: Arc<Block>,
+        pages: Vec<SealedPage>,
+    },
+    /// All of them are on the device; probe rows from now on are kept beside them.
+    Spilled(SpilledBuild),
+    /// The last probe row has been seen; what remains belongs to whoever took it.
+    Closed,
+}
+
+/// A build side on the device.
+#[derive(Clone, Debug)]
+pub struct SpilledBuild {
+    pub files: Vec<Arc<PartitionFile>>,
+    /// Which of its rows, in order, had matched before it was spilled.
+    pub earlier: Option<Arc<RowBits>>,
+}
+
+/// What is left to do when every probe row has been seen.
+pub enum Remainder {
+    InMemory(Arc<Block>),
+    Spilled(SpilledBuild),
+}
+
+/// The shared state of one execution of a join.
+pub struct LoopState {
+    pub spec: Arc<JoinSpec>,
+    pub space: Arc<QuerySpace>,
+    pub metrics: LoopMetrics,
+    /// The most memory the pool gives; `None` if it does not tell.
+    pub memory_limit: Option<usize>,
+    /// Output partitions, which share the memory.
+    pub outputs: usize,
+    options: PartitionerOptions,
+    /// What the outputs do, for those that wait.
+    pub progress: Progress,
+    reservation: MemoryReservation,
+    /// Bytes reserved for batches that are being pushed right now.
+    pending_bytes: AtomicUsize,
+    settling: Mutex<()>,
+    stage: RwLock<Stage>,
+    _reclaim: Mutex<Option<ReclaimHandle>>,
+}
+
+impl LoopState {
+    /// State for one execution with so many inputs of the build side and outputs.
+    pub fn new(
+        spec: Arc<JoinSpec>,
+        pool: &Arc<dyn MemoryPool>,
+        space: Arc<QuerySpace>,
+        metrics: LoopMetrics,
+        inputs: usize,
+        outputs: usize,
+    ) -> Arc<Self> {
+        let memory_limit = pool_limit(pool.as_ref());
+        let mut options = partitioner_options(memory_limit, &space.device().sizes());
+        options.partition_bits = inputs.next_power_of_two().trailing_zeros().min(MAX_PARTITION_BITS);
+        let pages = Arc::clone(&spec.build.pages);
+        let partitioner = Partitioner::new(pages, options.clone(), Arc::clone(&space));
+        // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
+        let reservation = MemoryConsumer::new("NestedLoopJoin").register(pool);
+        let state = Arc::new(Self {
+            spec,
+            space,
+            metrics,
+            memory_limit,
+            outputs,
+            options,
+            progress: Progress::default(),
+            reservation,
+            pending_bytes: AtomicUsize::new(0),
+            settling: Mutex::new(()),
+            stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
+            _reclaim: Mutex::new(None),
+        });
+        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
+        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        state
+    }
+
+    /// A further reservation of the same join.
+    pub fn reserve_more(&self) -> MemoryReservation {
+        self.reservation.new_empty()
+    }
+
+    /// Notes the memory held now, `beside` the build side's.
+    pub fn note_memory(&self, beside: usize) {
+        self.metrics.peak_memory_bytes.set_max(self.reservation.size() + beside);
+    }
+
+    /// Whether rows of the build side are given out by themselves.
+    pub fn gives_build_rows(&self) -> bool {
+        self.spec.kind.build_rows != SideRows::Dropped
+    }
+
+    /// Pages and extents of what is spilled, all of it in one file.
+    pub fn file_options(&self) -> PartitionerOptions {
+        PartitionerOptions { partition_bits: 0, ..self.options.clone() }
+    }
+
+    /// Memory for the reads in flight of one reader of spilled pages.
+    pub fn read_window_bytes(&self) -> usize {
+        read_window_bytes(self.memory_limit, &self.space.device().sizes())
+    }
+
+    fn building(&self) -> Option<Arc<Partitioner>> {
+        match &*self.stage.read() {
+            Stage::Building(partitioner) => Some(Arc::clone(partitioner)),
+            _ => None,
+        }
+    }
+
+    /// Takes in stream `number` of the build side.
+    pub async fn take_build_input(
+        self: Arc<Self>,
+        number: usize,
+        mut input: SendableRecordBatchStream,
+    ) -> Result<()> {
+        let Some(partitioner) = self.building() else { return Ok(()) };
+        let partition = number % self.options.partitions();
+        let mut scatter = Scatter::default();
+        while let Some(batch) = input.next().await {
+            let stored = self.spec.build.store(&batch?)?;
+            let rows = stored.num_rows();
+            self.metrics.build_input_rows.add(rows);
+            let portion_rows = portion_rows(&stored, self.memory_limit);
+            for first in (0..rows).step_by(portion_rows) {
+                let portion = stored.slice(first, portion_rows.min(rows - first));
+                scatter.to_partition(partition, portion.num_rows(), self.options.partition_bits);
+                self.push_build_rows(&partitioner, &portion, &scatter).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds build rows to their partition, spilling for room if need be.
+    async fn push_build_rows(
+        &self,
+        partitioner: &Partitioner,
+        rows: &RecordBatch,
+        scatter: &Scatter,
+    ) -> Result<()> {
+        // A quarter more for vectors that grow by doubling.
+        let estimate = data_bytes(rows) * 5 / 4 + RowBits::bytes_for(rows.num_rows());
+        self.make_room(partitioner, estimate).await?;
+        let timer = self.metrics.build_time.timer();
+        let pushed = partitioner.push(rows, scatter).map_err(spill_error);
+        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        self.settle(partitioner);
+        self.note_step();
+        drop(timer);
+        pushed?;
+        let _waiting = self.metrics.spill_time.timer();
+        partitioner.throttle().await.map_err(spill_error)
+    }
+
+    /// Reserves `estimate` bytes for the next push, spilling if need be.
+    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<()> {
+        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
+        while self.reservation.try_grow(estimate).is_err() {
+            // Not a governor, or one with nothing left to take from others: give up memory of our own.
+            if self.spill_largest(partitioner).map_err(spill_error)? == 0 {
+                // Everything is on the device already. What is asked for is filled pages on their way there,
+                // whose total the partitioner's shape bounds.
+                self.reservation.grow(estimate);
+                break;
+            }
+            let waiting = self.metrics.spill_time.timer();
+            partitioner.drain_to(0).await.map_err(spill_error)?;
+            drop(waiting);
+            self.settle(partitioner);
+        }
+        self.note_memory(0);
+        Ok(())
+    }
+
+    /// Starts spilling the largest partition in memory; the bytes that will be free when it is written.
+    fn spill_largest(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
+        let mut sizes: Vec<(usize, usize)> = (0..self.options.partitions())
+            .map(|partition| (partitioner.resident_bytes(partition), partition))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        sizes.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, partition) in sizes {
+            if let Some(bytes) = partitioner.try_spill(partition)?
+                && bytes > 0
+            {
+                return Ok(bytes);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    fn settle(&self, partitioner: &Partitioner) {
+        let _settling = self.settling.lock();
+        let rows: usize =
+            (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
+        let held = partitioner.memory_bytes() + RowBits::bytes_for(rows);
+        self.reservation.resize(held + self.pending_bytes.load(Ordering::Relaxed));
+    }
+
+    /// Ends the build side: a block if all of it is in memory, else files. All input has been taken in.
+    pub async fn finish_build(&self) -> Result<()> {
+        let Some(partitioner) = self.building() else { return Ok(()) };
+        let finished = partitioner.finish().map_err(spill_error)?;
+        let waiting = self.metrics.spill_time.timer();
+        partitioner.drain_to(0).await.map_err(spill_error)?;
+        let stage = if finished.iter().any(|partition| partition.file.is_some()) {
+            let mut files = Vec::with_capacity(finished.len());
+            for partition in finished {
+                if !partition.resident.is_empty() {
+                    let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
+                    let writes = file.append(partition.resident).map_err(spill_error)?;
+                    let batch = self.space.device().submit_many(writes, Some(self.space.io()));
+                    batch.wait_async().await.map_err(device_error)?;
+                    files.push(Arc::new(file));
+                }
+                files.extend(partition.file);
+            }
+            self.metrics.spilled_rows.add(files.iter().map(|file| file.rows() as usize).sum());
+            self.reservation.resize(0);
+            Stage::Spilled(SpilledBuild { files, earlier: None })
+        } else {
+            let pages: Vec<SealedPage> =
+                finished.into_iter().flat_map(|partition| partition.resident).collect();
+            let opened: nandina_spill::Result<Vec<Page>> =
+                pages.iter().map(|page| page.open(&self.spec.build.pages)).collect();
+            let block = Block::new(&self.spec, opened.map_err(spill_error)?, self.gives_build_rows())?;
+            self.reservation.resize(block.memory_bytes());
+            Stage::InMemory { block: Arc::new(block), pages }
+        };
+        drop(waiting);
+        *self.stage.write() = stage;
+        self.note_memory(0);
+        Ok(())
+    }
+
+    /// The block that probe rows meet now; `None` if they are to be kept.
+    pub fn block(&self) -> Option<Arc<Block>> {
+        match &*self.stage.read() {
+            Stage::InMemory { block, .. } => Some(Arc::clone(block)),
+            _ => None,
+        }
+    }
+
+    /// The build side on the device, if that is where it is.
+    pub fn spilled(&self) -> Option<SpilledBuild> {
+        match &*self.stage.read() {
+            Stage::Spilled(build) => Some(build.clone()),
+            _ => None,
+        }
+    }
+
+    /// Ends probing: hands out what remains to be done.
+    pub fn close(&self) -> Option<Remainder> {
+        let remainder = match std::mem::replace(&mut *self.stage.write(), Stage::Closed) {
+            Stage::InMemory { block, .. } => Remainder::InMemory(block),
+            Stage::Spilled(build) => Remainder::Spilled(build),
+            Stage::Building(_) | Stage::Closed => return None,
+        };
+        if !self.gives_build_rows() {
+            self.reservation.resize(0);
+        }
+        Some(remainder)
+    }
+
+    /// Notes that an output has got on: for others that wait, and for whoever watches the query.
+    pub fn note_step(&self) {
+        self.progress.note();
+        // Whoever holds the lock is doing as much, or will be back with the next batch.
+        if let Some(_settling) = self.settling.try_lock() {
+            self.bring_up_io();
+        }
+    }
+
+    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    pub fn report_io(&self) {
+        let _settling = self.settling.lock();
+        self.bring_up_io();
+    }
+
+    fn bring_up_io(&self) {
+        let io = self.space.io().statistics();
+        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
+            metric.add((total as usize).saturating_sub(metric.value()));
+        };
+        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
+        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
+        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+    }
+
+    /// Spills pages while building until `bytes` are free.
+    fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
+        let before = self.reservation.size();
+        let mut freed = 0;
+        while freed < bytes {
+            match self.spill_largest(partitioner)? {
+                0 => break,
+                spilled => freed += spilled,
+            }
+        }
+        partitioner.drain_to_blocking(0)?;
+        self.settle(partitioner);
+        Ok(before.saturating_sub(self.reservation.size()))
+    }
+
+    /// Spills the whole block while it is probed.
+    fn reclaim_block(&self) -> Result<usize> {
+        let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
+        let Stage::InMemory { block, pages } = &*stage else { return Ok(0) };
+        if pages.is_empty() {
+            return Ok(0);
+        }
+        let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
+        let writes = file.append(pages.clone()).map_err(spill_error)?;
+        self.space.device().submit_many(writes, Some(self.space.io())).wait().map_err(device_error)?;
+        self.metrics.spilled_rows.add(block.row_count());
+        let (kept, before) = (block.matched_bytes(), self.reservation.size());
+        let earlier = block.matched().cloned();
+        // Batches that meet the block right now hold it, and finish.
+        *stage = Stage::Spilled(SpilledBuild { files: vec![Arc::new(file)], earlier });
+        self.reservation.resize(kept);
+        Ok(before.saturating_sub(kept))
+    }
+}
+
+impl Reclaim for LoopState {
+    fn reclaimable_bytes(&self) -> usize {
+        let Some(stage) = self.stage.try_read() else { return 0 };
+        match &*stage {
+            Stage::Building(partitioner) => {
+                (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition)).sum()
+            }
+            Stage::InMemory { pages, .. } => pages.iter().map(SealedPage::len_bytes).sum(),
+            Stage::Spilled(_) | Stage::Closed => 0,
+        }
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let building = match self.stage.try_read().as_deref() {
+            Some(Stage::Building(partitioner)) => Some(Arc::clone(partitioner)),
+            _ => None,
+        };
+        let freed = match building {
+            Some(partitioner) => self.reclaim_building(&partitioner, bytes).map_err(spill_error),
+            None => self.reclaim_block(),
+        };
+        freed.unwrap_or_else(|error| {
+            log::warn!("a join could not give memory back: {error}");
+            0
+        })
+    }
+}
