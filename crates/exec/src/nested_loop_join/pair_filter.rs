@@ -118,8 +118,7 @@ impl OneAgainstMany {
             };
             Ok(Transformed::yes(replaced))
         };
-        let expression =
-            if spread.is_some() { expression } else { expression.transform_up(place).data()? };
+        let expression = if spread.is_some() { expression } else { expression.transform_up(place).data()? };
         Ok(Self { expression, held, many: Arc::new(Schema::new(many)), spread })
     }
 
@@ -189,7 +188,10 @@ struct Held {
 
 impl Held {
     fn new(field: &FieldRef) -> Result<Self> {
-        Ok(Self { field: Arc::clone(field), value: Mutex::new(ScalarValue::try_new_null(field.data_type())?) })
+        Ok(Self {
+            field: Arc::clone(field),
+            value: Mutex::new(ScalarValue::try_new_null(field.data_type())?),
+        })
     }
 
     fn set(&self, value: ScalarValue) {

@@ -121,7 +121,8 @@ impl Prober {
                 let open: Vec<u32> =
                     (0..rows as u32).filter(|&row| self.kind.pairs || !self.matched[row as usize]).collect();
                 let columns = filter.probe_columns.iter();
-                let columns: Vec<ArrayRef> = columns.map(|&column| Arc::clone(batch.column(column))).collect();
+                let columns: Vec<ArrayRef> =
+                    columns.map(|&column| Arc::clone(batch.column(column))).collect();
                 let all = open.len() == rows;
                 self.open = Some(OpenRows::new(&filter.one_build, columns, open, all)?);
             }
@@ -320,8 +321,9 @@ impl OpenRows {
         if self.settled * 2 < self.rows.len().max(1) {
             return Ok(false);
         }
-        let places: Vec<u32> =
-            (0..self.rows.len() as u32).filter(|&place| !matched[self.rows[place as usize] as usize]).collect();
+        let places: Vec<u32> = (0..self.rows.len() as u32)
+            .filter(|&place| !matched[self.rows[place as usize] as usize])
+            .collect();
         let columns = taken(&self.columns, &places)?;
         let rows = places.iter().map(|&place| self.rows[place as usize]).collect();
         *self = Self::new(filter, columns, rows, true)?;

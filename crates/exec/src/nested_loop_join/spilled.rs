@@ -56,12 +56,8 @@ impl Blocks {
         let window_bytes = state.read_window_bytes();
         let pages = &state.spec.build.pages;
         let readers = build.files.iter().map(|file| file.read(Arc::clone(pages), window_bytes));
-        let reader = BlockReader {
-            reading: None,
-            waiting: readers.collect(),
-            held_page: None,
-            rows_before: 0,
-        };
+        let reader =
+            BlockReader { reading: None, waiting: readers.collect(), held_page: None, rows_before: 0 };
         Self {
             state: Arc::clone(state),
             total_bytes: build.files.iter().map(|file| file.bytes() as usize).sum(),

@@ -118,9 +118,11 @@ impl Workers {
                 Some(Remainder::InMemory(block)) => {
                     let pages = block.pages().len();
                     let part = pages.div_ceil(self.outputs).max(1);
-                    shared.work.extend((0..pages).step_by(part).map(|first| {
-                        Work::Rows(Arc::clone(&block), first..pages.min(first + part))
-                    }));
+                    shared.work.extend(
+                        (0..pages)
+                            .step_by(part)
+                            .map(|first| Work::Rows(Arc::clone(&block), first..pages.min(first + part))),
+                    );
                 }
                 Some(Remainder::Spilled(build)) => {
                     let blocks = Arc::new(Blocks::new(state, &build));
