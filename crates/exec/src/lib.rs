@@ -2,6 +2,7 @@
 //! run in a fixed memory budget at close to the speed of the device.
 
 mod error;
+pub mod exchange;
 pub mod flow;
 pub mod join;
 pub mod memory;

@@ -2,6 +2,7 @@
 //!
 //! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
 
+mod replace_exchange;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
@@ -21,8 +23,8 @@ pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
 /// both are decided there. [`ReplaceMergeJoin`] comes before that choice, which it leaves to be made.
 ///
-/// [`ReplaceNestedLoopJoin`] stands behind all rules that know DataFusion's node: they make it parallel, and move
-/// what its filter computes from one side alone below it.
+/// [`ReplaceNestedLoopJoin`] and [`ReplaceExchange`] stand behind all rules that know DataFusion's nodes: those make
+/// joins parallel, move what their filters compute from one side alone below them, and add or remove exchanges.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
@@ -30,6 +32,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
+    rules.insert(planned, Arc::new(ReplaceExchange));
     rules
 }
 

@@ -1,0 +1,127 @@
+//! Rows of one output in temporary space. A chapter is written until its output has nothing else left; then it is read,
+//! and rows that come meanwhile begin the next one.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::physical_plan::metrics::Time;
+use nandina_pages::PageSchema;
+use nandina_spill::{Partitioner, PartitionerOptions, QuerySpace, Scatter};
+
+use super::metrics::SharedMetrics;
+use crate::error::spill_error;
+use crate::join::batch_reader::BatchReader;
+use crate::join::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+
+/// What all chapters of an exchange have in common.
+#[derive(Debug)]
+pub struct Shelf {
+    pages: Arc<PageSchema>,
+    space: Arc<QuerySpace>,
+    memory_limit: Option<usize>,
+    options: PartitionerOptions,
+    batch_rows: usize,
+    metrics: SharedMetrics,
+}
+
+/// A chapter that is being written.
+pub struct Chapter {
+    shelf: Arc<Shelf>,
+    partitioner: Arc<Partitioner>,
+    /// The memory of pages being filled and written.
+    buffers: MemoryReservation,
+}
+
+/// A chapter that is being read.
+pub struct Reading {
+    shelf: Arc<Shelf>,
+    batches: BatchReader,
+    _window: MemoryReservation,
+}
+
+impl Shelf {
+    pub fn new(
+        pages: Arc<PageSchema>,
+        space: Arc<QuerySpace>,
+        pool: &Arc<dyn MemoryPool>,
+        batch_rows: usize,
+        metrics: SharedMetrics,
+    ) -> Arc<Self> {
+        let memory_limit = pool_limit(pool.as_ref());
+        let options = partitioner_options(memory_limit, &space.device().sizes());
+        let options = PartitionerOptions { partition_bits: 0, ..options };
+        Arc::new(Self { pages, space, memory_limit, options, batch_rows, metrics })
+    }
+
+    /// An empty chapter. `memory` is where its buffers are counted, whether there is room for them or not: they are
+    /// few, and without them nothing can leave memory.
+    pub fn chapter(self: &Arc<Self>, memory: &MemoryReservation) -> Result<Chapter> {
+        let buffers = memory.new_empty();
+        buffers.grow(self.options.write_buffer_bytes());
+        let (pages, space) = (Arc::clone(&self.pages), Arc::clone(&self.space));
+        let partitioner = Partitioner::new(pages, self.options.clone(), space);
+        partitioner.spill(0).map_err(spill_error)?;
+        Ok(Chapter { shelf: Arc::clone(self), partitioner: Arc::new(partitioner), buffers })
+    }
+
+    fn report_io(&self) {
+        let io = self.space.io().statistics();
+        self.metrics
+            .spilled_bytes
+            .add((io.bytes_written as usize).saturating_sub(self.metrics.spilled_bytes.value()));
+        self.metrics
+            .spill_read_bytes
+            .add((io.bytes_read as usize).saturating_sub(self.metrics.spill_read_bytes.value()));
+    }
+}
+
+impl Chapter {
+    /// Adds rows. Waiting until the device has kept up is for the caller, see [`Self::throttle`].
+    pub fn push(&self, rows: &RecordBatch) -> Result<()> {
+        let portion_rows = portion_rows(rows, self.shelf.memory_limit);
+        let mut scatter = Scatter::default();
+        for first in (0..rows.num_rows()).step_by(portion_rows) {
+            let portion = rows.slice(first, portion_rows.min(rows.num_rows() - first));
+            scatter.to_partition(0, portion.num_rows(), 0);
+            self.partitioner.push(&portion, &scatter).map_err(spill_error)?;
+        }
+        self.shelf.metrics.spilled_rows.add(rows.num_rows());
+        Ok(())
+    }
+
+    /// Waits, without holding the chapter, until what is on its way to the device is no more than the buffers.
+    pub fn throttle(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let partitioner = Arc::clone(&self.partitioner);
+        async move { partitioner.throttle().await.map_err(spill_error) }
+    }
+
+    /// Ends the chapter and begins to read it.
+    pub async fn read(self, waiting: &Time) -> Result<Option<Reading>> {
+        let Self { shelf, partitioner, buffers } = self;
+        let finished = partitioner.finish().map_err(spill_error)?;
+        let timer = waiting.timer();
+        partitioner.drain_to(0).await.map_err(spill_error)?;
+        drop(timer);
+        shelf.report_io();
+        let Some(file) = finished.into_iter().find_map(|partition| partition.file) else { return Ok(None) };
+        let window_bytes = read_window_bytes(shelf.memory_limit, &shelf.space.device().sizes());
+        let window = buffers;
+        window.resize(window_bytes);
+        let reader = file.read(Arc::clone(&shelf.pages), window_bytes);
+        let batches = BatchReader::new(reader, Arc::clone(&shelf.pages), shelf.batch_rows, waiting.clone());
+        Ok(Some(Reading { shelf, batches, _window: window }))
+    }
+}
+
+impl Reading {
+    /// The next rows; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = self.batches.next().await?;
+        if batch.is_none() {
+            self.shelf.report_io();
+        }
+        Ok(batch)
+    }
+}

@@ -1,0 +1,263 @@
+//! The exchange as a DataFusion plan node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::repartition::{BatchPartitioner, RepartitionExec};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use nandina_pages::PageSchema;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::chapter::{Reading, Shelf};
+use super::metrics::{OutputMetrics, SharedMetrics};
+use super::producer::produce;
+use super::queue::{Found, Queues};
+use crate::error::pages_error;
+use crate::temp::operator_space;
+
+/// Hands rows of several inputs over to several outputs, in memory that is bounded. See the
+/// [module documentation](super).
+pub struct ExchangeExec {
+    /// The node whose place it takes: it knows all that matters for planning.
+    planned: Arc<RepartitionExec>,
+    pages: Arc<PageSchema>,
+    metrics: ExecutionPlanMetricsSet,
+    starting: Mutex<Option<Starting>>,
+}
+
+/// An execution that not all outputs have asked for yet.
+struct Starting {
+    running: Arc<Running>,
+    outputs_to_come: usize,
+}
+
+/// What the outputs of an execution share. Inputs end with the last of them.
+struct Running {
+    queues: Arc<Queues>,
+    _producers: JoinSet<()>,
+}
+
+impl ExchangeExec {
+    /// Takes the place of `planned`, which must not promise any order. Fails for columns that cannot be spilled.
+    pub fn try_new(planned: RepartitionExec) -> Result<Self> {
+        let pages = PageSchema::try_new(planned.schema()).map_err(pages_error)?;
+        Ok(Self {
+            planned: Arc::new(planned),
+            pages,
+            metrics: ExecutionPlanMetricsSet::new(),
+            starting: Mutex::new(None),
+        })
+    }
+
+    /// Whether an exchange gives out rows in an order that others rely on, which this operator does not.
+    pub fn keeps_order(planned: &RepartitionExec) -> bool {
+        planned.preserve_order() || planned.maintains_input_order().contains(&true)
+    }
+
+    /// The same exchange of other rows.
+    fn over(&self, input: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        Self::try_new(RepartitionExec::try_new(input, self.planned.partitioning().clone())?)
+    }
+
+    /// The execution that all outputs share; the first to ask starts it, and the last to ask takes it out of the node.
+    fn running(&self, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
+        let mut slot = self.starting.lock();
+        let mut starting = match slot.take() {
+            Some(starting) => starting,
+            None => Starting { running: self.start(context)?, outputs_to_come: self.outputs() },
+        };
+        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
+        let running = Arc::clone(&starting.running);
+        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
+        Ok(running)
+    }
+
+    fn outputs(&self) -> usize {
+        self.planned.partitioning().partition_count()
+    }
+
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
+        let metrics = SharedMetrics::new(&self.metrics);
+        let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
+        let space = operator_space(context, "exchange")?;
+        let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.clone());
+        let input = self.planned.input();
+        let inputs = input.output_partitioning().partition_count();
+        let queues = Queues::new(self.outputs(), inputs, pool, shelf, metrics.clone());
+        let mut producers = JoinSet::new();
+        for number in 0..inputs {
+            let stream = input.execute(number, Arc::clone(context))?;
+            let partitioner = BatchPartitioner::try_new(
+                self.planned.partitioning().clone(),
+                metrics.repartition_time.clone(),
+                number,
+                inputs,
+            )?;
+            producers.spawn(produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows));
+        }
+        Ok(Arc::new(Running { queues, _producers: producers }))
+    }
+}
+
+/// One output of an execution.
+struct Output {
+    running: Arc<Running>,
+    number: usize,
+    reading: Option<Reading>,
+    metrics: OutputMetrics,
+}
+
+impl Output {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(reading) = &mut self.reading {
+                if let Some(batch) = reading.next().await? {
+                    return Ok(Some(batch));
+                }
+                self.reading = None;
+            }
+            match self.running.queues.take(self.number)? {
+                Found::Batch(batch) => return Ok(Some(batch)),
+                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill_time).await?,
+                Found::Nothing => self.running.queues.arrived(self.number).await,
+                Found::End => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.running.queues.close(self.number);
+    }
+}
+
+impl fmt::Debug for ExchangeExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExchangeExec").field("planned", &self.planned).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for ExchangeExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => self.planned.fmt_as(format, f),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => write!(
+                f,
+                "ExchangeExec: partitioning={}, input_partitions={}",
+                self.planned.partitioning(),
+                self.planned.input().output_partitioning().partition_count()
+            ),
+        }
+    }
+}
+
+impl ExecutionPlan for ExchangeExec {
+    fn name(&self) -> &'static str {
+        "ExchangeExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![self.planned.input()]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(f)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([input]) = <[_; 1]>::try_from(children) else {
+            return Err(DataFusionError::Internal("an exchange has one input".to_owned()));
+        };
+        Ok(Arc::new(self.over(input)?))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.over(Arc::clone(self.planned.input()))?))
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        self.planned.benefits_from_input_partitioning()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let metrics = OutputMetrics::new(&self.metrics, partition);
+        let mut output =
+            Output { running: self.running(&context)?, number: partition, reading: None, metrics };
+        let stream = async_stream::try_stream! {
+            while let Some(batch) = output.next().await? {
+                output.metrics.baseline.record_output(batch.num_rows());
+                yield batch;
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(input_stats, args)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        self.planned.gather_filters_for_pushdown(phase, parent_filters, config)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(result))
+    }
+}
