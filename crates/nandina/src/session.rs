@@ -47,9 +47,11 @@ use crate::profile::Profile;
 use crate::query::{Answer, Query};
 use crate::report::{self, ReportPage, Watch, Watched};
 use crate::settings;
+use crate::snapshots::NewestSnapshots;
 use crate::statement_text;
 use crate::tables::Tables;
 use crate::tpch::TpchFunction;
+use crate::wrong_plans;
 
 /// What is known about a device, as a table.
 fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
@@ -94,6 +96,7 @@ impl Session {
             .with_default_features()
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_analyzer_rule(Arc::new(NewestSnapshots))
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
             .build();
         let context = SessionContext::new_with_state(state);
@@ -488,6 +491,7 @@ fn text_lines(text: &str) -> Result<RecordBatch> {
 /// The logical plan of a statement, if it is one that is supported.
 async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
+    wrong_plans::avoid(&mut statement)?;
     file_alias::add(&mut statement);
     Ok(Box::pin(state.statement_to_plan(statement)).await?)
 }
