@@ -468,10 +468,15 @@ impl Session {
         let reference = self.context.state_ref();
         let mut state = reference.write();
         *engine = engine.changed(&settings, &changed, state.config().clone())?;
-        *state = SessionStateBuilder::from(state.clone())
-            .with_config(engine.config.clone())
-            .with_runtime_env(Arc::clone(&engine.runtime))
-            .build();
+        if Arc::ptr_eq(state.runtime_env(), &engine.runtime) {
+            // A state that is built anew has forgotten the prepared statements.
+            *state.config_mut() = engine.config.clone();
+        } else {
+            *state = SessionStateBuilder::from(state.clone())
+                .with_config(engine.config.clone())
+                .with_runtime_env(Arc::clone(&engine.runtime))
+                .build();
+        }
         *settings = changed;
         Ok(())
     }
