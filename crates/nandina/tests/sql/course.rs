@@ -80,9 +80,11 @@ impl Course {
     ) -> Runner<Connection, impl MakeConnection<Conn = Connection>> {
         let (database, account) = (database.clone(), account.clone());
         let mut runner = Runner::new(move || std::future::ready(Connection::open(&database, &account)));
-        runner.add_label(self.name);
-        if self.memory_limit.is_some() {
-            runner.add_label("limited");
+        if std::env::var_os("UNSKIP").is_none() {
+            runner.add_label(self.name);
+            if self.memory_limit.is_some() {
+                runner.add_label("limited");
+            }
         }
         runner.set_var("FOLDER".to_owned(), folder.display().to_string());
         runner

@@ -11,7 +11,8 @@
 //! marked `skipif 8MiB`, `skipif 1MiB` or `skipif limited` (for both), with a comment that names the operator.
 //!
 //! `cargo test --test sql -- joins` runs a folder, `-- 8MiB::` a limit, `-- --list` lists everything. With
-//! `COMPLETE=1` the answers of the unlimited runs are written into the files instead of compared; read them.
+//! `COMPLETE=1` the answers of the unlimited runs are written into the files instead of compared; read them. With
+//! `UNSKIP=1` the marks of limits are not heeded, to see which of them are still needed.
 
 #![allow(
     clippy::unwrap_used,
