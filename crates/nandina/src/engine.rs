@@ -86,9 +86,15 @@ impl Engine {
         }
         let folder = config.get_extension::<OperatorFolder>();
         let folder = folder.ok_or_else(|| Error::setting("the session has lost its temporary folder"))?;
+        let runtime = if old.temp_quota_bytes == new.temp_quota_bytes {
+            limit_caches(&self.runtime, new);
+            Arc::clone(&self.runtime)
+        } else {
+            runtime(new, &self.governor, &folder)?
+        };
         Ok(Engine {
             governor: Arc::clone(&self.governor),
-            runtime: runtime(new, &self.governor, &folder)?,
+            runtime,
             config: configured(config, new),
             temp_space: Arc::clone(&self.temp_space),
             media: Arc::clone(&self.media),
@@ -180,10 +186,10 @@ fn runtime(
     let disk = DiskManagerBuilder::default()
         .with_mode(DiskManagerMode::Directories(vec![folder.0.clone()]))
         .with_max_temp_directory_size(settings.temp_quota_bytes.unwrap_or(u64::MAX));
-    let cache_bytes = (settings.memory_limit_bytes / CACHE_SHARE).min(MOST_CACHE_BYTES) as usize;
+    let (metadata_bytes, statistics_bytes) = cache_bytes(settings);
     let cache = CacheManagerConfig::default()
-        .with_metadata_cache_limit(cache_bytes)
-        .with_file_statistics_cache_limit(cache_bytes / 8)
+        .with_metadata_cache_limit(metadata_bytes)
+        .with_file_statistics_cache_limit(statistics_bytes)
         .with_list_files_cache_limit(0);
     let pool: Arc<dyn MemoryPool> = Arc::clone(governor) as _;
     let builder = RuntimeEnvBuilder::new()
@@ -191,6 +197,20 @@ fn runtime(
         .with_disk_manager_builder(disk)
         .with_cache_manager(cache);
     Ok(builder.build_arc()?)
+}
+
+/// The most that metadata and statistics of files may take.
+fn cache_bytes(settings: &Settings) -> (usize, usize) {
+    let metadata_bytes = (settings.memory_limit_bytes / CACHE_SHARE).min(MOST_CACHE_BYTES) as usize;
+    (metadata_bytes, metadata_bytes / 8)
+}
+
+fn limit_caches(runtime: &RuntimeEnv, settings: &Settings) {
+    let (metadata_bytes, statistics_bytes) = cache_bytes(settings);
+    runtime.cache_manager.get_file_metadata_cache().update_cache_limit(metadata_bytes);
+    if let Some(statistics) = runtime.cache_manager.get_file_statistic_cache() {
+        statistics.update_cache_limit(statistics_bytes);
+    }
 }
 
 /// The folder for temporary files of DataFusion's own operators (sorts, aggregations). It bears the number of

@@ -38,10 +38,12 @@ mod query;
 mod report;
 mod session;
 mod settings;
+mod snapshots;
 pub mod statement_text;
 pub mod suggestion;
 mod tables;
 pub mod tpch;
+mod wrong_plans;
 
 pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};
 pub use database::Database;

@@ -48,9 +48,11 @@ use crate::progress::ToldShare;
 use crate::query::{Answer, Query};
 use crate::report::{self, ReportPage, Watch, Watched};
 use crate::settings;
+use crate::snapshots::NewestSnapshots;
 use crate::statement_text;
 use crate::tables::Tables;
 use crate::tpch::TpchFunction;
+use crate::wrong_plans;
 
 /// What is known about a device, as a table.
 fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
@@ -95,6 +97,7 @@ impl Session {
             .with_default_features()
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_analyzer_rule(Arc::new(NewestSnapshots))
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
             .build();
         let context = SessionContext::new_with_state(state);
@@ -471,10 +474,15 @@ impl Session {
         let reference = self.context.state_ref();
         let mut state = reference.write();
         *engine = engine.changed(&settings, &changed, state.config().clone())?;
-        *state = SessionStateBuilder::from(state.clone())
-            .with_config(engine.config.clone())
-            .with_runtime_env(Arc::clone(&engine.runtime))
-            .build();
+        if Arc::ptr_eq(state.runtime_env(), &engine.runtime) {
+            // A state that is built anew has forgotten the prepared statements.
+            *state.config_mut() = engine.config.clone();
+        } else {
+            *state = SessionStateBuilder::from(state.clone())
+                .with_config(engine.config.clone())
+                .with_runtime_env(Arc::clone(&engine.runtime))
+                .build();
+        }
         *settings = changed;
         Ok(())
     }
@@ -494,6 +502,7 @@ fn text_lines(text: &str) -> Result<RecordBatch> {
 /// The logical plan of a statement, if it is one that is supported.
 async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
+    wrong_plans::avoid(&mut statement)?;
     file_alias::add(&mut statement);
     Ok(Box::pin(state.statement_to_plan(statement)).await?)
 }

@@ -221,7 +221,11 @@ impl ColumnStaging {
                 }
                 append_variable(ends, bytes, added as usize, array, rows);
             }
-            Values::Nested(nested) => nested.append(array, rows)?,
+            Values::Nested(nested) => {
+                nested.append(array, rows)?;
+                // Beside its own validity, for the page index.
+                self.nulls += count_nulls(array, rows);
+            }
         }
         if !matches!(self.values, Values::Null | Values::Nested(_)) {
             self.append_validity(array, rows);

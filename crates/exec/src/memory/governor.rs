@@ -103,11 +103,11 @@ impl MemoryGovernor {
         Some(ReclaimHandle { governor: Arc::clone(pool), reclaimer })
     }
 
-    /// Takes `additional` bytes if they fit under the limit.
+    /// Takes `additional` bytes if they fit under the limit. Nothing always fits, even if others have passed it.
     fn take(&self, additional: usize) -> bool {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(additional).filter(|&sum| sum <= limit)
+            used.checked_add(additional).filter(|&sum| sum <= limit || additional == 0)
         });
         if let Ok(before) = taken {
             self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
@@ -255,6 +255,16 @@ mod tests {
         let error = scan.try_grow(200).unwrap_err().to_string();
         assert!(error.contains("scan needs 200"), "{error}");
         assert_eq!(pool.reserved(), 900);
+    }
+
+    #[test]
+    fn nothing_is_granted_beyond_the_limit() {
+        let pool = pool(1000);
+        let others = MemoryConsumer::new("others").register(&pool);
+        others.grow(1500);
+        let scan = MemoryConsumer::new("scan").register(&pool);
+        scan.try_grow(0).unwrap();
+        assert!(scan.try_grow(1).is_err());
     }
 
     #[test]

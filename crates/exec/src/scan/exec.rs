@@ -423,12 +423,14 @@ impl ScanStream {
             return Poll::Ready(Some(Ok(rest)));
         }
         if self.window.is_none() {
-            let device = self.reader.scan().table().store().device();
+            let table = self.reader.scan().table();
+            // Of a small table, no more is ever held than there is of it.
+            let table_bytes = usize::try_from(table.file_bytes()).unwrap_or(usize::MAX);
             let window = ReadWindow::reserve(
                 self.context.memory_pool(),
                 "TableScanExec",
-                device.sizes().read_window_bytes(),
-                self.page_bytes,
+                table.store().device().sizes().read_window_bytes().min(table_bytes),
+                self.page_bytes.min(table_bytes),
             );
             self.reader.set_window_bytes(window.bytes());
             self.shared_metrics.window_bytes.set_max(window.bytes());
