@@ -19,7 +19,7 @@ pub enum SpillError {
     )]
     DiskFull { label: String, folder: std::path::PathBuf, wanted_bytes: u64 },
 
-    #[error("'{name}' is none of {}", known.join(", "))]
+    #[error("'{name}' is not one of {}", known.join(", "))]
     UnknownPolicy { name: String, known: Vec<&'static str> },
 
     #[error("temporary files in {}: {source}", folder.display())]

@@ -116,6 +116,6 @@ mod tests {
             assert_eq!(policy.to_string().to_uppercase().parse::<Discard>().unwrap(), policy);
         }
         let message = "sometimes".parse::<Discard>().unwrap_err().to_string();
-        assert_eq!(message, "'sometimes' is none of none, immediate, deferred");
+        assert_eq!(message, "'sometimes' is not one of none, immediate, deferred");
     }
 }
