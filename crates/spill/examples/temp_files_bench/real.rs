@@ -56,6 +56,7 @@ pub fn run(directory: &Path, workload: &Workload, rounds: usize) -> (Vec<Runs>, 
     for round in 0..=rounds {
         for of_one in &mut all {
             let run = one(&device, of_one, workload, &input, &contents, round as u64);
+            eprintln!("{:?} {run:?}", of_one.management);
             // The first round warms up.
             if round > 0 {
                 of_one.runs.push(run);

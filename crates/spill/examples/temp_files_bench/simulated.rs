@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const OTHER_FILES: u64 = 24;
 /// Rounds before those that are measured: the drive has seen all of its free space in use.
 const WARM_UP_ROUNDS: u64 = 3;
-const ROUNDS: u64 = 3;
+const ROUNDS: u64 = 2;
 
 /// How space is managed: by whoever spills, and by the file system below.
 #[derive(Clone, Copy, Debug, PartialEq)]
