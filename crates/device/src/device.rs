@@ -394,6 +394,12 @@ impl Device {
         self.inner.governor.lock().depth(flow, bytes as u64, self.now())
     }
 
+    /// Whether its files are kept in memory for tests and experiments: then everything happens in the thread that asks
+    /// for it, in order, so that runs can be repeated.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.inner.medium, Medium::Simulated(_))
+    }
+
     /// Whether files are opened to bypass the page cache, and none has refused.
     pub fn is_direct(&self) -> bool {
         self.inner.direct && !self.inner.noticed_buffered.load(Ordering::Relaxed)

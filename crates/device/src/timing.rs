@@ -143,7 +143,7 @@ impl Timing {
 
     /// Reserves a range of a file.
     pub(crate) fn allocate(&self, file: FileKey, offset: u64, bytes: u64) {
-        self.shared.state.lock().placement.place(file, offset, bytes);
+        self.shared.state.lock().placement.reserve(file, offset, bytes);
     }
 
     /// Frees a range of a file.

@@ -81,6 +81,7 @@ impl Engine {
             return Self::with_new_temp_space(new, media, Arc::clone(&self.governor), config);
         }
         self.temp_space.set_quota_bytes(new.temp_quota_bytes);
+        self.temp_space.set_policies(new.temp_preallocation, new.temp_discard);
         if let Some(sources) = config.get_extension::<Sources>() {
             sources.auto_calibrate.store(may_calibrate(new), Ordering::Relaxed);
         }
@@ -117,7 +118,12 @@ impl Engine {
         let device = media.directory(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
         let folders = [Some(settings.temp_directory.clone()), media.database_folder()];
         let folders = folders.into_iter().flatten().collect();
-        let options = TempOptions { quota_bytes: settings.temp_quota_bytes };
+        let options = TempOptions {
+            quota_bytes: settings.temp_quota_bytes,
+            preallocation: settings.temp_preallocation,
+            discard: settings.temp_discard,
+            ..TempOptions::default()
+        };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;
         let folder =
             OperatorFolder::create(&settings.temp_directory).map_err(|error| fail(error.to_string()))?;
@@ -297,6 +303,11 @@ mod tests {
         assert!(Arc::ptr_eq(&engine.temp_space, &changed.temp_space));
         assert_eq!(changed.governor.limit_bytes(), Some(64 << 20));
         assert_eq!(changed.config.batch_size(), limited.batch_rows());
+        let immediate = old.with("temp_discard", "immediate").unwrap();
+        let changed = engine.changed(&old, &immediate, engine.config.clone()).unwrap();
+        assert!(Arc::ptr_eq(&engine.temp_space, &changed.temp_space));
+        drop(engine.temp_space.query("test").allocate(1 << 20).unwrap());
+        assert_eq!(engine.temp_space.kept_bytes(), 0, "nothing waits for the next query");
         let moved = old.with("temp_directory", &folder.path().join("x").display().to_string()).unwrap();
         let changed = engine.changed(&old, &moved, engine.config.clone()).unwrap();
         assert!(!Arc::ptr_eq(&engine.temp_space, &changed.temp_space));

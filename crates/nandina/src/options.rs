@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nandina_device::PacedDrive;
+use nandina_spill::{Discard, Preallocation};
 
 use crate::error::{Error, Result};
 use crate::{byte_size, process_memory};
@@ -68,6 +69,10 @@ pub struct Options {
     pub temp_directory: Option<PathBuf>,
     /// Most bytes of temporary files at once. Default: what the disk has.
     pub temp_quota: Option<u64>,
+    /// Where the space of temporary files comes from.
+    pub temp_preallocation: Preallocation,
+    /// When space of temporary files that nobody needs any more is given back.
+    pub temp_discard: Discard,
     /// Workers per operator. Default: the processors available to this process.
     pub threads: Option<usize>,
     /// How requests reach the device.
@@ -89,6 +94,8 @@ impl Default for Options {
             memory_limit: None,
             temp_directory: None,
             temp_quota: None,
+            temp_preallocation: Preallocation::default(),
+            temp_discard: Discard::default(),
             threads: None,
             io_backend: IoBackend::default(),
             batch_size: None,
@@ -105,6 +112,8 @@ pub struct Settings {
     pub memory_limit_bytes: u64,
     pub temp_directory: PathBuf,
     pub temp_quota_bytes: Option<u64>,
+    pub temp_preallocation: Preallocation,
+    pub temp_discard: Discard,
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
@@ -123,6 +132,8 @@ impl Settings {
                 .clone()
                 .unwrap_or_else(|| default_temp_directory(directory)),
             temp_quota_bytes: options.temp_quota,
+            temp_preallocation: options.temp_preallocation,
+            temp_discard: options.temp_discard,
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,

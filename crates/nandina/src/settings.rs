@@ -5,6 +5,9 @@
 //! ```
 
 use std::path::PathBuf;
+use std::str::FromStr;
+
+use nandina_spill::SpillError;
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -12,10 +15,18 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 7] = [
+pub const NAMES: [(&str, &str); 9] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
+    (
+        "temp_preallocation",
+        "where temporary files get their space: none (as they are written), fallocate or recycle",
+    ),
+    (
+        "temp_discard",
+        "when temporary files give space back: none (at the end of the session), immediate or deferred",
+    ),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
     ("io_backend", "how requests reach the device: auto, io_uring or threads"),
@@ -118,6 +129,8 @@ impl Settings {
             "temp_directory" => changed.temp_directory = directory(value)?,
             "temp_quota" if is_none => changed.temp_quota_bytes = None,
             "temp_quota" => changed.temp_quota_bytes = Some(amount(name, value, 0)?),
+            "temp_preallocation" => changed.temp_preallocation = policy(name, value)?,
+            "temp_discard" => changed.temp_discard = policy(name, value)?,
             "threads" => changed.threads = number(name, value)?,
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
@@ -136,6 +149,8 @@ impl Settings {
             "memory_limit" => changed.memory_limit_bytes = start.memory_limit_bytes,
             "temp_directory" => changed.temp_directory.clone_from(&start.temp_directory),
             "temp_quota" => changed.temp_quota_bytes = start.temp_quota_bytes,
+            "temp_preallocation" => changed.temp_preallocation = start.temp_preallocation,
+            "temp_discard" => changed.temp_discard = start.temp_discard,
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
@@ -151,6 +166,8 @@ impl Settings {
             "memory_limit" => byte_size::format(self.memory_limit_bytes),
             "temp_directory" => self.temp_directory.display().to_string(),
             "temp_quota" => self.temp_quota_bytes.map_or_else(|| "none".to_owned(), byte_size::format),
+            "temp_preallocation" => self.temp_preallocation.to_string(),
+            "temp_discard" => self.temp_discard.to_string(),
             "threads" => self.threads.to_string(),
             "batch_size" => match self.batch_size {
                 Some(rows) => rows.to_string(),
@@ -180,6 +197,10 @@ fn switch(name: &str, value: &str) -> Result<bool> {
 
 fn number(name: &str, value: &str) -> Result<usize> {
     value.parse().map_err(|_| Error::setting(format!("{name} is a whole number, not '{value}'")))
+}
+
+fn policy<T: FromStr<Err = SpillError>>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|error| Error::setting(format!("{name}: {error}")))
 }
 
 fn directory(value: &str) -> Result<PathBuf> {
@@ -239,5 +260,21 @@ mod tests {
         assert!(settings.with("memory_limit", "1KB").is_err());
         assert!(settings.with("threads", "many").unwrap_err().to_string().contains("whole number"));
         assert!(settings.with("temp_quota", "50%").is_err());
+    }
+
+    #[test]
+    fn temporary_files_have_policies() {
+        let settings = settings();
+        let shown =
+            |settings: &Settings| ["temp_preallocation", "temp_discard"].map(|name| settings.shown(name));
+        assert_eq!(shown(&settings), ["recycle", "deferred"]);
+        let changed = settings.with("temp_preallocation", "fallocate").unwrap();
+        let changed = changed.with("temp_discard", "Immediate").unwrap();
+        assert_eq!(shown(&changed), ["fallocate", "immediate"]);
+        let message = settings.with("temp_discard", "later").unwrap_err().to_string();
+        assert_eq!(message, "temp_discard: 'later' is not one of none, immediate, deferred");
+        let options = Options::default();
+        let reset = changed.with_default("temp_discard", &options, &settings).unwrap();
+        assert_eq!(shown(&reset), ["fallocate", "deferred"]);
     }
 }

@@ -19,6 +19,9 @@ pub enum SpillError {
     )]
     DiskFull { label: String, folder: std::path::PathBuf, wanted_bytes: u64 },
 
+    #[error("'{name}' is not one of {}", known.join(", "))]
+    UnknownPolicy { name: String, known: Vec<&'static str> },
+
     #[error("temporary files in {}: {source}", folder.display())]
     Folder { folder: std::path::PathBuf, source: nandina_device::Error },
 

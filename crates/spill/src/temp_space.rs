@@ -3,13 +3,13 @@
 //! ```text
 //!  <folder>/nandina-temp-<pid>-<n>/          one per open space; `owner.lock` is locked while it lives
 //!      owner.lock
-//!      extents-0   │ used │ free │ used │ used │ free      │ preallocated, never written │
-//!      extents-1   …                                       └─ end
+//!      extents-0   │ used │ freed │ used │ used │ hole │ used │ reserved, never written │
+//!      extents-1   …
 //! ```
 //!
 //! Spilled data lives for seconds. Creating and removing a file for each partition would make the file
-//! system's journal part of every query; here files only grow, freed extents are handed to the next writer,
-//! and when the last extent is freed the files are cut to nothing.
+//! system's journal part of every query; here an extent is a range of a large file. Where its blocks come from, and
+//! what becomes of them, are the policies of [`crate::space_policy`].
 //!
 //! Invariants
 //! - Extents handed out do not overlap, and start and end on multiples of [`GRAIN_BYTES`].
@@ -17,30 +17,45 @@
 //! - The folder goes when nobody can use it any more, not when the last cancelled write has ended: a program that
 //!   is being ended does not wait for those. They end in files without a name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use nandina_device::{Device, DirectoryLock, File, FileClass, FlowId, IoAccount, Priority};
-use parking_lot::Mutex;
+use nandina_device::{Device, DirectoryLock, File, FlowId, IoAccount, Priority};
 
 use crate::error::{Result, SpillError};
+use crate::extent_files::{ExtentFiles, Placed, Policy};
+use crate::space_policy::{Discard, Preallocation};
 
 /// Extents are multiples of this, so that their neighbours never share a page of any size below it.
 const GRAIN_BYTES: u64 = 64 << 10;
-/// Files grow in steps of this, preallocated: writes inside a file's size need no journal entry each.
-const GROWTH_BYTES: u64 = 64 << 20;
-/// Size at which another file is begun.
-const FILE_BYTES: u64 = 64 << 30;
+/// For how long nobody has to have wanted space before deferred discards begin: longer than a join goes without an
+/// extent while it writes, and than the pause between the statements of a script.
+const DISCARD_AFTER: Duration = Duration::from_secs(1);
 
 const FOLDER_PREFIX: &str = "nandina-temp-";
 const LOCK_NAME: &str = "owner.lock";
 
 /// Settings of a temporary space.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TempOptions {
     /// Most bytes in use at once; `None`: what the disk has.
     pub quota_bytes: Option<u64>,
+    pub preallocation: Preallocation,
+    pub discard: Discard,
+    /// For how long nobody has to have wanted space before deferred discards begin.
+    pub discard_after: Duration,
+}
+
+impl Default for TempOptions {
+    fn default() -> Self {
+        Self {
+            quota_bytes: None,
+            preallocation: Preallocation::default(),
+            discard: Discard::default(),
+            discard_after: DISCARD_AFTER,
+        }
+    }
 }
 
 /// The temporary space of a session or database. Dropping it removes its folder.
@@ -51,24 +66,7 @@ pub struct TempSpace {
     device: Device,
     lock: Option<DirectoryLock>,
     quota_bytes: AtomicU64,
-    extents: Arc<Extents>,
-}
-
-/// Which parts of the files are in use. Writes in flight hold this; it can outlive the space by them.
-#[derive(Debug, Default)]
-struct Extents {
-    used_bytes: AtomicU64,
-    files: Mutex<Vec<TempFile>>,
-}
-
-#[derive(Debug)]
-struct TempFile {
-    name: String,
-    file: File,
-    /// Free ranges below `end`: start to length, neighbours merged.
-    free: BTreeMap<u64, u64>,
-    end: u64,
-    allocated: u64,
+    extents: Arc<ExtentFiles>,
 }
 
 impl TempSpace {
@@ -92,12 +90,14 @@ impl TempSpace {
             if !device.exists(LOCK_NAME).map_err(in_folder)? {
                 continue;
             }
+            let TempOptions { quota_bytes, preallocation, discard, discard_after } = options;
+            let policy = Policy { preallocation, discard, discard_after };
             return Ok(Arc::new(Self {
                 folder,
+                extents: ExtentFiles::new(device.clone(), policy),
                 device,
                 lock: Some(lock),
-                quota_bytes: AtomicU64::new(options.quota_bytes.unwrap_or(u64::MAX)),
-                extents: Arc::default(),
+                quota_bytes: AtomicU64::new(quota_bytes.unwrap_or(u64::MAX)),
                 parent,
             }));
         }
@@ -120,7 +120,12 @@ impl TempSpace {
 
     /// Bytes in use by all queries.
     pub fn used_bytes(&self) -> u64 {
-        self.extents.used_bytes.load(Ordering::Relaxed)
+        self.extents.used_bytes()
+    }
+
+    /// Bytes that nobody uses and that have not been given back to the file system.
+    pub fn kept_bytes(&self) -> u64 {
+        self.extents.kept_bytes()
     }
 
     /// Changes the quota for allocations made from now on.
@@ -128,27 +133,24 @@ impl TempSpace {
         self.quota_bytes.store(quota_bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Changes the policies for what is allocated and freed from now on.
+    pub fn set_policies(&self, preallocation: Preallocation, discard: Discard) {
+        self.extents.set_policy(preallocation, discard);
+    }
+
     /// The device on the folder that holds the files.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    fn allocate(&self, bytes: u64, label: &str) -> Result<(File, usize, u64)> {
-        let quota = self.quota_bytes.load(Ordering::Relaxed);
-        let used_bytes = &self.extents.used_bytes;
-        let reserved = used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|&sum| sum <= quota)
-        });
-        if let Err(used_bytes) = reserved {
-            return Err(SpillError::QuotaExceeded {
-                label: label.to_owned(),
-                wanted_bytes: bytes,
-                used_bytes,
-                quota_bytes: quota,
-            });
+    fn allocate(&self, bytes: u64, label: &str) -> Result<Placed> {
+        let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
+        if let Err(used_bytes) = self.extents.reserve(bytes, quota_bytes) {
+            let label = label.to_owned();
+            return Err(SpillError::QuotaExceeded { label, wanted_bytes: bytes, used_bytes, quota_bytes });
         }
-        self.place(bytes).map_err(|error| {
-            used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.extents.place(bytes, quota_bytes).map_err(|error| {
+            self.extents.unreserve(bytes);
             if error.is_no_space() {
                 let folder = self.device.path().to_path_buf();
                 return SpillError::DiskFull { label: label.to_owned(), folder, wanted_bytes: bytes };
@@ -156,72 +158,11 @@ impl TempSpace {
             SpillError::Io(error)
         })
     }
-
-    /// Finds room for an extent: the first free range that is long enough, else behind the end of a file.
-    fn place(&self, bytes: u64) -> std::result::Result<(File, usize, u64), nandina_device::Error> {
-        let mut files = self.extents.files.lock();
-        for (number, file) in files.iter_mut().enumerate() {
-            if let Some(offset) = file.take_free(bytes) {
-                return Ok((file.file.clone(), number, offset));
-            }
-        }
-        if files.last().is_none_or(|file| file.end + bytes > FILE_BYTES) {
-            let name = format!("extents-{}", files.len());
-            let file = self.device.create(&name, FileClass::Temp)?;
-            files.push(TempFile { name, file, free: BTreeMap::new(), end: 0, allocated: 0 });
-        }
-        let number = files.len() - 1;
-        let Some(file) = files.last_mut() else {
-            return Err(nandina_device::Error::InvalidName { name: String::new() });
-        };
-        let offset = file.end;
-        if offset + bytes > file.allocated {
-            // A full step may be more than the disk has left; what is needed now may still fit.
-            let step = bytes.next_multiple_of(GROWTH_BYTES);
-            let grown = match file.file.allocate(file.allocated, step) {
-                Ok(()) => step,
-                Err(_) => {
-                    let needed = offset + bytes - file.allocated;
-                    file.file.allocate(file.allocated, needed)?;
-                    needed
-                }
-            };
-            file.allocated += grown;
-        }
-        file.end = offset + bytes;
-        Ok((file.file.clone(), number, offset))
-    }
-}
-
-impl Extents {
-    fn free(&self, number: usize, offset: u64, bytes: u64) {
-        let mut files = self.files.lock();
-        if let Some(file) = files.get_mut(number) {
-            file.put_free(offset, bytes);
-        }
-        let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        if used == 0 {
-            for file in files.iter_mut() {
-                file.free.clear();
-                file.end = 0;
-                file.allocated = 0;
-                if let Err(error) = file.file.truncate(0) {
-                    log::warn!("cannot shrink {}: {error}", file.file.path().display());
-                }
-            }
-        }
-    }
 }
 
 impl Drop for TempSpace {
     fn drop(&mut self) {
-        for file in self.extents.files.lock().drain(..) {
-            let name = file.name;
-            drop(file.file);
-            if let Err(error) = self.device.remove(&name) {
-                log::warn!("cannot remove a temporary file: {error}");
-            }
-        }
+        self.extents.close();
         let removed = self.device.remove(LOCK_NAME);
         self.lock.take();
         if let Err(error) = removed.and_then(|()| self.parent.remove_directory(&self.folder)) {
@@ -250,35 +191,6 @@ fn remove_leftovers(parent: &Device) {
     }
 }
 
-impl TempFile {
-    fn take_free(&mut self, bytes: u64) -> Option<u64> {
-        let (&offset, &length) = self.free.iter().find(|(_, length)| **length >= bytes)?;
-        self.free.remove(&offset);
-        if length > bytes {
-            self.free.insert(offset + bytes, length - bytes);
-        }
-        Some(offset)
-    }
-
-    fn put_free(&mut self, mut offset: u64, mut bytes: u64) {
-        if let Some((&before, &length)) = self.free.range(..offset).next_back()
-            && before + length == offset
-        {
-            self.free.remove(&before);
-            offset = before;
-            bytes += length;
-        }
-        if let Some(length) = self.free.remove(&(offset + bytes)) {
-            bytes += length;
-        }
-        if offset + bytes == self.end {
-            self.end = offset;
-        } else {
-            self.free.insert(offset, bytes);
-        }
-    }
-}
-
 /// The part of a [`TempSpace`] that one query uses.
 #[derive(Debug)]
 pub struct QuerySpace {
@@ -299,7 +211,7 @@ impl QuerySpace {
     /// A contiguous extent of at least `bytes`.
     pub fn allocate(&self, bytes: usize) -> Result<Extent> {
         let bytes = (bytes.max(1) as u64).next_multiple_of(GRAIN_BYTES);
-        let (file, number, offset) = self.space.allocate(bytes, &self.label)?;
+        let Placed { file, number, offset } = self.space.allocate(bytes, &self.label)?;
         let used = self.usage.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.usage.peak_bytes.fetch_max(used, Ordering::Relaxed);
         let (extents, usage) = (Arc::clone(&self.space.extents), Arc::clone(&self.usage));
@@ -338,10 +250,10 @@ impl QuerySpace {
 /// partition file therefore lets every write hold its extent.
 #[derive(Debug)]
 pub struct Extent {
-    extents: Arc<Extents>,
+    extents: Arc<ExtentFiles>,
     usage: Arc<Usage>,
     file: File,
-    number: usize,
+    number: u64,
     offset: u64,
     bytes: u64,
 }

@@ -31,7 +31,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use nandina_device::{Device, DeviceOptions, FaultPlan, Simulation};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::temp::SessionTempSpace;
-use nandina_spill::{TempOptions, TempSpace};
+use nandina_spill::{Discard, TempOptions, TempSpace};
 use tables::Table;
 use tempfile::TempDir;
 
@@ -87,7 +87,9 @@ impl Engine {
         partitions: usize,
         folder: Option<TempDir>,
     ) -> Self {
-        let space = TempSpace::open(device.clone(), TempOptions::default()).expect("temporary space");
+        // Given back at once, so that it shows when something is left of a query.
+        let options = TempOptions { discard: Discard::Immediate, ..TempOptions::default() };
+        let space = TempSpace::open(device.clone(), options).expect("temporary space");
         let governor = Arc::new(MemoryGovernor::new(limit_bytes));
         let pool = Arc::clone(&governor) as Arc<dyn MemoryPool>;
         let environment =

@@ -53,6 +53,7 @@ pub struct FaultPlan {
     dead_from_request: Option<u64>,
     power_loss_at_event: Option<u64>,
     capacity_bytes: Option<u64>,
+    has_no_holes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +100,12 @@ impl FaultPlan {
 
     pub(crate) fn capacity_at_most(mut self, bytes: u64) -> Self {
         self.capacity_bytes = Some(self.capacity_bytes.map_or(bytes, |capacity| capacity.min(bytes)));
+        self
+    }
+
+    /// The file system cannot give back parts of a file, and says nothing about it.
+    pub fn without_holes(mut self) -> Self {
+        self.has_no_holes = true;
         self
     }
 
@@ -218,7 +225,7 @@ impl Simulation {
     }
 
     /// The power fails and comes back: unsynced changes are lost as `outcome` says, locks are free, faults are
-    /// forgotten (the capacity stays). Files have to be opened again.
+    /// forgotten (what the file system is like stays). Files have to be opened again.
     pub fn crash(&self, outcome: CrashOutcome) {
         self.medium.world.lock().crash(outcome);
     }
@@ -431,7 +438,8 @@ impl World {
                 inode.lock().crash(outcome, random.as_mut());
             }
         }
-        self.plan = FaultPlan { capacity_bytes: self.plan.capacity_bytes, ..FaultPlan::default() };
+        let FaultPlan { capacity_bytes, has_no_holes, .. } = self.plan;
+        self.plan = FaultPlan { capacity_bytes, has_no_holes, ..FaultPlan::default() };
         self.locks.clear();
         self.power_lost = false;
     }
@@ -596,7 +604,11 @@ impl SimulatedMedium {
     }
 
     pub(crate) fn punch_hole(&self, inode: &Inode, offset: u64, bytes: u64) -> io::Result<()> {
-        self.world.lock().change(inode, Change::Punch { offset, bytes })
+        let mut world = self.world.lock();
+        if world.plan.has_no_holes {
+            return world.powered();
+        }
+        world.change(inode, Change::Punch { offset, bytes })
     }
 
     pub(crate) fn truncate(&self, inode: &Inode, bytes: u64) -> io::Result<()> {
