@@ -55,7 +55,7 @@ struct Arguments {
 const TABLES: [(&str, u32); 4] = [("a", 30_000), ("b", 30_000), ("s", 40), ("l", 2_000_000)];
 
 const COLUMNS: &str = "value AS i, value * 7919 % 10007 AS x, value * 104729 % 20011 AS y, value % 1013 AS z, \
-                       'text number ' || value * 31 % 5003 || repeat('.', 60) AS t";
+                       'text number ' || (value * 31 % 5003) || repeat('.', 60) AS t";
 
 /// Title and query.
 const JOINS: [(&str, &str); 7] = [

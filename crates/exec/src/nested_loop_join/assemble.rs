@@ -30,20 +30,15 @@ pub fn assemble(
     let rows = build.map(|(_, refs)| refs.len()).or(probe.map(|(_, rows)| rows.len())).unwrap_or(0);
     let build = build.map(|(block, refs)| (block, BuildRefs::of(refs)));
     let probe = probe.map(|(batch, rows)| (batch, ProbeRows::of(rows)));
-    let column = |column: &OutputColumn, nulls: &dyn Fn() -> ArrayRef| -> Result<ArrayRef> {
-        match (*column, &build, &probe) {
-            (OutputColumn::Of(SideOf::Build, index), Some((block, refs)), _) => refs.column(block, index),
-            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, rows))) => rows.column(batch, index),
-            (OutputColumn::Mark, ..) => match &marks {
-                Some(marks) => Ok(Arc::new(marks.clone())),
-                None => Ok(nulls()),
-            },
-            _ => Ok(nulls()),
-        }
-    };
-    let mut arrays = Vec::with_capacity(spec.output.len());
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(spec.output.len());
     for (place, field) in spec.output.iter().zip(spec.schema.fields()) {
-        arrays.push(column(place, &|| new_null_array(field.data_type(), rows))?);
+        let nulls = || new_null_array(field.data_type(), rows);
+        arrays.push(match (*place, &build, &probe) {
+            (OutputColumn::Of(SideOf::Build, index), Some((block, refs)), _) => refs.column(block, index)?,
+            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, rows))) => rows.column(batch, index)?,
+            (OutputColumn::Of(..), ..) => nulls(),
+            (OutputColumn::Mark, ..) => marks.clone().map_or_else(nulls, |marks| Arc::new(marks) as ArrayRef),
+        });
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(&spec.schema), arrays, &options)?)
