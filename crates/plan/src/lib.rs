@@ -2,6 +2,7 @@
 //!
 //! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
 
+mod replace_hash_aggregate;
 mod replace_hash_join;
 
 use std::sync::Arc;
@@ -9,17 +10,21 @@ use std::sync::Arc;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 
 /// DataFusion's rules with Nandina's among them.
 ///
 /// [`ReplaceHashJoin`] stands right behind the choice of build sides and before distributions and orders are
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
-/// both are decided there.
+/// both are decided there. [`ReplaceHashAggregate`] stands right before that for the same reason, behind the rules
+/// that push limits and filters into DataFusion's aggregations.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
+    let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
+    rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules
 }
 
@@ -34,5 +39,14 @@ mod tests {
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
         assert_eq!(at("replace_hash_join"), at("join_selection") + 1);
         assert!(at("replace_hash_join") < at("EnsureRequirements"), "{names:?}");
+    }
+
+    #[test]
+    fn aggregations_are_replaced_between_limits_and_enforcement() {
+        let names: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let at = |name: &str| names.iter().position(|other| other == name).unwrap();
+        assert_eq!(at("replace_hash_aggregate") + 1, at("EnsureRequirements"));
+        assert!(at("LimitedDistinctAggregation") < at("replace_hash_aggregate"), "{names:?}");
     }
 }

@@ -20,26 +20,21 @@
 //! | `state` | taking in the build side, spilling, reclaim |
 //! | `destage` | which partitions leave memory first |
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
-//! | `build_side`, `prober`, `prefetch` | probing a batch |
+//! | `build_side`, `prober` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
 //! | `spilled_keys` | keeping probe rows without a match out of the spill |
-//! | `progress` | waiting for other outputs as long as they get on |
 //! | `pair` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
-mod batch_bytes;
 mod build_side;
 mod destage;
 mod dynamic_filter;
 mod exec;
 mod keys;
 mod kind;
-mod memory;
 mod metrics;
 mod pair;
-mod prefetch;
 mod prober;
-mod progress;
 mod rows;
 mod spec;
 mod spilled_keys;

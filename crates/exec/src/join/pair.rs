@@ -24,12 +24,13 @@ use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scat
 
 use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
 use super::kind::{JoinKind, SideRows};
-use super::memory::partitioner_options;
 use super::prober::{BuildRows, Prober};
-use super::spec::{JoinSpec, KeyHasher, Side};
+use super::spec::{JoinSpec, Side};
 use super::state::{JoinState, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
 use crate::error::{pages_error, spill_error};
+use crate::key_hasher::KeyHasher;
+use crate::memory::partitioner_options;
 
 /// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
 /// can divide.
