@@ -1,11 +1,17 @@
 //! How a query is computed: DataFusion [`ExecutionPlan`](datafusion::physical_plan::ExecutionPlan)s that
 //! run in a fixed memory budget at close to the speed of the device.
 
+pub mod aggregate;
+mod batch_bytes;
+mod batch_reader;
 mod error;
 pub mod exchange;
 pub mod flow;
 pub mod join;
+mod key_hasher;
 pub mod memory;
 pub mod nested_loop_join;
+mod prefetch;
+mod progress;
 pub mod scan;
 pub mod temp;

@@ -3,6 +3,7 @@
 //! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
 
 mod replace_exchange;
+mod replace_hash_aggregate;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
@@ -13,6 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use replace_exchange::ReplaceExchange;
+pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
@@ -21,7 +23,9 @@ pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 ///
 /// [`ReplaceHashJoin`] stands right behind the choice of build sides and before distributions and orders are
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
-/// both are decided there. [`ReplaceMergeJoin`] comes before that choice, which it leaves to be made.
+/// both are decided there. [`ReplaceHashAggregate`] stands right before that for the same reason, behind the rules
+/// that push limits and filters into DataFusion's aggregations. [`ReplaceMergeJoin`] comes before the choice of build
+/// sides, which it leaves to be made.
 ///
 /// [`ReplaceNestedLoopJoin`] and [`ReplaceExchange`] stand behind all rules that know DataFusion's nodes: those make
 /// joins parallel, move what their filters compute from one side alone below them, and add or remove exchanges.
@@ -29,6 +33,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
+    let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
+    rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
@@ -59,5 +65,14 @@ mod tests {
             assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
         }
         assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
+    }
+
+    #[test]
+    fn aggregations_are_replaced_between_limits_and_enforcement() {
+        let names: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let at = |name: &str| names.iter().position(|other| other == name).unwrap();
+        assert_eq!(at("replace_hash_aggregate") + 1, at("EnsureRequirements"));
+        assert!(at("LimitedDistinctAggregation") < at("replace_hash_aggregate"), "{names:?}");
     }
 }

@@ -11,9 +11,9 @@ use nandina_pages::PageSchema;
 use nandina_spill::{Partitioner, PartitionerOptions, QuerySpace, Scatter};
 
 use super::metrics::SharedMetrics;
+use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
-use crate::join::batch_reader::BatchReader;
-use crate::join::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 
 /// What all chapters of an exchange have in common.
 #[derive(Debug)]

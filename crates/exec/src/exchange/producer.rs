@@ -11,7 +11,7 @@ use datafusion::physical_plan::repartition::BatchPartitioner;
 use futures::StreamExt;
 
 use super::queue::Queues;
-use crate::join::batch_bytes::data_bytes;
+use crate::batch_bytes::data_bytes;
 
 /// Splits an input until it ends.
 pub async fn produce(

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::chapter::{Chapter, Shelf};
 use super::metrics::SharedMetrics;
-use crate::join::batch_bytes::data_bytes;
+use crate::batch_bytes::data_bytes;
 
 /// The queues of all outputs.
 pub struct Queues {

@@ -8,10 +8,12 @@ use nandina_pages::Page;
 use nandina_spill::partition_of;
 
 use super::kind::{JoinKind, SideRows};
-use super::rows::{MAX_PAGE_ROWS, PageRows, RowRef};
-use super::spec::{JoinSpec, KeyHasher};
+use super::rows::{PageRows, RowRef};
+use super::spec::JoinSpec;
 use super::spilled_keys::HashFilter;
 use super::table::PartitionTable;
+use crate::key_hasher::KeyHasher;
+use crate::memory::MAX_PAGE_ROWS;
 
 /// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;

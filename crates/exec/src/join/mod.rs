@@ -20,27 +20,21 @@
 //! | `state` | taking in the build side, spilling, reclaim |
 //! | `destage` | which partitions leave memory first |
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
-//! | `build_side`, `prober`, `prefetch` | probing a batch |
+//! | `build_side`, `prober` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
 //! | `spilled_keys` | keeping probe rows without a match out of the spill |
-//! | `progress` | waiting for other outputs as long as they get on |
-//! | `pair`, `batch_reader` | joining a spilled partition: load, split, or blocks |
+//! | `pair` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
-pub(crate) mod batch_bytes;
-pub(crate) mod batch_reader;
 mod build_side;
 mod destage;
 mod dynamic_filter;
 mod exec;
 mod keys;
 pub(crate) mod kind;
-pub(crate) mod memory;
 mod metrics;
 mod pair;
-mod prefetch;
 mod prober;
-pub(crate) mod progress;
 pub(crate) mod rows;
 pub(crate) mod spec;
 mod spilled_keys;

@@ -21,15 +21,16 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_pages::Page;
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
-use super::batch_reader::BatchReader;
 use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
 use super::kind::{JoinKind, SideRows};
-use super::memory::partitioner_options;
 use super::prober::{BuildRows, Prober};
-use super::spec::{JoinSpec, KeyHasher, Side};
+use super::spec::{JoinSpec, Side};
 use super::state::{JoinState, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
+use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
+use crate::key_hasher::KeyHasher;
+use crate::memory::partitioner_options;
 
 /// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
 /// can divide.

@@ -21,14 +21,14 @@ use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{NullEquality, Result};
 
-use super::batch_bytes::data_bytes;
 use super::build_side::BuildSide;
 use super::keys::{Pairs, retain_equal};
 use super::kind::SideRows;
-use super::prefetch::AHEAD;
 use super::rows::RowRef;
 use super::spec::{JoinSpec, OutputColumn, SideOf};
 use super::table::{GROUP, PartitionTable};
+use crate::batch_bytes::data_bytes;
+use crate::prefetch::AHEAD;
 
 /// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.
 #[derive(Clone, Copy, Debug, Default)]

@@ -31,13 +31,14 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use nandina_pages::{ColumnLayout, Page, PageSchema, PartValues};
 
-use super::prefetch::{AHEAD, prefetch_address};
 use crate::error::pages_error;
+use crate::memory::MAX_PAGE_ROWS;
+use crate::prefetch::{AHEAD, prefetch_address};
 
 /// Bits of a [`RowRef`] that hold the slot.
 pub const SLOT_BITS: u32 = 13;
-/// Most rows in a page.
-pub const MAX_PAGE_ROWS: usize = 1 << SLOT_BITS;
+/// A slot must be able to name every row of a page.
+const _: () = assert!(MAX_PAGE_ROWS <= 1 << SLOT_BITS);
 /// Most pages that one [`PageRows`] can address.
 pub const MAX_PAGES: usize = 1 << (32 - SLOT_BITS);
 

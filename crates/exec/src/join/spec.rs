@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
@@ -15,10 +14,6 @@ use nandina_pages::PageSchema;
 
 use super::kind::JoinKind;
 use crate::error::pages_error;
-
-/// The operator's own seed: it must differ from that of the exchange below a join, inside one of whose
-/// partitions the exchange's hash bits are constant.
-const SEED: u64 = 0x6e61_6e64_696e_6121;
 
 /// Build or probe side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,30 +220,5 @@ impl JoinSpec {
         }
         let nulls: Vec<Option<NullBuffer>> = keys.iter().map(|key| key.logical_nulls()).collect();
         NullBuffer::union_many(nulls.iter().map(Option::as_ref)).filter(|nulls| nulls.null_count() > 0)
-    }
-}
-
-/// The join's hash function at one level of recursion: every level scatters by a hash of its own.
-#[derive(Clone, Debug)]
-pub struct KeyHasher(RandomState);
-
-impl KeyHasher {
-    pub fn new(level: u32) -> Self {
-        Self(RandomState::with_seed(SEED.wrapping_add(u64::from(level).wrapping_mul(0x9e37_79b9_7f4a_7c15))))
-    }
-
-    /// Hashes rows by their keys into `hashes`.
-    pub fn hash(&self, keys: &[ArrayRef], rows: usize, hashes: &mut Vec<u64>) -> Result<()> {
-        hashes.clear();
-        hashes.resize(rows, 0);
-        create_hashes(keys, &self.0, hashes)?;
-        // The top bits choose the partition, the next ones the bucket, the low ones tell entries apart: the
-        // fast hash does not promise that all of them are equally good, this finalizer does.
-        for hash in hashes.iter_mut() {
-            let mut mixed = *hash ^ (*hash >> 32);
-            mixed = mixed.wrapping_mul(0x9fb2_1c65_1e98_df25);
-            *hash = mixed ^ (mixed >> 29);
-        }
-        Ok(())
     }
 }

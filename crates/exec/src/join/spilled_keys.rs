@@ -20,10 +20,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use nandina_spill::SealedPage;
 use parking_lot::RwLock;
 
-use super::prefetch::prefetch;
-use super::spec::{JoinSpec, KeyHasher};
+use super::spec::JoinSpec;
 use super::table::hash_page;
 use crate::error::spill_error;
+use crate::key_hasher::KeyHasher;
+use crate::prefetch::prefetch;
 
 /// The share of memory that a filter takes: 4 bits per row where 16 million rows meet 128 MiB.
 const MEMORY_SHARE: usize = 16;

@@ -27,20 +27,21 @@ use nandina_spill::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
-use super::batch_bytes::data_bytes;
 use super::build_side::{BuildSide, EarlierVisits};
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::kind::SideRows;
-use super::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use super::metrics::JoinMetrics;
 use super::prober::InnerFacts;
-use super::progress::Progress;
-use super::spec::{JoinSpec, KeyHasher};
+use super::spec::JoinSpec;
 use super::spilled_keys::SpilledKeys;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
+use crate::batch_bytes::data_bytes;
 use crate::error::spill_error;
+use crate::key_hasher::KeyHasher;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::progress::Progress;
 
 /// Where the join stands.
 enum Stage {

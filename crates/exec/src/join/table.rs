@@ -21,10 +21,11 @@ use arrow::buffer::NullBuffer;
 use datafusion::common::Result;
 use nandina_pages::Page;
 
-use super::prefetch::prefetch;
 use super::rows::{RowRef, row_ref};
-use super::spec::{JoinSpec, KeyHasher};
+use super::spec::JoinSpec;
 use crate::error::pages_error;
+use crate::key_hasher::KeyHasher;
+use crate::prefetch::prefetch;
 
 const FILTER_BITS: u32 = 16;
 

@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 
 use super::build_side::BuildSide;
 use super::kind::SideRows;
-use super::memory::portion_rows;
 use super::metrics::JoinMetrics;
 use super::pair::{Opened, PairJoin, produces_rows};
 use super::prober::{BuildRows, Prober};
-use super::progress::Progress;
 use super::spilled_keys::HashFilter;
 use super::state::{JoinState, SpilledPair, table_bytes};
 use crate::error::spill_error;
+use crate::memory::portion_rows;
+use crate::progress::Progress;
 
 /// Completion of the build side, which every worker awaits and any of them drives.
 pub type BuildDone = Shared<BoxFuture<'static, std::result::Result<(), Arc<DataFusionError>>>>;

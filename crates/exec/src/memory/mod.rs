@@ -7,5 +7,7 @@
 //! ```
 
 mod governor;
+mod shares;
 
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle};
+pub(crate) use shares::{MAX_PAGE_ROWS, partitioner_options, pool_limit, portion_rows, read_window_bytes};

@@ -11,10 +11,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_spill::{PartitionFile, Partitioner, Scatter};
 
 use super::state::LoopState;
+use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
-use crate::join::batch_reader::BatchReader;
 use crate::join::kind::SideRows;
-use crate::join::memory::portion_rows;
+use crate::memory::portion_rows;
 
 /// The share of memory that the flags of the chapters at hand may take, a byte for each row.
 const FLAGS_SHARE: usize = 32;

@@ -24,13 +24,13 @@ use parking_lot::{Mutex, RwLock};
 
 use super::block::{Block, RowBits};
 use super::metrics::LoopMetrics;
+use crate::batch_bytes::data_bytes;
 use crate::error::{device_error, spill_error};
-use crate::join::batch_bytes::data_bytes;
 use crate::join::kind::SideRows;
-use crate::join::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
-use crate::join::progress::Progress;
 use crate::join::spec::JoinSpec;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::progress::Progress;
 
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;

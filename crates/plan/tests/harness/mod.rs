@@ -1,13 +1,14 @@
-//! What the join's tests share: the engine under test beside plain DataFusion, random tables, and rows in a
-//! form in which two results can be compared.
+//! What the tests of joins and aggregations share: the engine under test beside plain DataFusion, random tables, and
+//! rows in a form in which two results can be compared.
 //!
 //! ```text
-//!   tables ──┬─► HashJoinExec, unlimited ─────────────────► rows ─┐
-//!            └─► HybridHashJoinExec, limit, temp space ───► rows ─┴─► equal as multisets
+//!   tables ──┬─► DataFusion's operators, unlimited ───────► rows ─┐
+//!            └─► our operators, limit, temp space ────────► rows ─┴─► equal as multisets
 //! ```
 
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its part of this module")]
 
+pub mod aggregates;
 pub mod input;
 pub mod joins;
 pub mod loops;

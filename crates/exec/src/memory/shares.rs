@@ -1,12 +1,14 @@
-//! How much memory a join takes, and in which portions.
+//! How much memory a spilling operator takes for what, and in which portions.
 
 use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use nandina_device::calibration::IoSizes;
 use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
-use super::batch_bytes::data_bytes;
-use super::rows::MAX_PAGE_ROWS;
+use crate::batch_bytes::data_bytes;
+
+/// Most rows in a page of a partition.
+pub const MAX_PAGE_ROWS: usize = 1 << 13;
 
 /// Largest page of a partition. Larger ones make neither gathering nor I/O faster: several of them go into
 /// one write anyway.
@@ -23,7 +25,7 @@ const EXTENT_SHARE: usize = 128;
 const PORTION_SHARE: usize = 16;
 const MAX_PORTION_BYTES: usize = 16 << 20;
 const MIN_PORTION_BYTES: usize = 64 << 10;
-/// Partitions when memory is plentiful, as log2. Build sides up to this many times the memory are done in one
+/// Partitions when memory is plentiful, as log2. Inputs up to this many times the memory are done in one
 /// pass; the price is one page being filled per partition.
 const MAX_PARTITION_BITS: u32 = 6;
 const MIN_PARTITION_BITS: u32 = 3;
@@ -36,13 +38,13 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
     }
 }
 
-/// Memory for reads of spilled pages in flight, of one reader of a join that may use `memory_bytes`.
+/// Memory for reads of spilled pages in flight, of one reader of an operator that may use `memory_bytes`.
 pub fn read_window_bytes(memory_bytes: Option<usize>, sizes: &IoSizes) -> usize {
     let share = memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE;
     share.clamp(MIN_READ_BYTES, sizes.read_window_bytes())
 }
 
-/// How many rows of `batch` are taken in at a time by a join that may use `memory_bytes`: all of them, unless they
+/// How many rows of `batch` are taken in at a time by an operator that may use `memory_bytes`: all of them, unless they
 /// are so wide that the batch would be a large part of the memory.
 pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
     let portion = memory_bytes.map_or(MAX_PORTION_BYTES, |limit| limit / PORTION_SHARE);
@@ -51,7 +53,7 @@ pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
     (rows * portion / data_bytes(batch).max(1)).clamp(1, rows.max(1))
 }
 
-/// The shape of a partitioner for a join that may use `memory_bytes` (`None`: any amount) and spills to a device of
+/// The shape of a partitioner for an operator that may use `memory_bytes` (`None`: any amount) and spills to a device of
 /// these sizes.
 pub fn partitioner_options(memory_bytes: Option<usize>, sizes: &IoSizes) -> PartitionerOptions {
     let write_bytes = memory_bytes.unwrap_or(usize::MAX) / WRITE_BUFFER_SHARE;

@@ -1,8 +1,8 @@
-//! Waiting for other outputs of a join, for as long as any of them gets on.
+//! Waiting for other outputs of an operator, for as long as any of them gets on.
 //!
-//! What an output does depends on who reads it. A consumer that has begun all outputs of a join and then reads
+//! What an output does depends on who reads it. A consumer that has begun all outputs of an operator and then reads
 //! them one after the other would wait for ever if the first waited for the second. So an output waits while
-//! the join gets on somewhere, and goes its own way when nothing has moved for a while: that costs
+//! the operator gets on somewhere, and goes its own way when nothing has moved for a while: that costs
 //! parallelism, never rows. Waiting needs a Tokio runtime with its timer enabled.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 
-/// How long nothing has to happen in a join before an output stops waiting for the others. Long against a batch
+/// How long nothing has to happen in an operator before an output stops waiting for the others. Long against a batch
 /// or a slow request, short against a user's patience.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Counts the steps that the outputs of a join have made.
+/// Counts the steps that the outputs of an operator have made.
 #[derive(Debug, Default)]
 pub struct Progress(AtomicUsize);
 

@@ -1,0 +1,100 @@
+//! What an aggregation has reserved, and how much that is together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::physical_plan::metrics::Gauge;
+
+/// One of the reservations of an aggregation. Dropping it gives its bytes back.
+#[derive(Debug)]
+pub struct HeldMemory {
+    reservation: MemoryReservation,
+    total: Arc<Total>,
+}
+
+/// The sum of all reservations of an aggregation.
+#[derive(Debug)]
+struct Total {
+    bytes: AtomicUsize,
+    peak: Gauge,
+}
+
+impl HeldMemory {
+    /// The first of an aggregation that draws from `pool`; `peak` shows the most that all together held.
+    pub fn new(pool: &Arc<dyn MemoryPool>, peak: Gauge) -> Self {
+        // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
+        let reservation = MemoryConsumer::new("HashAggregate").register(pool);
+        Self { reservation, total: Arc::new(Total { bytes: AtomicUsize::new(0), peak }) }
+    }
+
+    /// Another of the same aggregation, which holds nothing yet.
+    pub fn another(&self) -> Self {
+        Self { reservation: self.reservation.new_empty(), total: Arc::clone(&self.total) }
+    }
+
+    /// Part of this one's bytes as one of its own.
+    pub fn split(&self, bytes: usize) -> Self {
+        let reservation = self.reservation.split(bytes.min(self.bytes()));
+        Self { reservation, total: Arc::clone(&self.total) }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.reservation.size()
+    }
+
+    /// Takes `bytes` more if the governor grants them.
+    pub fn try_grow(&self, bytes: usize) -> bool {
+        let granted = self.reservation.try_grow(bytes).is_ok();
+        if granted {
+            self.total.grow(bytes);
+        }
+        granted
+    }
+
+    /// Takes `bytes` more, whatever the limit: of memory whose size is bounded elsewhere.
+    pub fn grow(&self, bytes: usize) {
+        self.reservation.grow(bytes);
+        self.total.grow(bytes);
+    }
+
+    /// Makes it `bytes` if the governor grants what is missing.
+    pub fn try_resize(&self, bytes: usize) -> bool {
+        match bytes.checked_sub(self.bytes()) {
+            Some(more) => self.try_grow(more),
+            None => {
+                self.shrink(self.bytes() - bytes);
+                true
+            }
+        }
+    }
+
+    /// Makes it `bytes`, whatever the limit.
+    pub fn resize(&self, bytes: usize) {
+        match bytes.checked_sub(self.bytes()) {
+            Some(more) => self.grow(more),
+            None => self.shrink(self.bytes() - bytes),
+        }
+    }
+
+    /// Gives `bytes` back, or all there are if there are fewer.
+    pub fn shrink(&self, bytes: usize) {
+        let bytes = bytes.min(self.bytes());
+        self.reservation.shrink(bytes);
+        self.total.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Total {
+    fn grow(&self, bytes: usize) {
+        let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.set_max(total);
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.total.bytes.fetch_sub(self.reservation.size(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,117 @@
+//! Merging the groups of partitions: into one table, or one level deeper if they do not fit into its share of memory.
+//!
+//! ```text
+//!   pages ─► table ─┬─ all fitted ────────────────────────► results
+//!                   └─ full ─► partitions by further bits ─► merges of the next level
+//! ```
+//!
+//! A table that is full has seen how many of its rows were of groups it had; as in a lane, where that is few the rest
+//! goes to the partitions as it is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use nandina_spill::{PartitionReader, SealedPage};
+
+use super::bounded::BoundedGroups;
+use super::groups::Results;
+use super::held_memory::HeldMemory;
+use super::lane::merges;
+use super::metrics::AggregateMetrics;
+use super::sink::{PushScratch, Sink, StoredPartition};
+use super::state::AggregateState;
+use super::work_queue::{Merge, Work};
+use crate::error::{pages_error, spill_error};
+
+/// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.
+const MOST_BITS: u32 = 48;
+
+/// What a merge comes to.
+pub enum Merged {
+    Results(Results, HeldMemory),
+    /// As these pieces, one level deeper.
+    Split(Vec<Work>),
+}
+
+/// Merges the groups of some partitions.
+pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &AggregateMetrics) -> Result<Merged> {
+    let capacity = state.merge_bytes();
+    let mut table = BoundedGroups::try_new(state, capacity, capacity)?;
+    let mut deeper: Option<Arc<Sink>> = None;
+    let mut scratch = PushScratch::default();
+    for partition in merge.partitions {
+        let mut pages = StoredPages::open(state, partition);
+        while let Some(groups) = pages.next(state).await? {
+            if table.is_passing()
+                && let Some(sink) = &deeper
+            {
+                sink.push(&groups, &mut scratch).await?;
+                table.note_passed(groups.num_rows());
+                continue;
+            }
+            let timer = metrics.baseline.elapsed_compute().timer();
+            table.groups.merge(&groups)?;
+            let full = table.note_taken(groups.num_rows());
+            drop(timer);
+            drop(groups);
+            state.progress.note();
+            if !full {
+                continue;
+            }
+            if table.groups.len() == 1 || merge.used_bits + state.options.partition_bits > MOST_BITS {
+                table.lift_bound();
+                continue;
+            }
+            let sink = deeper.get_or_insert_with(|| {
+                state.metrics.recursive_partitions.add(1);
+                Sink::new(state, merge.used_bits)
+            });
+            table.relieve(sink, &mut scratch).await?;
+        }
+    }
+    if let Some(sink) = deeper {
+        table.empty_into(&sink, &mut scratch).await?;
+        return Ok(Merged::Split(merges(sink.finish().await?, sink.scattered_bits())));
+    }
+    let _timer = metrics.baseline.elapsed_compute().timer();
+    let (groups, memory) = table.into_parts();
+    let results = groups.finish()?;
+    memory.resize(results.memory_bytes());
+    Ok(Merged::Results(results, memory))
+}
+
+/// The pages of a partition, which give their memory back one by one.
+struct StoredPages {
+    resident: VecDeque<SealedPage>,
+    reader: Option<PartitionReader>,
+    memory: HeldMemory,
+}
+
+impl StoredPages {
+    fn open(state: &AggregateState, partition: StoredPartition) -> Self {
+        let memory = partition.memory;
+        let reader = partition.file.map(|file| {
+            let window_bytes = state.read_window_bytes();
+            memory.grow(window_bytes);
+            file.read(Arc::clone(&state.spec.pages), window_bytes)
+        });
+        Self { resident: partition.resident.into(), reader, memory }
+    }
+
+    async fn next(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {
+        // Pages in memory never make the task wait: others of its thread get their turn here.
+        tokio::task::consume_budget().await;
+        if let Some(page) = self.resident.pop_front() {
+            let groups = page.open(&state.spec.pages).map_err(spill_error)?;
+            self.memory.shrink(page.len_bytes());
+            return groups.batch(None).map(Some).map_err(pages_error);
+        }
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let waiting = state.metrics.spill_time.timer();
+        let page = reader.next().await.map_err(spill_error)?;
+        drop(waiting);
+        page.map(|page| page.batch(None).map_err(pages_error)).transpose()
+    }
+}

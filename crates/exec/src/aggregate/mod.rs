@@ -1,0 +1,55 @@
+//! Hash aggregation: in memory while the groups fit, partition by partition when they do not.
+//!
+//! ```text
+//!  input ─► lane: table ──┐                       ┌─► merge: table ─► results
+//!  input ─► lane: table ──┼── groups, as soon ──► partitions of PAX pages ─► merge: table ─► results
+//!                         │   as a table is full  │      (one set, all lanes; by hash)
+//!                         │                       └── spilled ──► files ─► merge ─► …
+//!                         └── rows as they are, where a table makes hardly fewer groups of them
+//! ```
+//!
+//! Every input partition has a table about as large as the processor's cache. If all groups fit into it, that is all
+//! there is to it. Otherwise its groups, as keys and states of the aggregate functions, go to partitions by hash, which
+//! are merged one by one when the input has ended: again in tables that fit into memory, and mostly into the cache. A
+//! partition that turns out to have more groups than its share of memory holds is scattered by further bits of the same
+//! hashes. The scheme is that of radix-partitioned aggregation (Leis et al., *Morsel-Driven Parallelism*, SIGMOD 2014,
+//! section 4.4; Kuiper, Boncz, Mühleisen, *Robust External Hash Aggregation in the Solid State Age*, ICDE 2024);
+//! partitions, pages and writes are those of the joins.
+//!
+//! Aggregate functions are DataFusion's own, whatever they are: states are what its accumulators say they are.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `exec` | the plan node |
+//! | `spec` | what is known before the first row; rows and groups in stored form |
+//! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
+//! | `table`, `groups` | finding the group of a key; the groups and their states |
+//! | `reduction`, `bounded` | when a table is full, and what then |
+//! | `lane` | taking in one input partition |
+//! | `sink` | partitions within a reservation |
+//! | `merge`, `work_queue`, `output` | from partitions to results |
+//! | `state`, `held_memory`, `metrics` | what all of them share |
+//!
+//! Invariants
+//! - All rows of a group meet in one merge: they have one hash, and partitions are made by its bits.
+//! - A group's hash is computed once and travels with it.
+//! - Only one group alone may take more memory than its share: its state is as large as it is.
+
+mod bounded;
+mod exec;
+mod groups;
+mod held_memory;
+mod key_columns;
+mod key_layout;
+mod lane;
+mod merge;
+mod metrics;
+mod output;
+mod reduction;
+mod sink;
+mod spec;
+mod state;
+mod table;
+mod work_queue;
+
+pub use exec::HashAggregateExec;

@@ -1,0 +1,217 @@
+//! Partitions that take in stored groups, within a reservation, and give memory back.
+//!
+//! ```text
+//!   lanes ─► push ─► Partitioner: pages in memory ──finish──► StoredPartitions, each with its own reservation
+//!                        │    ▲
+//!               largest first: reclaim, or a reservation that is refused
+//!                        ▼
+//!                     the device
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use nandina_spill::{PartitionFile, Partitioner, Scatter, SealedPage};
+use parking_lot::Mutex;
+
+use super::held_memory::HeldMemory;
+use super::spec::hashes_of;
+use super::state::AggregateState;
+use crate::batch_bytes::data_bytes;
+use crate::error::{device_error, spill_error};
+use crate::join::DestagePolicy;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
+
+/// The partitions of one level.
+pub struct Sink {
+    state: Arc<AggregateState>,
+    partitioner: Partitioner,
+    /// Bits of the hash, from the top, by which the rows that come here have been scattered before.
+    used_bits: u32,
+    memory: HeldMemory,
+    /// Bytes reserved for batches that are being pushed right now.
+    pending_bytes: AtomicUsize,
+    rows: AtomicU64,
+    /// Locked while the reservation is made what is really held; true once the partitions have been handed over.
+    handed_over: Mutex<bool>,
+    reclaim: Mutex<Option<ReclaimHandle>>,
+}
+
+/// What one task needs to push, kept from batch to batch.
+#[derive(Default)]
+pub struct PushScratch {
+    hashes: Vec<u64>,
+    scatter: Scatter,
+}
+
+/// A complete partition: in memory, on the device, or both.
+pub struct StoredPartition {
+    pub resident: Vec<SealedPage>,
+    pub file: Option<Arc<PartitionFile>>,
+    pub rows: u64,
+    /// For the resident pages.
+    pub memory: HeldMemory,
+}
+
+impl Sink {
+    /// Empty partitions of groups that have been scattered by `used_bits` of their hashes.
+    pub fn new(state: &Arc<AggregateState>, used_bits: u32) -> Arc<Self> {
+        let (pages, space) = (Arc::clone(&state.spec.pages), Arc::clone(&state.space));
+        let sink = Arc::new(Self {
+            partitioner: Partitioner::new(pages, state.options.clone(), space),
+            state: Arc::clone(state),
+            used_bits,
+            memory: state.another_reservation(),
+            pending_bytes: AtomicUsize::new(0),
+            rows: AtomicU64::new(0),
+            handed_over: Mutex::new(false),
+            reclaim: Mutex::new(None),
+        });
+        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&sink) as Arc<dyn Reclaim>));
+        *sink.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, weak);
+        sink
+    }
+
+    /// Whether nothing has been pushed.
+    pub fn is_empty(&self) -> bool {
+        self.rows.load(Ordering::Relaxed) == 0
+    }
+
+    /// Bits of the hash by which groups have been scattered when they are here.
+    pub fn scattered_bits(&self) -> u32 {
+        self.used_bits + self.state.options.partition_bits
+    }
+
+    /// Adds stored groups to their partitions, spilling for room if need be.
+    pub async fn push(&self, groups: &RecordBatch, scratch: &mut PushScratch) -> Result<()> {
+        let rows = groups.num_rows();
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.state.metrics.partitioned_groups.add(rows);
+        let portion_rows = portion_rows(groups, self.state.memory_limit);
+        for first in (0..rows).step_by(portion_rows) {
+            let portion = groups.slice(first, portion_rows.min(rows - first));
+            scratch.hashes.clear();
+            scratch.hashes.extend(hashes_of(&portion).iter().map(|hash| hash << self.used_bits));
+            scratch.scatter.by_hash(&scratch.hashes, self.state.options.partition_bits);
+            self.push_portion(&portion, &scratch.scatter).await?;
+        }
+        Ok(())
+    }
+
+    async fn push_portion(&self, groups: &RecordBatch, scatter: &Scatter) -> Result<()> {
+        // A quarter more for vectors that grow by doubling.
+        let estimate = data_bytes(groups) * 5 / 4;
+        self.make_room(estimate).await?;
+        let pushed = self.partitioner.push(groups, scatter).map_err(spill_error);
+        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        self.settle();
+        self.state.progress.note();
+        pushed?;
+        let _waiting = self.state.metrics.spill_time.timer();
+        self.partitioner.throttle().await.map_err(spill_error)
+    }
+
+    /// Reserves `estimate` bytes for the next push, spilling if need be.
+    async fn make_room(&self, estimate: usize) -> Result<()> {
+        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
+        while !self.memory.try_grow(estimate) {
+            // Not a governor, or one with nothing left to take from others: give up memory of our own.
+            if self.spill_largest(1).map_err(spill_error)? == 0 {
+                // Everything is on the device already. What is asked for is filled pages on their way there, whose
+                // total the partitioner's shape bounds.
+                self.memory.grow(estimate);
+                break;
+            }
+            let _waiting = self.state.metrics.spill_time.timer();
+            self.partitioner.drain_to(0).await.map_err(spill_error)?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Starts spilling the largest resident partitions, until `wanted` bytes will be free when they are written;
+    /// how many those are.
+    fn spill_largest(&self, wanted: usize) -> nandina_spill::Result<usize> {
+        let partitions = 0..self.state.options.partitions();
+        let sizes = partitions.map(|partition| self.partitioner.resident_bytes(partition));
+        let mut freed = 0;
+        for partition in DestagePolicy::Largest.order(sizes) {
+            if freed >= wanted {
+                break;
+            }
+            if let Some(bytes) = self.partitioner.try_spill(partition)?
+                && bytes > 0
+            {
+                self.state.metrics.spilled_partitions.add(1);
+                freed += bytes;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    fn settle(&self) {
+        let handed_over = self.handed_over.lock();
+        if !*handed_over {
+            self.memory.resize(self.partitioner.memory_bytes() + self.pending_bytes.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Ends the input and hands the partitions over.
+    pub async fn finish(&self) -> Result<Vec<StoredPartition>> {
+        self.reclaim.lock().take();
+        let finished = self.partitioner.finish().map_err(spill_error)?;
+        let waiting = self.state.metrics.spill_time.timer();
+        self.partitioner.drain_to(0).await.map_err(spill_error)?;
+        drop(waiting);
+        let mut handed_over = self.handed_over.lock();
+        *handed_over = true;
+        let bytes_of = |pages: &[SealedPage]| pages.iter().map(SealedPage::len_bytes).sum::<usize>();
+        self.memory.resize(finished.iter().map(|partition| bytes_of(&partition.resident)).sum());
+        let stored = finished.into_iter().filter(|partition| partition.rows > 0).map(|partition| {
+            let memory = self.memory.split(bytes_of(&partition.resident));
+            StoredPartition {
+                resident: partition.resident,
+                file: partition.file,
+                rows: partition.rows,
+                memory,
+            }
+        });
+        Ok(stored.collect())
+    }
+}
+
+impl Reclaim for Sink {
+    fn reclaimable_bytes(&self) -> usize {
+        let partitions = 0..self.state.options.partitions();
+        partitions.map(|partition| self.partitioner.resident_bytes(partition)).sum()
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let before = self.memory.bytes();
+        let spilled = self.spill_largest(bytes).and_then(|_| self.partitioner.drain_to_blocking(0));
+        if let Err(error) = spilled {
+            log::warn!("an aggregation could not give memory back: {error}");
+        }
+        self.settle();
+        before.saturating_sub(self.memory.bytes())
+    }
+}
+
+impl StoredPartition {
+    /// Writes the resident pages to the device, blocking the thread.
+    pub fn spill(&mut self, state: &AggregateState) -> Result<usize> {
+        let mut file = PartitionFile::new(Arc::clone(&state.space), state.options.extent_bytes);
+        let writes = file.append(self.resident.clone()).map_err(spill_error)?;
+        let batch = state.space.device().submit_many(writes, Some(state.space.io()));
+        batch.wait().map_err(device_error)?;
+        self.file = Some(Arc::new(file));
+        self.resident.clear();
+        state.metrics.spilled_partitions.add(1);
+        let freed = self.memory.bytes();
+        self.memory.shrink(freed);
+        Ok(freed)
+    }
+}

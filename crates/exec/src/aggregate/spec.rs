@@ -1,0 +1,237 @@
+//! Everything about an aggregation that is known before its first row.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+};
+use arrow::buffer::ScalarBuffer;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt64Type};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::GroupsAccumulator;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateMode, PhysicalGroupBy, aggregate_expressions, evaluate_group_by,
+};
+use datafusion_functions_aggregate_common::aggregate::groups_accumulator::GroupsAccumulatorAdapter;
+use nandina_pages::PageSchema;
+
+use super::key_columns::BatchKey;
+use super::key_layout::KeyLayout;
+use crate::error::pages_error;
+use crate::key_hasher::KeyHasher;
+
+/// The aggregation as the operator's parts see it.
+///
+/// Groups travel through the operator in *stored* form: the hash of the key, the key columns, then the state columns
+/// of every aggregate function. That is the form of the pages in memory and on the device.
+#[derive(Debug)]
+pub struct AggregateSpec {
+    group_by: PhysicalGroupBy,
+    functions: Vec<AggregateFunction>,
+    keys: KeyLayout,
+    key_fields: Vec<FieldRef>,
+    hasher: KeyHasher,
+    /// The layout of stored groups.
+    pub pages: Arc<PageSchema>,
+    input: SchemaRef,
+    pub schema: SchemaRef,
+    /// Most rows in an output batch.
+    pub batch_rows: usize,
+    /// So many groups, whichever, are enough.
+    pub limit: Option<usize>,
+}
+
+/// One aggregate function with its arguments.
+#[derive(Debug)]
+struct AggregateFunction {
+    expression: Arc<AggregateFunctionExpr>,
+    arguments: Vec<PhysicalExprRef>,
+    filter: Option<PhysicalExprRef>,
+    /// Its columns among the states.
+    states: Range<usize>,
+}
+
+impl AggregateSpec {
+    /// The aggregation that `planned`, a single-stage node, describes. Fails if a key or a state has a type that
+    /// pages cannot hold.
+    pub fn try_new(planned: &AggregateExec, schema: SchemaRef, batch_rows: usize) -> Result<Self> {
+        let input = planned.input().schema();
+        let group_by = planned.group_expr().clone();
+        let group_schema = group_by.group_schema(&input)?;
+        let keys = KeyLayout::try_new(group_schema.fields().iter().map(|field| field.data_type()))?;
+        let key_fields: Vec<FieldRef> = keys.fields().collect();
+        let mut fields = vec![Arc::new(Field::new("hash", DataType::UInt64, false))];
+        fields.extend(key_fields.iter().cloned());
+        let mut functions = Vec::new();
+        let arguments = aggregate_expressions(planned.aggr_expr(), &AggregateMode::Single, 0)?;
+        let mut next_state = 0;
+        let filters = planned.filter_expr().iter().cloned();
+        for ((expression, arguments), filter) in planned.aggr_expr().iter().zip(arguments).zip(filters) {
+            let states = expression.state_fields()?;
+            let of_function = next_state..next_state + states.len();
+            next_state = of_function.end;
+            for (state, number) in states.iter().zip(of_function.clone()) {
+                let field = Field::new(format!("state {number}"), state.data_type().clone(), true);
+                fields.push(Arc::new(field));
+            }
+            let expression = Arc::clone(expression);
+            functions.push(AggregateFunction { expression, arguments, filter, states: of_function });
+        }
+        let pages = PageSchema::try_new(Arc::new(Schema::new(fields))).map_err(pages_error)?;
+        let limit = planned.limit_options().filter(|options| options.descending().is_none());
+        Ok(Self {
+            group_by,
+            functions,
+            keys,
+            key_fields,
+            hasher: KeyHasher::new(0),
+            pages,
+            input,
+            schema,
+            batch_rows,
+            limit: limit.map(|options| options.limit()),
+        })
+    }
+
+    /// The stored types of the key columns.
+    pub fn key_types(&self) -> impl Iterator<Item = &DataType> {
+        self.key_fields.iter().map(|field| field.data_type())
+    }
+
+    /// The keys of groups as the output has them.
+    pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        self.keys.restore(stored)
+    }
+
+    /// Accumulators of all functions, without groups.
+    pub fn accumulators(&self) -> Result<Vec<Box<dyn GroupsAccumulator>>> {
+        self.functions.iter().map(AggregateFunction::accumulator).collect()
+    }
+
+    /// The columns of each function among the states.
+    pub fn state_columns(&self) -> impl Iterator<Item = Range<usize>> {
+        self.functions.iter().map(|function| function.states.clone())
+    }
+
+    /// Evaluates keys, arguments and filters of an input batch.
+    pub fn evaluate(&self, batch: &RecordBatch) -> Result<InputRows> {
+        let sets = evaluate_group_by(&self.group_by, batch)?;
+        let sets = sets.iter().map(|keys| self.keyed(keys)).collect::<Result<_>>()?;
+        let rows = batch.num_rows();
+        let evaluate = |expression: &PhysicalExprRef| expression.evaluate(batch)?.into_array(rows);
+        let arguments = |function: &AggregateFunction| -> Result<Arguments> {
+            let values = function.arguments.iter().map(evaluate).collect::<Result<_>>()?;
+            Ok(Arguments { values, filter: function.filter.as_ref().map(evaluate).transpose()? })
+        };
+        let arguments = self.functions.iter().map(arguments).collect::<Result<_>>()?;
+        Ok(InputRows { rows, sets, arguments })
+    }
+
+    /// What an aggregation of no rows has to take in nevertheless: a row for every grouping set without keys, of which
+    /// no function gets to see anything. `None` if there is no such set.
+    pub fn empty_sets(&self) -> Result<Option<InputRows>> {
+        if !self.group_by.has_grouping_set() {
+            return Ok(None);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
+        let groups = self.group_by.groups().iter();
+        let keyless: Vec<bool> = groups.map(|nulls| nulls.iter().all(|&is_null| is_null)).collect();
+        let mut sets = Vec::new();
+        for (keys, _) in self.grouping_keys(&row)?.iter().zip(&keyless).filter(|(_, keyless)| **keyless) {
+            sets.push(self.keyed(keys)?);
+        }
+        let nothing: ArrayRef = Arc::new(BooleanArray::from(vec![false]));
+        let arguments = |function: &AggregateFunction| -> Result<Arguments> {
+            let null = |argument: &PhysicalExprRef| Ok(new_null_array(&argument.data_type(&self.input)?, 1));
+            let values = function.arguments.iter().map(null).collect::<Result<_>>()?;
+            Ok(Arguments { values, filter: Some(Arc::clone(&nothing)) })
+        };
+        let arguments = self.functions.iter().map(arguments).collect::<Result<_>>()?;
+        Ok((!sets.is_empty()).then_some(InputRows { rows: 1, sets, arguments }))
+    }
+
+    /// The keys of a row of nulls in every grouping set, without evaluating expressions that may not take nulls.
+    fn grouping_keys(&self, row: &RecordBatch) -> Result<Vec<Vec<ArrayRef>>> {
+        let nulls = self.group_by.null_expr().to_vec();
+        let all_null = PhysicalGroupBy::new(
+            nulls.clone(),
+            nulls,
+            self.group_by.groups().to_vec(),
+            self.group_by.has_grouping_set(),
+        );
+        evaluate_group_by(&all_null, row)
+    }
+
+    fn keyed(&self, keys: &[ArrayRef]) -> Result<KeyedRows> {
+        let keys = self.keys.store(keys)?;
+        let mut hashes = Vec::new();
+        self.hasher.hash(&keys, keys.first().map_or(0, |key| key.len()), &mut hashes)?;
+        Ok(KeyedRows { hashes: ScalarBuffer::from(hashes), keys })
+    }
+
+    /// Groups in stored form.
+    pub fn stored(&self, keyed: &KeyedRows, states: Vec<ArrayRef>) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::new(keyed.hashes.clone(), None))];
+        columns.extend(keyed.keys.iter().cloned());
+        columns.extend(states);
+        Ok(RecordBatch::try_new(Arc::clone(self.pages.arrow()), columns)?)
+    }
+
+    /// Hashes, keys and states of groups in stored form.
+    pub fn parts(&self, stored: &RecordBatch) -> Result<(KeyedRows, Vec<ArrayRef>)> {
+        let (keys, states) = match stored.columns() {
+            [_, rest @ ..] => rest.split_at_checked(self.key_fields.len()),
+            [] => None,
+        }
+        .ok_or_else(|| DataFusionError::Internal("stored groups lack columns".to_owned()))?;
+        let keyed = KeyedRows { hashes: hashes_of(stored).clone(), keys: keys.to_vec() };
+        Ok((keyed, states.to_vec()))
+    }
+}
+
+/// The hashes of stored groups.
+pub fn hashes_of(stored: &RecordBatch) -> &ScalarBuffer<u64> {
+    stored.column(0).as_primitive::<UInt64Type>().values()
+}
+
+impl AggregateFunction {
+    fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
+        if self.expression.groups_accumulator_supported() {
+            return self.expression.create_groups_accumulator();
+        }
+        let expression = Arc::clone(&self.expression);
+        Ok(Box::new(GroupsAccumulatorAdapter::new(move || expression.create_accumulator())))
+    }
+}
+
+/// An input batch, evaluated.
+pub struct InputRows {
+    pub rows: usize,
+    /// The keys, once for every grouping set.
+    pub sets: Vec<KeyedRows>,
+    /// Per function.
+    pub arguments: Vec<Arguments>,
+}
+
+/// What one function gets of a batch.
+pub struct Arguments {
+    pub values: Vec<ArrayRef>,
+    pub filter: Option<ArrayRef>,
+}
+
+/// Keys in stored form with their hashes.
+pub struct KeyedRows {
+    pub hashes: ScalarBuffer<u64>,
+    pub keys: Vec<ArrayRef>,
+}
+
+impl KeyedRows {
+    /// The keys, ready to be compared with those of groups.
+    pub fn batch_keys(&self) -> Vec<BatchKey> {
+        self.keys.iter().map(BatchKey::of).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! What all lanes and outputs of one aggregation share.
+
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::MemoryPool;
+use nandina_spill::{PartitionerOptions, QuerySpace};
+use parking_lot::Mutex;
+
+use super::held_memory::HeldMemory;
+use super::metrics::AggregateMetrics;
+use super::spec::AggregateSpec;
+use super::work_queue::WorkQueue;
+use crate::memory::{
+    MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
+};
+use crate::progress::Progress;
+
+/// The shares of memory that the tables of all lanes may take together: while they are emptied when they are full, and
+/// where that lets them hold all groups.
+const LANES_SHARE: usize = 8;
+const GROWN_LANES_SHARE: usize = 2;
+/// The share of memory that the tables of all merges may take together.
+const MERGES_SHARE: usize = 4;
+/// Least memory of a lane's table and of a merge's.
+const MIN_LANE_BYTES: usize = 64 << 10;
+const MIN_MERGE_BYTES: usize = 128 << 10;
+/// A lane's table is full at this size first: it lies in the second-level cache or near it.
+const LANE_BYTES: usize = 2 << 20;
+/// The most it grows to, if memory allows, where that lets it hold all groups. Looking up a row in memory takes as long
+/// as scattering it and merging it in the cache, but partitions take memory, or the device, for every row.
+const MOST_LANE_BYTES: usize = 1 << 30;
+
+/// The shared state of one execution of an aggregation.
+pub struct AggregateState {
+    pub spec: Arc<AggregateSpec>,
+    pub space: Arc<QuerySpace>,
+    pub pool: Arc<dyn MemoryPool>,
+    pub metrics: AggregateMetrics,
+    /// The most memory the pool gives; `None` if it does not tell.
+    pub memory_limit: Option<usize>,
+    pub options: PartitionerOptions,
+    /// Input partitions, which is also the number of outputs.
+    pub lanes: usize,
+    pub progress: Progress,
+    pub queue: Arc<WorkQueue>,
+    memory: HeldMemory,
+    reporting: Mutex<()>,
+    reclaim: Mutex<Option<ReclaimHandle>>,
+}
+
+impl AggregateState {
+    /// State for one execution, drawing memory from `pool` and spilling to `space`.
+    pub fn new(
+        spec: Arc<AggregateSpec>,
+        pool: &Arc<dyn MemoryPool>,
+        space: Arc<QuerySpace>,
+        metrics: AggregateMetrics,
+        lanes: usize,
+    ) -> Arc<Self> {
+        let memory_limit = pool_limit(pool.as_ref());
+        let state = Arc::new(Self {
+            spec,
+            memory_limit,
+            options: partitioner_options(memory_limit, &space.device().sizes()),
+            lanes,
+            progress: Progress::default(),
+            queue: Arc::default(),
+            memory: HeldMemory::new(pool, metrics.peak_memory_bytes.clone()),
+            pool: Arc::clone(pool),
+            space,
+            metrics,
+            reporting: Mutex::new(()),
+            reclaim: Mutex::new(None),
+        });
+        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
+        *state.reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        state
+    }
+
+    /// A further reservation of the same aggregation.
+    pub fn another_reservation(&self) -> HeldMemory {
+        self.memory.another()
+    }
+
+    /// Bytes at which a lane's table is full, and the most that may become.
+    pub fn lane_bytes(&self) -> (usize, usize) {
+        let lane = self.memory_limit.unwrap_or(usize::MAX) / self.lanes;
+        let first = (lane / LANES_SHARE).clamp(MIN_LANE_BYTES, LANE_BYTES);
+        (first, (lane / GROWN_LANES_SHARE).clamp(first, MOST_LANE_BYTES))
+    }
+
+    /// Bytes at which the table of a merge is full.
+    pub fn merge_bytes(&self) -> usize {
+        let share = self.memory_limit.unwrap_or(usize::MAX) / (MERGES_SHARE * self.lanes);
+        share.max(MIN_MERGE_BYTES)
+    }
+
+    /// Memory for the reads in flight of one reader of spilled pages.
+    pub fn read_window_bytes(&self) -> usize {
+        read_window_bytes(self.memory_limit, &self.space.device().sizes())
+    }
+
+    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    pub fn report_io(&self) {
+        let _reporting = self.reporting.lock();
+        let io = self.space.io().statistics();
+        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
+            metric.add((total as usize).saturating_sub(metric.value()));
+        };
+        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
+        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
+        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+    }
+}
