@@ -80,6 +80,11 @@ fn main() {
         for setting in DRIVES.map(|drive| Setting::new(drive, 80, 128, 3)) {
             jobs.extend(Combination::all().map(|combination| (setting, combination)));
         }
+        let mut measured = simulate(&jobs);
+        if let Some(path) = &arguments.svg {
+            plot::draw(path, &measured, &DRIVES);
+        }
+        jobs.clear();
         for drive in SWEPT {
             let sweep =
                 [32, 128, 512].into_iter().flat_map(|partitions| [70, 90].map(|full| (full, partitions, 3)));
@@ -88,11 +93,8 @@ fn main() {
                 jobs.extend(Combination::compared().map(|combination| (setting, combination)));
             }
         }
-        let measured = simulate(&jobs);
+        measured.extend(simulate(&jobs));
         page += &report::simulated(&measured, DRIVES.len());
-        if let Some(path) = &arguments.svg {
-            plot::draw(path, &measured, &DRIVES);
-        }
     }
     if does("real") {
         let workload = Workload { partitions: 64, joins_at_once: 2, joins_each: 1, join_bytes: 192 << 20 };

@@ -47,7 +47,6 @@ pub fn draw(path: &Path, measured: &[Measured], drives: &[&str]) {
         head.draw(&Text::new(preallocation.name(), (x + 24, 38), font)).unwrap();
     }
     for (area, drive) in body.split_evenly((rows, COLUMNS)).iter().zip(drives) {
-        // The first setting of a drive is the one that all drives have.
         let seconds = |wanted: Combination| {
             let is_it = |it: &&Measured| it.setting.drive == *drive && it.combination == wanted;
             measured.iter().find(is_it).expect("all combinations were run").outcome.seconds
