@@ -193,7 +193,7 @@ fn runtime(
     Ok(builder.build_arc()?)
 }
 
-/// The folder for temporary files of DataFusion's own operators (sorts, aggregations). It bears the number of
+/// The folder for temporary files of DataFusion's own operators (sorts, aggregations of sorted input). It bears the number of
 /// its process, so that what a killed process left is known for garbage at the next start.
 #[derive(Debug)]
 struct OperatorFolder(PathBuf);
