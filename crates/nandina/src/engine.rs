@@ -219,7 +219,7 @@ fn limit_caches(runtime: &RuntimeEnv, settings: &Settings) {
     }
 }
 
-/// The folder for temporary files of DataFusion's own operators (sorts, aggregations). It bears the number of
+/// The folder for temporary files of DataFusion's own operators (sorts, mostly). It bears the number of
 /// its process, so that what a killed process left is known for garbage at the next start.
 #[derive(Debug)]
 struct OperatorFolder(PathBuf);

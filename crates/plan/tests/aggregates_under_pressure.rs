@@ -168,10 +168,15 @@ async fn cancel_in(phase: Phase, keep_plan: bool) {
     let plan = keep_plan.then_some(plan);
     match phase {
         Phase::Input => {
-            let reader = tokio::spawn(read_all(streams));
+            let readers: Vec<JoinHandle<()>> = streams
+                .into_iter()
+                .map(|mut stream| tokio::spawn(async move { while stream.next().await.is_some() {} }))
+                .collect();
             tap.runs_dry().await;
-            reader.abort();
-            let _cancelled = reader.await;
+            for reader in readers {
+                reader.abort();
+                let _cancelled = reader.await;
+            }
         }
         Phase::Merging => {
             let counters = engine.space.device().counters();

@@ -10,14 +10,15 @@ use futures::StreamExt;
 
 use super::bounded::BoundedGroups;
 use super::metrics::AggregateMetrics;
-use super::sink::{PushScratch, Sink};
+use super::sink::{PushScratch, Sink, StoredPartition};
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
 
 /// Fewer groups than this are merged by one task, without going through partitions.
 const FEW_GROUPS: usize = 8192;
-/// Partitions of together fewer rows than this are merged in one table.
+/// Partitions of together fewer rows than this are merged in one table, if they take only a part of its share of memory.
 const FEW_ROWS: u64 = 16_384;
+const MERGED_SHARE: u64 = 4;
 
 /// Takes in all input partitions at once, and queues what is left to do.
 pub async fn take_input(
@@ -112,7 +113,7 @@ async fn finish_input(
         for table in &mut tables {
             table.empty_into(sink, &mut scratch).await?;
         }
-        return Ok(merges(sink.finish().await?, sink.scattered_bits()));
+        return Ok(merges(state, sink.finish().await?, sink.scattered_bits()));
     }
     let groups: usize = tables.iter().map(|table| table.groups.len()).sum();
     let table = match tables.pop() {
@@ -141,16 +142,18 @@ async fn finish_input(
 }
 
 /// Partitions as work: resident ones first, small ones together.
-pub fn merges(mut partitions: Vec<super::sink::StoredPartition>, used_bits: u32) -> Vec<Work> {
+pub fn merges(state: &AggregateState, mut partitions: Vec<StoredPartition>, used_bits: u32) -> Vec<Work> {
     partitions.sort_by_key(|partition| partition.file.is_some());
+    let most_bytes = state.merge_bytes() as u64 / MERGED_SHARE;
     let mut work: Vec<Merge> = Vec::new();
-    let mut rows = FEW_ROWS;
+    let (mut rows, mut bytes) = (0, 0);
     for partition in partitions {
         rows += partition.rows;
-        match work.last_mut().filter(|_| rows < FEW_ROWS) {
+        bytes += partition.bytes();
+        match work.last_mut().filter(|_| rows < FEW_ROWS && bytes < most_bytes) {
             Some(merge) => merge.partitions.push(partition),
             None => {
-                rows = partition.rows;
+                (rows, bytes) = (partition.rows, partition.bytes());
                 work.push(Merge { partitions: vec![partition], used_bits });
             }
         }

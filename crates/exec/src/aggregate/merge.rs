@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use datafusion::common::Result;
 use nandina_spill::{PartitionReader, SealedPage};
 
@@ -23,10 +24,15 @@ use super::metrics::AggregateMetrics;
 use super::sink::{PushScratch, Sink, StoredPartition};
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
+use crate::batch_bytes::data_bytes;
 use crate::error::{pages_error, spill_error};
 
 /// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.
 const MOST_BITS: u32 = 48;
+
+/// Rows that are merged at once, as long as they take no more than this share of the table's memory.
+const BATCH_ROWS: usize = 32_768;
+const BATCH_SHARE: usize = 8;
 
 /// What a merge comes to.
 pub enum Merged {
@@ -43,7 +49,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     let mut scratch = PushScratch::default();
     for partition in merge.partitions {
         let mut pages = StoredPages::open(state, partition);
-        while let Some(groups) = pages.next(state).await? {
+        while let Some(groups) = pages.next_batch(state).await? {
             if table.is_passing()
                 && let Some(sink) = &deeper
             {
@@ -73,7 +79,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     }
     if let Some(sink) = deeper {
         table.empty_into(&sink, &mut scratch).await?;
-        return Ok(Merged::Split(merges(sink.finish().await?, sink.scattered_bits())));
+        return Ok(Merged::Split(merges(state, sink.finish().await?, sink.scattered_bits())));
     }
     let _timer = metrics.baseline.elapsed_compute().timer();
     let (groups, memory) = table.into_parts();
@@ -98,6 +104,22 @@ impl StoredPages {
             file.read(Arc::clone(&state.spec.pages), window_bytes)
         });
         Self { resident: partition.resident.into(), reader, memory }
+    }
+
+    /// The groups of some pages at once: accumulators have work to do for every batch, however small.
+    async fn next_batch(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {
+        let most_bytes = state.merge_bytes() / BATCH_SHARE;
+        let (mut pages, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        while rows < BATCH_ROWS && bytes < most_bytes {
+            let Some(page) = self.next(state).await? else { break };
+            rows += page.num_rows();
+            bytes += data_bytes(&page);
+            pages.push(page);
+        }
+        if pages.len() < 2 {
+            return Ok(pages.pop());
+        }
+        Ok(Some(concat_batches(state.spec.pages.arrow(), &pages)?))
     }
 
     async fn next(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {

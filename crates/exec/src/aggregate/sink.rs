@@ -104,7 +104,9 @@ impl Sink {
         // A quarter more for vectors that grow by doubling.
         let estimate = data_bytes(groups) * 5 / 4;
         self.make_room(estimate).await?;
+        let timer = self.state.metrics.baseline.elapsed_compute().timer();
         let pushed = self.partitioner.push(groups, scatter).map_err(spill_error);
+        drop(timer);
         self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
         self.settle();
         self.state.progress.note();
@@ -201,6 +203,11 @@ impl Reclaim for Sink {
 }
 
 impl StoredPartition {
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes() as u64 + self.file.as_ref().map_or(0, |file| file.bytes())
+    }
+
     /// Writes the resident pages to the device, blocking the thread.
     pub fn spill(&mut self, state: &AggregateState) -> Result<usize> {
         let mut file = PartitionFile::new(Arc::clone(&state.space), state.options.extent_bytes);

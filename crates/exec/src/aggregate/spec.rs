@@ -40,6 +40,9 @@ pub struct AggregateSpec {
     pub schema: SchemaRef,
     /// Most rows in an output batch.
     pub batch_rows: usize,
+    /// Whether all states have a fixed width. Accumulators of others may do work for every group with every batch, which
+    /// tables of many groups do not bear.
+    pub grows_well: bool,
     /// So many groups, whichever, are enough.
     pub limit: Option<usize>,
 }
@@ -67,7 +70,7 @@ impl AggregateSpec {
         fields.extend(key_fields.iter().cloned());
         let mut functions = Vec::new();
         let arguments = aggregate_expressions(planned.aggr_expr(), &AggregateMode::Single, 0)?;
-        let mut next_state = 0;
+        let (mut next_state, mut grows_well) = (0, true);
         let filters = planned.filter_expr().iter().cloned();
         for ((expression, arguments), filter) in planned.aggr_expr().iter().zip(arguments).zip(filters) {
             let states = expression.state_fields()?;
@@ -75,8 +78,10 @@ impl AggregateSpec {
             next_state = of_function.end;
             for (state, number) in states.iter().zip(of_function.clone()) {
                 let field = Field::new(format!("state {number}"), state.data_type().clone(), true);
+                grows_well &= state.data_type().is_primitive() || state.data_type() == &DataType::Boolean;
                 fields.push(Arc::new(field));
             }
+            grows_well &= expression.groups_accumulator_supported();
             let expression = Arc::clone(expression);
             functions.push(AggregateFunction { expression, arguments, filter, states: of_function });
         }
@@ -92,6 +97,7 @@ impl AggregateSpec {
             input,
             schema,
             batch_rows,
+            grows_well,
             limit: limit.map(|options| options.limit()),
         })
     }

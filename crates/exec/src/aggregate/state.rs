@@ -20,7 +20,10 @@ use crate::progress::Progress;
 const LANES_SHARE: usize = 8;
 const GROWN_LANES_SHARE: usize = 2;
 /// The share of memory that the tables of all merges may take together.
-const MERGES_SHARE: usize = 4;
+const MERGES_SHARE: usize = 2;
+/// Partitions when memory is plentiful, as log2. More than a join has: tables of tens of millions of groups in all are
+/// then still small ones, and some of DataFusion's accumulators do work for every group of a table with every batch.
+const MOST_PARTITION_BITS: u32 = 8;
 /// Least memory of a lane's table and of a merge's.
 const MIN_LANE_BYTES: usize = 64 << 10;
 const MIN_MERGE_BYTES: usize = 128 << 10;
@@ -61,7 +64,7 @@ impl AggregateState {
         let state = Arc::new(Self {
             spec,
             memory_limit,
-            options: partitioner_options(memory_limit, &space.device().sizes()),
+            options: partitioner_options(memory_limit, &space.device().sizes(), MOST_PARTITION_BITS),
             lanes,
             progress: Progress::default(),
             queue: Arc::default(),
@@ -86,7 +89,8 @@ impl AggregateState {
     pub fn lane_bytes(&self) -> (usize, usize) {
         let lane = self.memory_limit.unwrap_or(usize::MAX) / self.lanes;
         let first = (lane / LANES_SHARE).clamp(MIN_LANE_BYTES, LANE_BYTES);
-        (first, (lane / GROWN_LANES_SHARE).clamp(first, MOST_LANE_BYTES))
+        let grown = (lane / GROWN_LANES_SHARE).clamp(first, MOST_LANE_BYTES);
+        (first, if self.spec.grows_well { grown } else { first })
     }
 
     /// Bytes at which the table of a merge is full.

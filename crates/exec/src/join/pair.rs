@@ -25,7 +25,7 @@ use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
 use super::kind::{JoinKind, SideRows};
 use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, Side};
-use super::state::{JoinState, SpilledPair};
+use super::state::{JoinState, MOST_PARTITION_BITS, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
 use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
@@ -378,7 +378,8 @@ async fn split(
     level: u32,
     need: usize,
 ) -> Result<Vec<SpilledPair>> {
-    let mut options = partitioner_options(state.memory_limit, &state.space.device().sizes());
+    let mut options =
+        partitioner_options(state.memory_limit, &state.space.device().sizes(), MOST_PARTITION_BITS);
     let share = state.memory_limit.unwrap_or(usize::MAX) / 4;
     let wanted = need.div_ceil(share.max(1)).next_power_of_two().trailing_zeros().max(1);
     options.partition_bits = options.partition_bits.min(wanted + 1);

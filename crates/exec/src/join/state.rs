@@ -125,7 +125,7 @@ impl JoinState {
         destage: DestagePolicy,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
-        let options = partitioner_options(memory_limit, &space.device().sizes());
+        let options = partitioner_options(memory_limit, &space.device().sizes(), MOST_PARTITION_BITS);
         let hasher = KeyHasher::new(0);
         let spilled_keys = Arc::new(SpilledKeys::new(Arc::clone(&spec), hasher.clone(), memory_limit));
         let keys = Arc::clone(&spilled_keys);
@@ -566,6 +566,8 @@ impl JoinState {
     }
 }
 
+/// Partitions when memory is plentiful, as log2.
+pub const MOST_PARTITION_BITS: u32 = 6;
 /// Fewer build rows than this are not worth a task per partition.
 const SMALL_BUILD_ROWS: u64 = 100_000;
 

@@ -25,9 +25,7 @@ const EXTENT_SHARE: usize = 128;
 const PORTION_SHARE: usize = 16;
 const MAX_PORTION_BYTES: usize = 16 << 20;
 const MIN_PORTION_BYTES: usize = 64 << 10;
-/// Partitions when memory is plentiful, as log2. Inputs up to this many times the memory are done in one
-/// pass; the price is one page being filled per partition.
-const MAX_PARTITION_BITS: u32 = 6;
+/// Partitions at least, as log2.
 const MIN_PARTITION_BITS: u32 = 3;
 
 /// What a pool can give at most, in bytes; `None` if it has no limit that it tells.
@@ -55,10 +53,17 @@ pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
 
 /// The shape of a partitioner for an operator that may use `memory_bytes` (`None`: any amount) and spills to a device of
 /// these sizes.
-pub fn partitioner_options(memory_bytes: Option<usize>, sizes: &IoSizes) -> PartitionerOptions {
+///
+/// With plentiful memory it has two to the `most_bits` partitions. Inputs up to this many times the memory are done in
+/// one pass; the price is one page being filled per partition.
+pub fn partitioner_options(
+    memory_bytes: Option<usize>,
+    sizes: &IoSizes,
+    most_bits: u32,
+) -> PartitionerOptions {
     let write_bytes = memory_bytes.unwrap_or(usize::MAX) / WRITE_BUFFER_SHARE;
     let mut options = PartitionerOptions {
-        partition_bits: MAX_PARTITION_BITS,
+        partition_bits: most_bits,
         page_bytes: MAX_PAGE_BYTES,
         max_page_rows: MAX_PAGE_ROWS,
         ring_pages: sizes.ring_writes,
@@ -100,21 +105,21 @@ mod tests {
     #[test]
     fn write_buffers_stay_within_their_share() {
         for memory in [16 << 20, 64 << 20, 256 << 20, 4usize << 30] {
-            let options = partitioner_options(Some(memory), &sizes());
+            let options = partitioner_options(Some(memory), &sizes(), 6);
             assert!(options.write_buffer_bytes() <= memory / WRITE_BUFFER_SHARE, "{memory}: {options:?}");
         }
     }
 
     #[test]
     fn a_megabyte_is_enough_to_partition() {
-        let options = partitioner_options(Some(1 << 20), &sizes());
+        let options = partitioner_options(Some(1 << 20), &sizes(), 6);
         assert_eq!((options.page_bytes, options.partition_bits), (MIN_PAGE_BYTES, MIN_PARTITION_BITS));
         assert!(options.write_buffer_bytes() <= 1 << 18);
     }
 
     #[test]
     fn unlimited_memory_takes_the_largest_shape() {
-        let options = partitioner_options(None, &sizes());
-        assert_eq!((options.page_bytes, options.partition_bits), (MAX_PAGE_BYTES, MAX_PARTITION_BITS));
+        let options = partitioner_options(None, &sizes(), 6);
+        assert_eq!((options.page_bytes, options.partition_bits), (MAX_PAGE_BYTES, 6));
     }
 }
