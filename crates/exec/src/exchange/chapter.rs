@@ -15,6 +15,9 @@ use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 
+/// Chapters that may be written at once, as log2: each has as small buffers as one of so many partitions.
+const WRITERS_BITS: u32 = 6;
+
 /// What all chapters of an exchange have in common.
 #[derive(Debug)]
 pub struct Shelf {
@@ -50,7 +53,7 @@ impl Shelf {
         metrics: SharedMetrics,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
-        let options = partitioner_options(memory_limit, &space.device().sizes());
+        let options = partitioner_options(memory_limit, &space.device().sizes(), WRITERS_BITS);
         let options = PartitionerOptions { partition_bits: 0, ..options };
         Arc::new(Self { pages, space, memory_limit, options, batch_rows, metrics })
     }

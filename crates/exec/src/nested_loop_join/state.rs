@@ -34,6 +34,8 @@ use crate::progress::Progress;
 
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;
+/// Files that may be written at once, as log2: each has as small buffers as one of so many partitions.
+const FILES_BITS: u32 = 6;
 
 /// Where the join stands.
 enum Stage {
@@ -94,7 +96,7 @@ impl LoopState {
         outputs: usize,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
-        let mut options = partitioner_options(memory_limit, &space.device().sizes());
+        let mut options = partitioner_options(memory_limit, &space.device().sizes(), FILES_BITS);
         options.partition_bits = inputs.next_power_of_two().trailing_zeros().min(MAX_PARTITION_BITS);
         let pages = Arc::clone(&spec.build.pages);
         let partitioner = Partitioner::new(pages, options.clone(), Arc::clone(&space));
