@@ -52,7 +52,7 @@ pub fn assemble(
     };
     let taken = match &probe {
         Some((_, ProbeRows::Any(rows))) => UInt32Array::from(rows.to_vec()),
-        _ => UInt32Array::from(Vec::new()),
+        _ => UInt32Array::from(Vec::<u32>::new()),
     };
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(spec.output.len());
     for (place, field) in spec.output.iter().zip(spec.schema.fields()) {
