@@ -53,10 +53,6 @@ const QUERIES: &[(&str, usize)] = &[
         1,
     ),
     ("SELECT l_id, s_id FROM l JOIN s ON coalesce(l_number, s_number) + s_id BETWEEN 20 AND 22", 1),
-    (
-        "SELECT x.s_id, y.s_id FROM s x JOIN s y ON array_any_match(make_array(x.s_id, 7), v -> v + y.s_id > 40)",
-        1,
-    ),
     ("SELECT l_id FROM l JOIN s ON l_number < s_number GROUP BY l_id ORDER BY l_id LIMIT 10", 1),
 ];
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::compute::take;
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 
 use super::block::Block;
 use crate::join::kind::{JoinKind, SideRows};
@@ -20,22 +20,56 @@ pub fn output_rows(spec: &JoinSpec, row_bytes: usize) -> usize {
     (MAX_OUTPUT_BYTES / (row_bytes + 1)).clamp(1, spec.batch_rows)
 }
 
+/// Build rows of an output batch.
+#[derive(Clone, Copy)]
+pub enum BuildRows<'a> {
+    Any(&'a [RowRef]),
+    /// The same row so many times.
+    Same(RowRef, usize),
+}
+
+/// Probe rows of an output batch.
+#[derive(Clone)]
+pub enum ProbeRows<'a> {
+    Any(&'a [u32]),
+    /// Rows behind each other: nothing to copy.
+    Run(Range<usize>),
+}
+
 /// Makes a batch from rows of either side; a side that is `None` gives nulls.
 pub fn assemble(
     spec: &JoinSpec,
-    build: Option<(&Block, &[RowRef])>,
-    probe: Option<(&RecordBatch, &[u32])>,
+    build: Option<(&Block, BuildRows<'_>)>,
+    probe: Option<(&RecordBatch, ProbeRows<'_>)>,
     marks: Option<BooleanArray>,
 ) -> Result<RecordBatch> {
-    let rows = build.map(|(_, refs)| refs.len()).or(probe.map(|(_, rows)| rows.len())).unwrap_or(0);
-    let build = build.map(|(block, refs)| (block, BuildRefs::of(refs)));
-    let probe = probe.map(|(batch, rows)| (batch, ProbeRows::of(rows)));
+    let rows = match (&build, &probe) {
+        (Some((_, BuildRows::Any(rows))), _) => rows.len(),
+        (Some((_, BuildRows::Same(_, count))), _) => *count,
+        (None, Some((_, ProbeRows::Any(rows)))) => rows.len(),
+        (None, Some((_, ProbeRows::Run(rows)))) => rows.len(),
+        (None, None) => 0,
+    };
+    let taken = match &probe {
+        Some((_, ProbeRows::Any(rows))) => UInt32Array::from(rows.to_vec()),
+        _ => UInt32Array::from(Vec::<u32>::new()),
+    };
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(spec.output.len());
     for (place, field) in spec.output.iter().zip(spec.schema.fields()) {
         let nulls = || new_null_array(field.data_type(), rows);
         arrays.push(match (*place, &build, &probe) {
-            (OutputColumn::Of(SideOf::Build, index), Some((block, refs)), _) => refs.column(block, index)?,
-            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, rows))) => rows.column(batch, index)?,
+            (OutputColumn::Of(SideOf::Build, index), Some((block, BuildRows::Any(refs))), _) => {
+                block.rows().gather(index, refs)?
+            }
+            (OutputColumn::Of(SideOf::Build, index), Some((block, BuildRows::Same(row, count))), _) => {
+                repeated(&block.rows().gather(index, &[*row])?, *count)?
+            }
+            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, ProbeRows::Any(_)))) => {
+                take(batch.column(index), &taken, None)?
+            }
+            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, ProbeRows::Run(rows)))) => {
+                batch.column(index).slice(rows.start, rows.len())
+            }
             (OutputColumn::Of(..), ..) => nulls(),
             (OutputColumn::Mark, ..) => marks.clone().map_or_else(nulls, |marks| Arc::new(marks) as ArrayRef),
         });
@@ -44,55 +78,12 @@ pub fn assemble(
     Ok(RecordBatch::try_new_with_options(Arc::clone(&spec.schema), arrays, &options)?)
 }
 
-/// Build rows of an output batch.
-enum BuildRefs<'a> {
-    Any(&'a [RowRef]),
-    /// The same row every time: gathered once, its value repeated. Strings are then shared, not copied.
-    Same(&'a [RowRef], UInt32Array),
-}
-
-impl<'a> BuildRefs<'a> {
-    fn of(refs: &'a [RowRef]) -> Self {
-        match refs.split_first() {
-            Some((first, rest)) if !rest.is_empty() && rest.iter().all(|row| row == first) => {
-                Self::Same(std::slice::from_ref(first), UInt32Array::from_value(0, refs.len()))
-            }
-            _ => Self::Any(refs),
-        }
+/// A single value `count` times. Strings are shared, not copied, where their layout allows it.
+fn repeated(value: &ArrayRef, count: usize) -> Result<ArrayRef> {
+    if value.data_type().is_primitive() {
+        return ScalarValue::try_from_array(value, 0)?.to_array_of_size(count);
     }
-
-    fn column(&self, block: &Block, index: usize) -> Result<ArrayRef> {
-        match self {
-            Self::Any(refs) => block.rows().gather(index, refs),
-            Self::Same(row, zeros) => Ok(take(&block.rows().gather(index, row)?, zeros, None)?),
-        }
-    }
-}
-
-/// Probe rows of an output batch.
-enum ProbeRows {
-    /// Rows behind each other: nothing to copy.
-    Run(Range<usize>),
-    Any(UInt32Array),
-}
-
-impl ProbeRows {
-    fn of(rows: &[u32]) -> Self {
-        let first = rows.first().copied().unwrap_or(0);
-        if (first..).zip(rows).all(|(expected, &row)| row == expected) {
-            return Self::Run(first as usize..first as usize + rows.len());
-        }
-        Self::Any(UInt32Array::from(rows.to_vec()))
-    }
-
-    fn column(&self, batch: &RecordBatch, index: usize) -> Result<ArrayRef> {
-        let column = batch.column(index);
-        match self {
-            Self::Run(rows) if *rows == (0..batch.num_rows()) => Ok(Arc::clone(column)),
-            Self::Run(rows) => Ok(column.slice(rows.start, rows.len())),
-            Self::Any(rows) => Ok(take(column, rows, None)?),
-        }
-    }
+    Ok(take(value, &UInt32Array::from_value(0, count), None)?)
 }
 
 /// Of rows by themselves, those that a join gives out.
@@ -133,7 +124,8 @@ impl ProbeRowsOut {
         if rows.is_empty() {
             return Ok(None);
         }
-        assemble(spec, None, Some((&self.batch, &rows)), Some(BooleanArray::from(marks))).map(Some)
+        assemble(spec, None, Some((&self.batch, ProbeRows::Any(&rows))), Some(BooleanArray::from(marks)))
+            .map(Some)
     }
 }
 
@@ -174,7 +166,7 @@ impl BuildRowsOut {
         if refs.is_empty() {
             return Ok(None);
         }
-        let build = Some((&*self.block, &refs[..]));
+        let build = Some((&*self.block, BuildRows::Any(&refs)));
         assemble(&self.spec, build, None, Some(BooleanArray::from(marks))).map(Some)
     }
 }

@@ -20,7 +20,7 @@ use arrow::compute::take;
 use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;
 
-use super::assemble::{ProbeRowsOut, assemble, output_rows};
+use super::assemble::{BuildRows, ProbeRows, ProbeRowsOut, assemble, output_rows};
 use super::block::Block;
 use super::pair_filter::{OneAgainstMany, PairFilter};
 use crate::batch_bytes::data_bytes;
@@ -78,8 +78,9 @@ pub struct Prober {
     /// Number of the page at hand.
     page: usize,
     open_page: Option<OpenPage>,
-    /// Without a filter: the next build row of the page.
+    /// Without a filter: the next build row of the page, and the next probe row to pair it with.
     next_slot: usize,
+    next_row: usize,
     build: Vec<RowRef>,
     probe: Vec<u32>,
     /// How many of the pairs have been given out.
@@ -102,6 +103,7 @@ impl Prober {
             page: 0,
             open_page: None,
             next_slot: 0,
+            next_row: 0,
             build: Vec::new(),
             probe: Vec::new(),
             given: 0,
@@ -116,7 +118,7 @@ impl Prober {
         self.output_rows = output_rows(&self.spec, block.row_bytes() + probe_row_bytes);
         self.matched = matched;
         self.open = None;
-        (self.page, self.open_page, self.next_slot) = (0, None, 0);
+        (self.page, self.open_page, self.next_slot, self.next_row) = (0, None, 0, 0);
         match &self.filter {
             Some(filter) => {
                 let open: Vec<u32> =
@@ -175,7 +177,7 @@ impl Prober {
         loop {
             let waiting = self.build.len() - self.given;
             let done = self.is_done(&block);
-            if waiting > 0 && (done || waiting >= self.output_rows || !self.has_room(waiting)) {
+            if waiting > 0 && (done || waiting >= self.output_rows) {
                 return self.output(&block).map(Step::Output);
             }
             if done {
@@ -184,6 +186,9 @@ impl Prober {
             }
             if compared >= PAIRS_PER_TURN {
                 return Ok(Step::Pause);
+            }
+            if self.open.is_none() && self.batch.num_rows() * 2 > self.output_rows {
+                return self.product(&block).map(Step::Output);
             }
             self.forget_given();
             compared += match self.open {
@@ -199,19 +204,33 @@ impl Prober {
         flags_known || self.batch.num_rows() == 0 || self.page >= block.pages().len()
     }
 
-    /// Without a filter, all probe rows with one build row make a batch of their own if they are enough for it: its
-    /// columns then need no copy. What waits is given out before.
-    fn has_room(&self, waiting: usize) -> bool {
-        self.open.is_some() || waiting + self.batch.num_rows() <= self.output_rows
-    }
-
     /// Gives out pairs up to the size of a batch.
     fn output(&mut self, block: &Block) -> Result<RecordBatch> {
         let until = self.build.len().min(self.given + self.output_rows);
         let pairs = self.given..until;
         self.given = until;
-        let build = Some((block, &self.build[pairs.clone()]));
-        assemble(&self.spec, build, Some((&self.batch, &self.probe[pairs])), None)
+        let build = Some((block, BuildRows::Any(&self.build[pairs.clone()])));
+        assemble(&self.spec, build, Some((&self.batch, ProbeRows::Any(&self.probe[pairs]))), None)
+    }
+
+    /// Without a filter, and with enough probe rows for a batch: one build row with them, whose columns need no copy.
+    fn product(&mut self, block: &Block) -> Result<RecordBatch> {
+        let rows = self.next_row..self.batch.num_rows().min(self.next_row + self.output_rows);
+        let build = (block, BuildRows::Same(row_ref(self.page, self.next_slot), rows.len()));
+        self.next_row = rows.end;
+        if self.next_row == self.batch.num_rows() {
+            self.next_row = 0;
+            self.next_build_row(block);
+        }
+        assemble(&self.spec, Some(build), Some((&self.batch, ProbeRows::Run(rows))), None)
+    }
+
+    fn next_build_row(&mut self, block: &Block) {
+        self.next_slot += 1;
+        if self.next_slot >= block.pages()[self.page].rows() {
+            self.page += 1;
+            self.next_slot = 0;
+        }
     }
 
     fn forget_given(&mut self) {
@@ -224,15 +243,10 @@ impl Prober {
 
     /// Without a filter: pairs the next build row with every probe row. Returns their number.
     fn combine(&mut self, block: &Block) -> usize {
-        if self.next_slot >= block.pages()[self.page].rows() {
-            self.page += 1;
-            self.next_slot = 0;
-            return 0;
-        }
         let rows = self.batch.num_rows();
         self.build.extend(std::iter::repeat_n(row_ref(self.page, self.next_slot), rows));
         self.probe.extend(0..rows as u32);
-        self.next_slot += 1;
+        self.next_build_row(block);
         rows
     }
 
