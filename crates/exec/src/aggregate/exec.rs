@@ -167,8 +167,8 @@ impl DisplayAs for HashAggregateExec {
         let text = Planned(&self.planned, format).to_string();
         match format {
             DisplayFormatType::TreeRender => {
-                let lines = text.lines().filter(|line| !line.starts_with("mode="));
-                lines.map(|line| writeln!(f, "{line}")).collect()
+                let mut lines = text.lines().filter(|line| !line.starts_with("mode="));
+                lines.try_for_each(|line| writeln!(f, "{line}"))
             }
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let rest = text.strip_prefix("AggregateExec: mode=Single, ").unwrap_or(&text);

@@ -187,7 +187,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use arrow::array::{Array, AsArray, Int64Array};
+    use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::Int64Type;
 
     use super::*;
