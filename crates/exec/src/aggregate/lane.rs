@@ -84,7 +84,7 @@ async fn take_batch(
     drop(timer);
     for keyed in &rows.sets {
         let timer = metrics.baseline.elapsed_compute().timer();
-        if table.is_passing() {
+        if table.is_passing() && state.spec.converts_rows {
             let stored = table.groups.convert(keyed, &rows)?;
             drop(timer);
             metrics.passed_rows.add(rows.rows);

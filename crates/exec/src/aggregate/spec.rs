@@ -43,6 +43,9 @@ pub struct AggregateSpec {
     /// Whether all states have a fixed width. Accumulators of others may do work for every group with every batch, which
     /// tables of many groups do not bear.
     pub grows_well: bool,
+    /// Whether rows can become states without an accumulator. DataFusion's conversions rely on a single argument in
+    /// functions that take more (`percentile_cont`), and know no order.
+    pub converts_rows: bool,
     /// So many groups, whichever, are enough.
     pub limit: Option<usize>,
 }
@@ -70,7 +73,7 @@ impl AggregateSpec {
         fields.extend(key_fields.iter().cloned());
         let mut functions = Vec::new();
         let arguments = aggregate_expressions(planned.aggr_expr(), &AggregateMode::Single, 0)?;
-        let (mut next_state, mut grows_well) = (0, true);
+        let (mut next_state, mut grows_well, mut converts_rows) = (0, true, true);
         let filters = planned.filter_expr().iter().cloned();
         for ((expression, arguments), filter) in planned.aggr_expr().iter().zip(arguments).zip(filters) {
             let states = expression.state_fields()?;
@@ -82,6 +85,7 @@ impl AggregateSpec {
                 fields.push(Arc::new(field));
             }
             grows_well &= expression.groups_accumulator_supported();
+            converts_rows &= arguments.len() < 2;
             let expression = Arc::clone(expression);
             functions.push(AggregateFunction { expression, arguments, filter, states: of_function });
         }
@@ -98,6 +102,7 @@ impl AggregateSpec {
             schema,
             batch_rows,
             grows_well,
+            converts_rows,
             limit: limit.map(|options| options.limit()),
         })
     }
