@@ -12,12 +12,10 @@ mod harness;
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use datafusion::common::{JoinType, Result};
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::common::JoinType;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use harness::input::{Ending, Tap, scripted};
 use harness::joins::Join;
@@ -26,7 +24,6 @@ use harness::streams::{cancel_when, errors, read_all, streams};
 use harness::tables::{KeyType, Table, TableShape};
 use harness::{Engine, KIB, MIB, metric, run};
 use nandina_device::{FaultPlan, FileClass};
-use tokio::task::JoinHandle;
 
 /// What these joins may use; their sides take several times as much.
 const LIMIT: usize = MIB;
