@@ -14,4 +14,6 @@ pub mod nested_loop_join;
 mod prefetch;
 mod progress;
 pub mod scan;
+mod shared_execution;
+mod spill_metrics;
 pub mod temp;

@@ -27,13 +27,13 @@ use datafusion::physical_plan::{
     InputDistributionRequirements, InputOrderMode, Partitioning, PlanProperties,
 };
 use futures::FutureExt;
-use parking_lot::Mutex;
 
 use super::lane::take_input;
 use super::metrics::AggregateMetrics;
 use super::output::{InputTaken, output};
 use super::spec::AggregateSpec;
 use super::state::AggregateState;
+use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
 /// A hash aggregation that spills.
@@ -47,14 +47,7 @@ pub struct HashAggregateExec {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    starting: Mutex<Option<Starting>>,
-}
-
-/// An execution of which not all output partitions have been asked for.
-struct Starting {
-    state: Arc<AggregateState>,
-    input_taken: InputTaken,
-    outputs_to_come: usize,
+    shared: SharedExecution<(Arc<AggregateState>, InputTaken)>,
 }
 
 impl HashAggregateExec {
@@ -100,25 +93,17 @@ impl HashAggregateExec {
             schema,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::new(None),
+            shared: SharedExecution::default(),
         })
     }
 
     /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it out of
     /// the node: when its streams are gone nothing of it is left, however long the plan lives.
     fn execution(&self, context: &Arc<TaskContext>) -> Result<(Arc<AggregateState>, InputTaken)> {
-        let mut slot = self.starting.lock();
-        let mut starting = match slot.take() {
-            Some(starting) => starting,
-            None => self.start(context)?,
-        };
-        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
-        let execution = (Arc::clone(&starting.state), starting.input_taken.clone());
-        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
-        Ok(execution)
+        self.shared.get(self.planned.input().output_partitioning().partition_count(), || self.start(context))
     }
 
-    fn start(&self, context: &Arc<TaskContext>) -> Result<Starting> {
+    fn start(&self, context: &Arc<TaskContext>) -> Result<(Arc<AggregateState>, InputTaken)> {
         let batch_rows = context.session_config().batch_size();
         let spec = Arc::new(AggregateSpec::try_new(&self.planned, Arc::clone(&self.schema), batch_rows)?);
         let space = operator_space(context, "hash aggregation")?;
@@ -133,7 +118,7 @@ impl HashAggregateExec {
             .collect::<Result<Vec<_>>>()?;
         let input_taken = take_input(Arc::clone(&state), inputs);
         let input_taken = input_taken.map(|taken| taken.map_err(Arc::new)).boxed().shared();
-        Ok(Starting { state, input_taken, outputs_to_come: lanes })
+        Ok((state, input_taken))
     }
 }
 

@@ -131,7 +131,7 @@ impl StoredPages {
             return groups.batch(None).map(Some).map_err(pages_error);
         }
         let Some(reader) = &mut self.reader else { return Ok(None) };
-        let waiting = state.metrics.spill_time.timer();
+        let waiting = state.metrics.spill.time.timer();
         let page = reader.next().await.map_err(spill_error)?;
         drop(waiting);
         page.map(|page| page.batch(None).map_err(pages_error)).transpose()

@@ -1,8 +1,10 @@
 //! What an aggregation reports through DataFusion's metrics.
 
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
 };
+
+use crate::spill_metrics::SpillMetrics;
 
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]
@@ -11,37 +13,28 @@ pub struct AggregateMetrics {
     pub input_rows: Count,
     /// Rows that went to partitions without having been aggregated first, since that gained nothing.
     pub passed_rows: Count,
-    /// Time spent waiting for spilled pages to be written or read.
-    pub spill_time: Time,
+    pub spill: SpillMetrics,
     /// Most memory the aggregation held at any one time.
     pub peak_memory_bytes: Gauge,
     /// Groups that were scattered to partitions, as often as they were.
     pub partitioned_groups: Count,
     pub spilled_partitions: Count,
-    pub spilled_bytes: Count,
-    pub spill_read_bytes: Count,
-    /// Mean number of requests outstanding while the aggregation did I/O, times 100.
-    pub mean_queue_depth_x100: Gauge,
     /// Partitions that were split again because their groups did not fit.
     pub recursive_partitions: Count,
 }
 
 impl AggregateMetrics {
     pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
         let count = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
         let gauge = |name: &'static str| MetricBuilder::new(set).gauge(name, partition);
         Self {
             baseline: BaselineMetrics::new(set, partition),
             input_rows: count("input_rows"),
             passed_rows: count("passed_rows"),
-            spill_time: time("spill_time"),
+            spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: gauge("peak_memory_bytes"),
             partitioned_groups: count("partitioned_groups"),
             spilled_partitions: count("spilled_partitions"),
-            spilled_bytes: count("spilled_bytes"),
-            spill_read_bytes: count("spill_read_bytes"),
-            mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
             recursive_partitions: count("recursive_partitions"),
         }
     }

@@ -111,7 +111,7 @@ impl Sink {
         self.settle();
         self.state.progress.note();
         pushed?;
-        let _waiting = self.state.metrics.spill_time.timer();
+        let _waiting = self.state.metrics.spill.time.timer();
         self.partitioner.throttle().await.map_err(spill_error)
     }
 
@@ -126,7 +126,7 @@ impl Sink {
                 self.memory.grow(estimate);
                 break;
             }
-            let _waiting = self.state.metrics.spill_time.timer();
+            let _waiting = self.state.metrics.spill.time.timer();
             self.partitioner.drain_to(0).await.map_err(spill_error)?;
             self.settle();
         }
@@ -165,7 +165,7 @@ impl Sink {
     pub async fn finish(&self) -> Result<Vec<StoredPartition>> {
         self.reclaim.lock().take();
         let finished = self.partitioner.finish().map_err(spill_error)?;
-        let waiting = self.state.metrics.spill_time.timer();
+        let waiting = self.state.metrics.spill.time.timer();
         self.partitioner.drain_to(0).await.map_err(spill_error)?;
         drop(waiting);
         let mut handed_over = self.handed_over.lock();

@@ -47,7 +47,6 @@ pub struct AggregateState {
     pub progress: Progress,
     pub queue: Arc<WorkQueue>,
     memory: HeldMemory,
-    reporting: Mutex<()>,
     reclaim: Mutex<Option<ReclaimHandle>>,
 }
 
@@ -72,7 +71,6 @@ impl AggregateState {
             pool: Arc::clone(pool),
             space,
             metrics,
-            reporting: Mutex::new(()),
             reclaim: Mutex::new(None),
         });
         let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
@@ -106,13 +104,6 @@ impl AggregateState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        let _reporting = self.reporting.lock();
-        let io = self.space.io().statistics();
-        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
-            metric.add((total as usize).saturating_sub(metric.value()));
-        };
-        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
-        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
-        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+        self.metrics.spill.bring_up(&self.space);
     }
 }

@@ -70,13 +70,7 @@ impl Shelf {
     }
 
     fn report_io(&self) {
-        let io = self.space.io().statistics();
-        self.metrics
-            .spilled_bytes
-            .add((io.bytes_written as usize).saturating_sub(self.metrics.spilled_bytes.value()));
-        self.metrics
-            .spill_read_bytes
-            .add((io.bytes_read as usize).saturating_sub(self.metrics.spill_read_bytes.value()));
+        self.metrics.spill.bring_up(&self.space);
     }
 }
 

@@ -21,7 +21,6 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use nandina_pages::PageSchema;
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::chapter::{Reading, Shelf};
@@ -29,6 +28,7 @@ use super::metrics::{OutputMetrics, SharedMetrics};
 use super::producer::produce;
 use super::queue::{Found, Queues};
 use crate::error::pages_error;
+use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the
@@ -38,13 +38,7 @@ pub struct ExchangeExec {
     planned: Arc<RepartitionExec>,
     pages: Arc<PageSchema>,
     metrics: ExecutionPlanMetricsSet,
-    starting: Mutex<Option<Starting>>,
-}
-
-/// An execution that not all outputs have asked for yet.
-struct Starting {
-    running: Arc<Running>,
-    outputs_to_come: usize,
+    shared: SharedExecution<Arc<Running>>,
 }
 
 /// What the outputs of an execution share. Inputs end with the last of them.
@@ -61,7 +55,7 @@ impl ExchangeExec {
             planned: Arc::new(planned),
             pages,
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::new(None),
+            shared: SharedExecution::default(),
         })
     }
 
@@ -75,17 +69,9 @@ impl ExchangeExec {
         Self::try_new(RepartitionExec::try_new(input, self.planned.partitioning().clone())?)
     }
 
-    /// The execution that all outputs share; the first to ask starts it, and the last to ask takes it out of the node.
+    /// The execution that all outputs share.
     fn running(&self, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
-        let mut slot = self.starting.lock();
-        let mut starting = match slot.take() {
-            Some(starting) => starting,
-            None => Starting { running: self.start(context)?, outputs_to_come: self.outputs() },
-        };
-        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
-        let running = Arc::clone(&starting.running);
-        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
-        Ok(running)
+        self.shared.get(self.outputs(), || self.start(context))
     }
 
     fn outputs(&self) -> usize {
@@ -134,7 +120,7 @@ impl Output {
             }
             match self.running.queues.take(self.number)? {
                 Found::Batch(batch) => return Ok(Some(batch)),
-                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill_time).await?,
+                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill.time).await?,
                 Found::Nothing => self.running.queues.arrived(self.number).await,
                 Found::End => return Ok(None),
             }

@@ -25,7 +25,6 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::FutureExt;
-use parking_lot::Mutex;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
@@ -33,6 +32,7 @@ use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
 use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
+use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
 /// A hybrid hash join that spills.
@@ -49,7 +49,7 @@ pub struct HybridHashJoinExec {
     columns: Vec<ColumnIndex>,
     estimate: BuildEstimate,
     metrics: ExecutionPlanMetricsSet,
-    starting: Mutex<Option<Starting>>,
+    shared: SharedExecution<Execution>,
 }
 
 /// What the planner believed when it chose the build side.
@@ -57,12 +57,6 @@ pub struct HybridHashJoinExec {
 pub struct BuildEstimate {
     pub build_rows: Option<usize>,
     pub probe_rows: Option<usize>,
-}
-
-/// An execution of which not all output partitions have been asked for.
-struct Starting {
-    execution: Execution,
-    outputs_to_come: usize,
 }
 
 #[derive(Clone)]
@@ -102,7 +96,7 @@ impl HybridHashJoinExec {
             columns,
             estimate,
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::new(None),
+            shared: SharedExecution::default(),
         };
         join.spec(1)?;
         Ok(join)
@@ -143,21 +137,12 @@ impl HybridHashJoinExec {
         )
     }
 
-    /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it
-    /// out of the node: when its streams are gone nothing of it is left, however long the plan lives.
+    /// The execution that all output partitions share.
     fn execution(&self, context: &Arc<TaskContext>) -> Result<Execution> {
-        let mut slot = self.starting.lock();
-        let mut starting = match slot.take() {
-            Some(starting) => starting,
-            None => self.start(context)?,
-        };
-        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
-        let execution = starting.execution.clone();
-        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
-        Ok(execution)
+        self.shared.get(self.planned.right.output_partitioning().partition_count(), || self.start(context))
     }
 
-    fn start(&self, context: &Arc<TaskContext>) -> Result<Starting> {
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
         let spec = Arc::new(self.spec(context.session_config().batch_size())?);
         let space = operator_space(context, "hash join")?;
         let outputs = self.planned.right.output_partitioning().partition_count();
@@ -171,8 +156,7 @@ impl HybridHashJoinExec {
             .collect::<Result<Vec<_>>>()?;
         let build = build(Arc::clone(&state), inputs, self.publication()?);
         let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
-        let execution = Execution { state, workers: Workers::new(outputs), build_done };
-        Ok(Starting { execution, outputs_to_come: outputs })
+        Ok(Execution { state, workers: Workers::new(outputs), build_done })
     }
 
     fn publication(&self) -> Result<Option<Publication>> {

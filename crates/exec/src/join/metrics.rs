@@ -4,6 +4,8 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 
+use crate::spill_metrics::SpillMetrics;
+
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]
 pub struct JoinMetrics {
@@ -14,18 +16,13 @@ pub struct JoinMetrics {
     /// Time spent probing.
     pub probe_time: Time,
     pub probe_input_rows: Count,
-    /// Time spent waiting for spilled pages to be written or read.
-    pub spill_time: Time,
+    pub spill: SpillMetrics,
     /// Most memory the join held at any one time.
     pub peak_memory_bytes: Gauge,
     pub spilled_partitions: Count,
     pub spilled_rows: Count,
     /// Probe rows of spilled partitions that were answered without being spilled: no build row has their key.
     pub filtered_rows: Count,
-    pub spilled_bytes: Count,
-    pub spill_read_bytes: Count,
-    /// Mean number of requests outstanding while the join did I/O, times 100.
-    pub mean_queue_depth_x100: Gauge,
     /// Spilled partitions that were split again because their smaller side did not fit.
     pub recursive_partitions: Count,
     /// Spilled partitions joined on the side that was meant to probe, because it was smaller.
@@ -45,14 +42,11 @@ impl JoinMetrics {
             build_input_rows: count("build_input_rows"),
             probe_time: time("probe_time"),
             probe_input_rows: count("probe_input_rows"),
-            spill_time: time("spill_time"),
+            spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: gauge("peak_memory_bytes"),
             spilled_partitions: count("spilled_partitions"),
             spilled_rows: count("spilled_rows"),
             filtered_rows: count("filtered_rows"),
-            spilled_bytes: count("spilled_bytes"),
-            spill_read_bytes: count("spill_read_bytes"),
-            mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
             recursive_partitions: count("recursive_partitions"),
             role_reversals: count("role_reversals"),
             build_blocks: count("build_blocks"),

@@ -215,7 +215,7 @@ impl PairJoin {
     async fn load(&mut self) -> Result<()> {
         let mut pages = Vec::new();
         let mut first_page = 0;
-        let waiting = self.state.metrics.spill_time.timer();
+        let waiting = self.state.metrics.spill.time.timer();
         match &mut self.blocks {
             None => {
                 let window_bytes = self.state.read_window_bytes();
@@ -293,7 +293,7 @@ impl Blocks {
 /// The rows of a file of one side, as batches.
 fn read_batches(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> BatchReader {
     let reader = file.read(Arc::clone(&side.pages), state.read_window_bytes());
-    BatchReader::new(reader, Arc::clone(&side.pages), batch_rows, state.metrics.spill_time.clone())
+    BatchReader::new(reader, Arc::clone(&side.pages), batch_rows, state.metrics.spill.time.clone())
 }
 
 fn exchange(pair: SpilledPair) -> SpilledPair {

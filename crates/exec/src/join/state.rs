@@ -226,7 +226,7 @@ impl JoinState {
         self.note_step();
         drop(timer);
         pushed?;
-        let _waiting = self.metrics.spill_time.timer();
+        let _waiting = self.metrics.spill.time.timer();
         partitioner.throttle().await.map_err(spill_error)
     }
 
@@ -273,7 +273,7 @@ impl JoinState {
                 self.reservation.grow(estimate);
                 break;
             }
-            let waiting = self.metrics.spill_time.timer();
+            let waiting = self.metrics.spill.time.timer();
             partitioner.drain_to(0).await.map_err(spill_error)?;
             drop(waiting);
             self.settle(partitioner);
@@ -317,7 +317,7 @@ impl JoinState {
         let Some(partitioner) = self.building() else { return Ok(()) };
         self.make_room_for_probe_buffers(&partitioner).await?;
         let finished = partitioner.finish().map_err(spill_error)?;
-        let waiting = self.metrics.spill_time.timer();
+        let waiting = self.metrics.spill.time.timer();
         partitioner.drain_to(0).await.map_err(spill_error)?;
         drop(waiting);
         let timer = self.metrics.build_time.timer();
@@ -450,7 +450,7 @@ impl JoinState {
         };
         self.spilled_keys.give_up();
         let probe = probing.probe.finish().map_err(spill_error)?;
-        let waiting = self.metrics.spill_time.timer();
+        let waiting = self.metrics.spill.time.timer();
         probing.probe.drain_to(0).await.map_err(spill_error)?;
         drop(waiting);
         let mut pairs = Vec::new();
@@ -470,10 +470,7 @@ impl JoinState {
     /// Notes that an output has got on: for others that wait, and for whoever watches the query.
     pub fn note_step(&self) {
         self.progress.note();
-        // Whoever holds the lock is doing as much, or will be back with the next batch.
-        if let Some(_settling) = self.settling.try_lock() {
-            self.bring_up_io();
-        }
+        self.report_io();
     }
 
     /// Memory for the reads in flight of one reader of spilled pages.
@@ -483,18 +480,7 @@ impl JoinState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        let _settling = self.settling.lock();
-        self.bring_up_io();
-    }
-
-    fn bring_up_io(&self) {
-        let io = self.space.io().statistics();
-        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
-            metric.add((total as usize).saturating_sub(metric.value()));
-        };
-        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
-        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
-        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+        self.metrics.spill.bring_up(&self.space);
     }
 
     /// Gives back the memory of one partition's table, which has been dropped.

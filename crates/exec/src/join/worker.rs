@@ -326,7 +326,7 @@ impl ProbeScratch {
             self.scatter.by_hash_of(portion, &self.hashes, state.partition_bits());
             partitioner.push(&rows, &self.scatter).map_err(spill_error)?;
             drop(timer);
-            let _waiting = metrics.spill_time.timer();
+            let _waiting = metrics.spill.time.timer();
             partitioner.throttle().await.map_err(spill_error)?;
         }
         Ok(())

@@ -18,12 +18,12 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::FutureExt;
-use parking_lot::Mutex;
 
 use super::metrics::LoopMetrics;
 use super::state::LoopState;
 use super::worker::{BuildDone, Workers, output};
 use crate::join::spec::JoinSpec;
+use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
 /// A block nested loop join that spills.
@@ -34,13 +34,7 @@ pub struct BlockNestedLoopJoinExec {
     /// The node this one replaces. It answers what planning asks.
     planned: Arc<NestedLoopJoinExec>,
     metrics: ExecutionPlanMetricsSet,
-    starting: Mutex<Option<Starting>>,
-}
-
-/// An execution of which not all output partitions have been asked for.
-struct Starting {
-    execution: Execution,
-    outputs_to_come: usize,
+    shared: SharedExecution<Execution>,
 }
 
 #[derive(Clone)]
@@ -78,7 +72,7 @@ impl BlockNestedLoopJoinExec {
         let join = Self {
             planned: Arc::new(planned),
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::new(None),
+            shared: SharedExecution::default(),
         };
         join.spec(1)?;
         Ok(join)
@@ -110,21 +104,12 @@ impl BlockNestedLoopJoinExec {
         )
     }
 
-    /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it
-    /// out of the node: when its streams are gone nothing of it is left, however long the plan lives.
+    /// The execution that all output partitions share.
     fn execution(&self, context: &Arc<TaskContext>) -> Result<Execution> {
-        let mut slot = self.starting.lock();
-        let mut starting = match slot.take() {
-            Some(starting) => starting,
-            None => self.start(context)?,
-        };
-        starting.outputs_to_come = starting.outputs_to_come.saturating_sub(1);
-        let execution = starting.execution.clone();
-        *slot = Some(starting).filter(|starting| starting.outputs_to_come > 0);
-        Ok(execution)
+        self.shared.get(self.planned.right().output_partitioning().partition_count(), || self.start(context))
     }
 
-    fn start(&self, context: &Arc<TaskContext>) -> Result<Starting> {
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
         let spec = Arc::new(self.spec(context.session_config().batch_size())?);
         let space = operator_space(context, "nested loop join")?;
         let inputs = self.planned.left().output_partitioning().partition_count();
@@ -136,8 +121,7 @@ impl BlockNestedLoopJoinExec {
             .collect::<Result<Vec<_>>>()?;
         let build = build(Arc::clone(&state), inputs);
         let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
-        let execution = Execution { state, workers: Workers::new(outputs), build_done };
-        Ok(Starting { execution, outputs_to_come: outputs })
+        Ok(Execution { state, workers: Workers::new(outputs), build_done })
     }
 }
 

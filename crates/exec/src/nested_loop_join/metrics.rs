@@ -4,6 +4,8 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 
+use crate::spill_metrics::SpillMetrics;
+
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]
 pub struct LoopMetrics {
@@ -14,16 +16,11 @@ pub struct LoopMetrics {
     /// Time spent comparing rows.
     pub probe_time: Time,
     pub probe_input_rows: Count,
-    /// Time spent waiting for spilled pages to be written or read.
-    pub spill_time: Time,
+    pub spill: SpillMetrics,
     /// Most memory the join held at any one time.
     pub peak_memory_bytes: Gauge,
     /// Rows of both sides that went to temporary space.
     pub spilled_rows: Count,
-    pub spilled_bytes: Count,
-    pub spill_read_bytes: Count,
-    /// Mean number of requests outstanding while the join did I/O, times 100.
-    pub mean_queue_depth_x100: Gauge,
     /// Blocks of the build side that were read back.
     pub build_blocks: Count,
 }
@@ -39,12 +36,9 @@ impl LoopMetrics {
             build_input_rows: count("build_input_rows"),
             probe_time: time("probe_time"),
             probe_input_rows: count("probe_input_rows"),
-            spill_time: time("spill_time"),
+            spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: gauge("peak_memory_bytes"),
             spilled_rows: count("spilled_rows"),
-            spilled_bytes: count("spilled_bytes"),
-            spill_read_bytes: count("spill_read_bytes"),
-            mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
             build_blocks: count("build_blocks"),
         }
     }

@@ -250,3 +250,53 @@ impl PhysicalExpr for Held {
         write!(f, "{}", self.field.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::Field;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::BinaryExpr;
+
+    use super::*;
+
+    /// `x < y`, x of the build side and y of the probe side.
+    fn less() -> ResidualFilter {
+        let fields = ["x", "y"].map(|name| Field::new(name, DataType::Int64, true));
+        let column = |name: &str, index| Arc::new(Column::new(name, index)) as PhysicalExprRef;
+        ResidualFilter {
+            expression: Arc::new(BinaryExpr::new(column("x", 0), Operator::Lt, column("y", 1))),
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            columns: vec![OutputColumn::Of(SideOf::Build, 0), OutputColumn::Of(SideOf::Probe, 0)],
+        }
+    }
+
+    fn numbers(values: &[Option<i64>]) -> ArrayRef {
+        Arc::new(Int64Array::from(values.to_vec()))
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_rewritten_accepts_the_same_pairs() {
+        let filter = less();
+        let one = [numbers(&[Some(3), None, Some(9)])];
+        for (side, expected) in [(SideOf::Build, vec![2, 3]), (SideOf::Probe, vec![0])] {
+            let rewritten = OneAgainstMany::new(&filter, side).unwrap();
+            let places = match side {
+                SideOf::Build => vec![Place::One(0), Place::Many(0)],
+                SideOf::Probe => vec![Place::Many(0), Place::One(0)],
+            };
+            let as_planned = OneAgainstMany {
+                expression: Arc::clone(&filter.expression),
+                spread: Some(Spread { schema: Arc::clone(&filter.schema), columns: places }),
+                ..OneAgainstMany::new(&filter, side).unwrap()
+            };
+            for filter in [rewritten, as_planned] {
+                let many = numbers(&[Some(2), None, Some(4), Some(9)]);
+                let many = filter.many(vec![many], 4).unwrap();
+                let accepted = filter.matches(&one, 0, &many).unwrap().unwrap();
+                assert_eq!(accepted.set_indices().collect::<Vec<_>>(), expected, "{side:?}");
+                assert!(filter.matches(&one, 1, &many).unwrap().is_none(), "null compares with nothing");
+            }
+        }
+    }
+}

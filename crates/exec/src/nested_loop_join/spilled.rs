@@ -69,7 +69,7 @@ impl Blocks {
     /// The next block of about `bytes`, or `None` after the last.
     async fn next(&self, bytes: usize, tracks: bool) -> Result<Option<Arc<Block>>> {
         let mut pages = Vec::new();
-        let waiting = self.state.metrics.spill_time.timer();
+        let waiting = self.state.metrics.spill.time.timer();
         let first_row = self.reader.lock().await.fill(bytes, &mut pages).await?;
         drop(waiting);
         if pages.is_empty() {

@@ -39,7 +39,7 @@ impl Chapter {
             reader,
             Arc::clone(pages),
             state.spec.batch_rows,
-            state.metrics.spill_time.clone(),
+            state.metrics.spill.time.clone(),
         );
         batches.read_ahead();
         batches
@@ -98,14 +98,14 @@ impl Spool {
         open.rows += rows.num_rows();
         self.scatter.to_partition(0, rows.num_rows(), 0);
         open.partitioner.push(rows, &self.scatter).map_err(spill_error)?;
-        let _waiting = state.metrics.spill_time.timer();
+        let _waiting = state.metrics.spill.time.timer();
         open.partitioner.throttle().await.map_err(spill_error)
     }
 
     async fn end_chapter(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let finished = open.partitioner.finish().map_err(spill_error)?;
-        let _waiting = self.state.metrics.spill_time.timer();
+        let _waiting = self.state.metrics.spill.time.timer();
         open.partitioner.drain_to(0).await.map_err(spill_error)?;
         let files = finished.into_iter().filter_map(|partition| partition.file);
         self.chapters.extend(files.filter(|file| file.rows() > 0).map(Chapter));

@@ -193,7 +193,7 @@ impl LoopState {
         self.note_step();
         drop(timer);
         pushed?;
-        let _waiting = self.metrics.spill_time.timer();
+        let _waiting = self.metrics.spill.time.timer();
         partitioner.throttle().await.map_err(spill_error)
     }
 
@@ -208,7 +208,7 @@ impl LoopState {
                 self.reservation.grow(estimate);
                 break;
             }
-            let waiting = self.metrics.spill_time.timer();
+            let waiting = self.metrics.spill.time.timer();
             partitioner.drain_to(0).await.map_err(spill_error)?;
             drop(waiting);
             self.settle(partitioner);
@@ -247,7 +247,7 @@ impl LoopState {
     pub async fn finish_build(&self) -> Result<()> {
         let Some(partitioner) = self.building() else { return Ok(()) };
         let finished = partitioner.finish().map_err(spill_error)?;
-        let waiting = self.metrics.spill_time.timer();
+        let waiting = self.metrics.spill.time.timer();
         partitioner.drain_to(0).await.map_err(spill_error)?;
         let stage = if finished.iter().any(|partition| partition.file.is_some()) {
             let mut files = Vec::with_capacity(finished.len());
@@ -311,26 +311,12 @@ impl LoopState {
     /// Notes that an output has got on: for others that wait, and for whoever watches the query.
     pub fn note_step(&self) {
         self.progress.note();
-        // Whoever holds the lock is doing as much, or will be back with the next batch.
-        if let Some(_settling) = self.settling.try_lock() {
-            self.bring_up_io();
-        }
+        self.report_io();
     }
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        let _settling = self.settling.lock();
-        self.bring_up_io();
-    }
-
-    fn bring_up_io(&self) {
-        let io = self.space.io().statistics();
-        let bring_up = |metric: &datafusion::physical_plan::metrics::Count, total: u64| {
-            metric.add((total as usize).saturating_sub(metric.value()));
-        };
-        bring_up(&self.metrics.spilled_bytes, io.bytes_written);
-        bring_up(&self.metrics.spill_read_bytes, io.bytes_read);
-        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
+        self.metrics.spill.bring_up(&self.space);
     }
 
     /// Spills pages while building until `bytes` are free.
