@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -24,6 +24,7 @@ pub struct Queues {
     /// Inputs that have not ended.
     producers: AtomicUsize,
     failure: Mutex<Option<Arc<DataFusionError>>>,
+    pool: Arc<dyn MemoryPool>,
     shelf: Arc<Shelf>,
     metrics: SharedMetrics,
 }
@@ -77,7 +78,7 @@ impl Queues {
         let queue = |number: usize| Queue {
             rows: Mutex::default(),
             arrived: Notify::new(),
-            memory: MemoryConsumer::new(format!("Exchange[{number}]")).with_can_spill(true).register(pool),
+            memory: MemoryConsumer::new(format!("Exchange[{number}]")).register(pool),
         };
         Arc::new(Self {
             queues: (0..outputs).map(queue).collect(),
@@ -85,6 +86,7 @@ impl Queues {
             wanted: Notify::new(),
             producers: AtomicUsize::new(producers),
             failure: Mutex::new(None),
+            pool: Arc::clone(pool),
             shelf,
             metrics,
         })
@@ -94,8 +96,8 @@ impl Queues {
     pub async fn push(&self, output: usize, batch: RecordBatch) -> Result<()> {
         let Some(queue) = self.queues.get(output).filter(|_| batch.num_rows() > 0) else { return Ok(()) };
         let bytes = data_bytes(&batch);
-        // Asking for memory may make others spill, for which no lock may be held.
-        let fits = queue.memory.try_grow(bytes).is_ok();
+        // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
+        let fits = self.has_room(bytes) && queue.memory.try_grow(bytes).is_ok();
         let written = {
             let mut rows = queue.rows.lock();
             let was_empty = rows.is_empty() && !rows.is_closed;
@@ -128,6 +130,13 @@ impl Queues {
         match written {
             Some(written) => written.await,
             None => Ok(()),
+        }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => self.pool.reserved().saturating_add(bytes) <= limit,
+            _ => true,
         }
     }
 

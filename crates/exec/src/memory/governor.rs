@@ -139,14 +139,28 @@ impl MemoryGovernor {
     }
 
     /// A consumer that spills by itself when refused is refused once it holds its fair share: taking a
-    /// join's memory for it would only move the spill from one operator to another.
+    /// join's memory for it would only move the spill from one operator to another. One that holds nothing has nothing
+    /// to spill: refusing it would end the query.
     fn over_fair_share(&self, reservation: &MemoryReservation, additional: usize) -> bool {
-        if !reservation.consumer().can_spill() {
+        if !reservation.consumer().can_spill() || reservation.size() == 0 {
             return false;
+        }
+        if self.starves_others(reservation, additional) {
+            return true;
         }
         let reclaimers = self.reclaimers.lock().len();
         let holders = (self.spilling_consumers.load(Ordering::Relaxed) + reclaimers).max(1);
         reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / holders
+    }
+
+    /// Whether a consumer that spills by itself would take what another of its kind needs. Nobody can ask either for
+    /// memory, so what one has taken is gone for the other, which may not have come to its first row yet.
+    fn starves_others(&self, reservation: &MemoryReservation, additional: usize) -> bool {
+        let consumers = self.spilling_consumers.load(Ordering::Relaxed);
+        let is_alone = consumers < 2 || !reservation.consumer().can_spill() || reservation.size() == 0;
+        // One share is left for everybody else.
+        !is_alone
+            && reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / (consumers + 1)
     }
 
     fn refusal(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
@@ -189,7 +203,7 @@ impl MemoryPool for MemoryGovernor {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        if self.take(additional) {
+        if !self.starves_others(reservation, additional) && self.take(additional) {
             return Ok(());
         }
         if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional) {
@@ -309,5 +323,30 @@ mod tests {
         sort.try_grow(400).unwrap();
         assert!(sort.try_grow(200).is_err(), "half of the limit is the share of one of two holders");
         assert_eq!(holder.reclaimable_bytes(), 600);
+    }
+
+    #[test]
+    fn a_spilling_consumer_that_holds_nothing_is_not_refused_for_its_share() {
+        let pool = pool(1000);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.try_grow(900).unwrap();
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+        let sort = MemoryConsumer::new("sort").with_can_spill(true).register(&pool);
+        sort.try_grow(700).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 200);
+        assert!(sort.try_grow(200).is_err(), "now it has something to spill");
+    }
+
+    #[test]
+    fn spilling_consumers_leave_each_other_a_share() {
+        let pool = pool(900);
+        let sort = || MemoryConsumer::new("sort").with_can_spill(true).register(&pool);
+        let (first, second) = (sort(), sort());
+        first.try_grow(300).unwrap();
+        assert!(first.try_grow(1).is_err(), "the other has not begun");
+        second.try_grow(300).unwrap();
+        drop(second);
+        first.try_grow(500).unwrap();
     }
 }
