@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryConsumer;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use harness::aggregates::{Functions, aggregation, right_rows};
 use harness::input::{Ending, Tap, scripted};
 use harness::rows::assert_same_rows;
+use harness::streams::{errors, read_all, streams};
 use harness::tables::{KeyType, Table, TableShape};
 use harness::{Engine, KIB, MIB, metric, run};
 use nandina_device::{FaultPlan, FileClass};
@@ -34,33 +34,6 @@ const LIMIT: usize = MIB;
 fn table() -> Table {
     let shape = TableShape { domain: 12_000, text_bytes: 20, ..TableShape::of_rows(16_000) };
     Table::draw("", &[KeyType::LongText(200)], &shape)
-}
-
-fn streams(engine: &Engine, plan: &Arc<dyn ExecutionPlan>) -> Vec<SendableRecordBatchStream> {
-    let partitions = plan.output_partitioning().partition_count();
-    (0..partitions).map(|partition| plan.execute(partition, engine.task()).expect("a stream")).collect()
-}
-
-/// Reads every stream to its end, all at once.
-async fn read_all(streams: Vec<SendableRecordBatchStream>) -> Vec<Result<Vec<RecordBatch>>> {
-    let read = |mut stream: SendableRecordBatchStream| async move {
-        let mut batches = Vec::new();
-        while let Some(batch) = stream.next().await {
-            batches.push(batch?);
-        }
-        Ok(batches)
-    };
-    let readers: Vec<JoinHandle<Result<Vec<RecordBatch>>>> =
-        streams.into_iter().map(|stream| tokio::spawn(read(stream))).collect();
-    let mut outcomes = Vec::new();
-    for reader in readers {
-        outcomes.push(reader.await.expect("a reader"));
-    }
-    outcomes
-}
-
-fn errors(outcomes: &[Result<Vec<RecordBatch>>]) -> Vec<String> {
-    outcomes.iter().filter_map(|outcome| outcome.as_ref().err().map(ToString::to_string)).collect()
 }
 
 /// Another consumer asks for most of the memory while the input is being taken in, or when it has been.

@@ -21,6 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::StreamExt;
 use harness::input::{Ending, Tap, scripted};
 use harness::rows::{assert_same_rows, row_count};
+use harness::streams::streams;
 use harness::tables::{KeyType, Skew, Table, TableShape};
 use harness::{Engine, KIB, MIB, count_nodes, metric, plain, planned, run};
 use nandina_device::FaultPlan;
@@ -40,10 +41,6 @@ fn by_hash(table: &Table) -> Partitioning {
 fn exchange(input: Arc<dyn ExecutionPlan>, partitioning: Partitioning) -> Arc<dyn ExecutionPlan> {
     let planned = RepartitionExec::try_new(input, partitioning).unwrap();
     Arc::new(ExchangeExec::try_new(planned).unwrap())
-}
-
-fn streams(engine: &Engine, plan: &Arc<dyn ExecutionPlan>) -> Vec<SendableRecordBatchStream> {
-    (0..OUTPUTS).map(|output| plan.execute(output, engine.task()).unwrap()).collect()
 }
 
 async fn read(mut stream: SendableRecordBatchStream) -> Result<Vec<RecordBatch>> {
