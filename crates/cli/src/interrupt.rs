@@ -3,8 +3,9 @@
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::failure::{Failure, Result};
@@ -20,27 +21,43 @@ struct Inner {
     notify: Notify,
 }
 
+impl Inner {
+    async fn hear(&self, mut interrupt: Signal, mut terminate: Signal) {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            // The statement did not stop at the first; its temporary files go at the next start.
+            if self.pressed.fetch_add(1, Ordering::SeqCst) > 0 {
+                process::exit(130);
+            }
+            self.notify.notify_waiters();
+        }
+    }
+}
+
 impl Interrupt {
     /// Starts to listen. From here on Ctrl-C no longer kills the process by itself.
+    ///
+    /// A thread of its own listens: the workers of a query look for signals only every so many polls, and while
+    /// all of them compute that can take longer than a user is willing to wait.
     pub fn listen() -> Result<Self> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::io("listening for signals", error));
-        let (mut interrupt, mut terminate) =
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(|error| Failure::io("listening for signals", error))?;
+        let listen = |kind| {
+            let _inside = runtime.enter();
+            signal(kind).map_err(|error| Failure::io("listening for signals", error))
+        };
+        let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
         let inner = Arc::new(Inner { pressed: AtomicU32::new(0), notify: Notify::new() });
         let listener = Interrupt { inner: Arc::clone(&inner) };
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                // The statement did not stop at the first; its temporary files go at the next start.
-                if inner.pressed.fetch_add(1, Ordering::SeqCst) > 0 {
-                    process::exit(130);
-                }
-                inner.notify.notify_waiters();
-            }
-        });
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || runtime.block_on(inner.hear(interrupt, terminate)))
+            .map_err(|error| Failure::io("listening for signals", error))?;
         Ok(listener)
     }
 
