@@ -1,8 +1,8 @@
 //! How fast is it?
 //!
 //! What the measuring programs in `src/bin` are made of: [`partition`] repeats an experiment on hash
-//! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap. Both
-//! write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say what they ran on ([`machine`]).
+//! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap, [`session`] runs
+//! Nandina's operators in this process. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say what they ran on ([`machine`]).
 
 pub mod error;
 pub mod machine;
@@ -10,6 +10,7 @@ pub mod partition;
 pub mod plot;
 pub mod quantity;
 pub mod query;
+pub mod session;
 pub mod table;
 
 pub use error::{BenchError, Result};

@@ -13,19 +13,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use datafusion::execution::memory_pool::MemoryPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::physical_plan::{ExecutionPlan, collect};
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::SessionConfig;
 use nandina_bench::machine::Machine;
+use nandina_bench::session::{register_files, session, sum};
 use nandina_bench::table::Table;
 use nandina_bench::{BenchError, Result, quantity};
-use nandina_device::{Device, DeviceOptions};
 use nandina_exec::join::DestagePolicy;
 use nandina_exec::memory::MemoryGovernor;
-use nandina_exec::temp::SessionTempSpace;
-use nandina_spill::{TempOptions, TempSpace};
 use serde::Serialize;
 
 #[global_allocator]
@@ -117,7 +112,6 @@ impl Cell {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    std::fs::create_dir_all(&arguments.work).map_err(BenchError::file(&arguments.work))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads)
         .enable_all()
@@ -204,24 +198,11 @@ async fn one_run(
     limit: u64,
     sql: &str,
 ) -> std::result::Result<Run, Box<dyn std::error::Error>> {
-    let device = Device::open(&arguments.work, DeviceOptions::default())?;
-    let space = TempSpace::open(device, TempOptions::default())?;
-    let pool = Arc::new(MemoryGovernor::new(Some(limit as usize))) as Arc<dyn MemoryPool>;
-    let config = SessionConfig::new()
-        .with_target_partitions(arguments.threads)
-        .with_extension(Arc::new(SessionTempSpace(space)))
-        .with_extension(Arc::new(policy));
-    let state = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?)
-        .with_default_features()
-        .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
-        .build();
-    let context = SessionContext::new_with_state(state);
-    for name in ["lineitem", "orders"] {
-        let path = arguments.data.join(format!("{name}.parquet"));
-        context.register_parquet(name, path.to_string_lossy(), ParquetReadOptions::default()).await?;
-    }
+    let governor = MemoryGovernor::new(Some(limit as usize));
+    let config =
+        SessionConfig::new().with_target_partitions(arguments.threads).with_extension(Arc::new(policy));
+    let context = session(&arguments.work, config, governor)?;
+    register_files(&context, &arguments.data, &["lineitem", "orders"]).await?;
     let plan = context.sql(sql).await?.create_physical_plan().await?;
     let start = Instant::now();
     let rows = collect(Arc::clone(&plan), context.task_ctx()).await?;
@@ -232,11 +213,4 @@ async fn one_run(
         spilled_bytes: sum(&plan, "spilled_bytes"),
         answer: format!("{rows:?}"),
     })
-}
-
-/// The sum of a counter over all operators of a plan.
-fn sum(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
-    let own =
-        plan.metrics().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |value| value.as_usize());
-    own + plan.children().into_iter().map(|child| sum(child, name)).sum::<usize>()
 }

@@ -13,18 +13,12 @@ use std::time::Instant;
 
 use arrow::util::pretty::pretty_format_batches;
 use clap::Parser;
-use datafusion::common::DataFusionError;
-use datafusion::execution::memory_pool::MemoryPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use nandina_bench::machine::Machine;
+use nandina_bench::session::{failed, session};
 use nandina_bench::table::Table;
 use nandina_bench::{BenchError, Result, quantity};
-use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::MemoryGovernor;
-use nandina_exec::temp::SessionTempSpace;
-use nandina_spill::{TempOptions, TempSpace};
 use serde::Serialize;
 
 #[global_allocator]
@@ -101,7 +95,6 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    std::fs::create_dir_all(&arguments.work).map_err(BenchError::file(&arguments.work))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads)
         .enable_all()
@@ -135,21 +128,8 @@ async fn engine(arguments: &Arguments, ours: bool, limit: Option<u64>) -> Result
     if !ours {
         return with_tables(SessionContext::new_with_config(config)).await;
     }
-    let device = Device::open(&arguments.work, DeviceOptions::default())?;
-    let space = TempSpace::open(device, TempOptions::default())?;
     let governor = MemoryGovernor::new(limit.map(|limit| limit as usize));
-    let pool: Arc<dyn MemoryPool> = Arc::new(governor);
-    let state = SessionStateBuilder::new()
-        .with_config(config.with_extension(Arc::new(SessionTempSpace(space))))
-        .with_runtime_env(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().map_err(failed)?)
-        .with_default_features()
-        .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
-        .build();
-    with_tables(SessionContext::new_with_state(state)).await
-}
-
-fn failed(error: DataFusionError) -> BenchError {
-    BenchError::Setup(error.to_string())
+    with_tables(session(&arguments.work, config, governor)?).await
 }
 
 async fn with_tables(context: SessionContext) -> Result<SessionContext> {

@@ -149,7 +149,7 @@ impl HybridHashJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, 0);
         let destage = context.session_config().get_extension::<DestagePolicy>();
         let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
-        let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage);
+        let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, self.estimate);
         let inputs = self.planned.left.output_partitioning().partition_count();
         let inputs = (0..inputs)
             .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))

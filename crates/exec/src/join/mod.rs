@@ -37,6 +37,7 @@ mod pair;
 mod prober;
 pub(crate) mod rows;
 pub(crate) mod spec;
+mod spill_cost;
 mod spilled_keys;
 mod state;
 mod table;

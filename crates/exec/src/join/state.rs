@@ -30,10 +30,12 @@ use tokio::sync::Notify;
 use super::build_side::{BuildSide, EarlierVisits};
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
+use super::exec::BuildEstimate;
 use super::kind::SideRows;
 use super::metrics::JoinMetrics;
 use super::prober::InnerFacts;
 use super::spec::JoinSpec;
+use super::spill_cost::SpillCost;
 use super::spilled_keys::SpilledKeys;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
 use crate::batch_bytes::data_bytes;
@@ -96,6 +98,8 @@ pub struct JoinState {
     pub memory_limit: Option<usize>,
     options: PartitionerOptions,
     destage: DestagePolicy,
+    /// What spilling costs, from the rows of both sides.
+    pub spill_cost: SpillCost,
     hasher: KeyHasher,
     /// Which keys lie among the spilled build rows.
     spilled_keys: Arc<SpilledKeys>,
@@ -123,6 +127,7 @@ impl JoinState {
         space: Arc<QuerySpace>,
         metrics: JoinMetrics,
         destage: DestagePolicy,
+        expected: BuildEstimate,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
         let options = partitioner_options(memory_limit, &space.device().sizes(), MOST_PARTITION_BITS);
@@ -134,6 +139,7 @@ impl JoinState {
                 .observed_by(Box::new(move |page| keys.add(page)));
         // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
         let reservation = MemoryConsumer::new("HashJoin").register(pool);
+        let spill_cost = SpillCost::new(&spec, expected);
         let state = Arc::new(Self {
             spec,
             space,
@@ -141,6 +147,7 @@ impl JoinState {
             memory_limit,
             options,
             destage,
+            spill_cost,
             hasher,
             spilled_keys,
             progress: Progress::default(),
@@ -193,6 +200,7 @@ impl JoinState {
             }
             let timer = self.metrics.build_time.timer();
             self.metrics.build_input_rows.add(batch.num_rows());
+            self.spill_cost.saw_build_rows(batch.num_rows());
             let stored = self.spec.build.store(&batch)?;
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
@@ -580,6 +588,11 @@ impl Reclaim for JoinState {
             Stage::Probing(probing) => resident_table_bytes(&probing.build),
             Stage::Probed => 0,
         }
+    }
+
+    fn io_per_byte(&self) -> f64 {
+        let is_building = self.stage.try_read().is_some_and(|stage| matches!(*stage, Stage::Building(_)));
+        self.spill_cost.io_per_byte(is_building)
     }
 
     fn reclaim(&self, bytes: usize) -> usize {

@@ -228,6 +228,7 @@ pub fn output(
             }
             let timer = metrics.probe_time.timer();
             metrics.probe_input_rows.add(batch.num_rows());
+            state.spill_cost.saw_probe_rows(batch.num_rows());
             let spilling = scratch.start(&state, &mut prober, &batch)?;
             drop(batch);
             drop(timer);

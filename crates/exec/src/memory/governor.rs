@@ -1,9 +1,10 @@
 //! The memory governor: DataFusion's [`MemoryPool`] with a way to ask for memory back.
 //!
 //! A plain pool can only say no. The governor first asks the spilling operators that registered a
-//! [`Reclaim`] to write some of what they hold to temporary space, largest holder first, and says no only
-//! when nothing is left to give. That is what keeps one operator from starving another: a join that has
-//! finished building holds memory which a sort above it may need more.
+//! [`Reclaim`] to write some of what they hold to temporary space, and says no only when nothing is left to
+//! give. That is what keeps one operator from starving another: a join that has finished building holds memory
+//! which a sort above it may need more. Whose memory costs least I/O to do without is asked first
+//! ([`ReclaimOrder`]).
 //!
 //! Invariants
 //! - `used` never exceeds the limit through [`MemoryPool::try_grow`]; only the infallible
@@ -26,11 +27,50 @@ pub trait Reclaim: Send + Sync {
     /// Bytes that [`Reclaim::reclaim`] could free now. An estimate that is cheap to ask for.
     fn reclaimable_bytes(&self) -> usize;
 
+    /// Bytes that will be written and read, now and later, for each byte given back now. An estimate that is cheap to
+    /// ask for; what is written once and read once costs two.
+    fn io_per_byte(&self) -> f64 {
+        2.0
+    }
+
     /// Frees at least `bytes` if it can, by spilling, and returns the bytes it released to the governor.
     ///
     /// Called on the thread of whoever needs memory, so it must not wait for a lock which that thread may
     /// hold: a busy partition is skipped.
     fn reclaim(&self, bytes: usize) -> usize;
+}
+
+/// Whom the governor asks first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReclaimOrder {
+    /// Whose memory costs least I/O to do without, unless it holds so little that it could no longer work well: less
+    /// than a fraction of an equal share. Among equals the largest holder.
+    #[default]
+    LeastIo,
+    /// The largest holder, whatever it costs.
+    Largest,
+}
+
+/// An equal share of the limit, divided by this, is what an operator keeps while others hold more: a sort that is
+/// asked for every batch writes runs of one batch each.
+const KEPT_SHARE: usize = 4;
+
+impl ReclaimOrder {
+    /// Puts those first who are to be asked first. Of each holder: the bytes it could give, what they cost.
+    fn arrange<T>(self, holders: &mut [(usize, f64, T)], limit_bytes: usize) {
+        let kept = limit_bytes / (KEPT_SHARE * holders.len().max(1));
+        holders.sort_by(|(bytes, cost, _), (other_bytes, other_cost, _)| {
+            let by_size = other_bytes.cmp(bytes);
+            match self {
+                Self::Largest => by_size,
+                Self::LeastIo => {
+                    let holds_little = |bytes: &usize| *bytes < kept;
+                    let by_share = holds_little(bytes).cmp(&holds_little(other_bytes));
+                    by_share.then(cost.total_cmp(other_cost)).then(by_size)
+                }
+            }
+        });
+    }
 }
 
 /// Grants memory under one limit, and takes it back from operators that can spill.
@@ -41,6 +81,7 @@ pub struct MemoryGovernor {
     /// Reservations of DataFusion's own spilling operators, which react to a refusal by spilling themselves.
     spilling_consumers: AtomicUsize,
     reclaimers: Mutex<Vec<Weak<dyn Reclaim>>>,
+    order: ReclaimOrder,
 }
 
 /// Keeps a [`Reclaim`] registered; dropping it ends the registration.
@@ -67,7 +108,14 @@ impl MemoryGovernor {
             peak_bytes: AtomicUsize::new(0),
             spilling_consumers: AtomicUsize::new(0),
             reclaimers: Mutex::new(Vec::new()),
+            order: ReclaimOrder::default(),
         }
+    }
+
+    /// Asks operators for memory in this order.
+    #[must_use]
+    pub fn with_order(self, order: ReclaimOrder) -> Self {
+        Self { order, ..self }
     }
 
     /// The limit in bytes; `None` when there is none.
@@ -115,21 +163,22 @@ impl MemoryGovernor {
         taken.is_ok()
     }
 
-    /// Asks the largest holder for memory until `additional` bytes fit or nobody gives any.
+    /// Asks one holder after the other for memory until `additional` bytes fit or nobody gives any.
     fn reclaim_for(&self, additional: usize) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        // Asking for a little more than is missing keeps the next few requests from coming back here.
+        let wanted = additional.max(limit_bytes / 64);
         loop {
-            let mut holders: Vec<(usize, Arc<dyn Reclaim>)> = self
+            let mut holders: Vec<(usize, f64, Arc<dyn Reclaim>)> = self
                 .reclaimers
                 .lock()
                 .iter()
                 .filter_map(Weak::upgrade)
-                .map(|holder| (holder.reclaimable_bytes(), holder))
-                .filter(|(bytes, _)| *bytes > 0)
+                .map(|holder| (holder.reclaimable_bytes(), holder.io_per_byte(), holder))
+                .filter(|(bytes, ..)| *bytes > 0)
                 .collect();
-            holders.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-            // Asking for a little more than is missing keeps the next few requests from coming back here.
-            let wanted = additional.max(self.limit_bytes.load(Ordering::Relaxed) / 64);
-            if !holders.into_iter().any(|(_, holder)| holder.reclaim(wanted) > 0) {
+            self.order.arrange(&mut holders, limit_bytes);
+            if !holders.into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
                 return false;
             }
             if self.take(additional) {
@@ -279,6 +328,19 @@ mod tests {
         let scan = MemoryConsumer::new("scan").register(&pool);
         scan.try_grow(0).unwrap();
         assert!(scan.try_grow(1).is_err());
+    }
+
+    #[test]
+    fn memory_is_taken_where_that_costs_least() {
+        let asked = |order: ReclaimOrder, mut holders: Vec<(usize, f64, &'static str)>| {
+            order.arrange(&mut holders, 1200);
+            holders.into_iter().map(|(.., name)| name).collect::<Vec<_>>()
+        };
+        let holders = vec![(400, 20.0, "join"), (200, 2.0, "sort"), (300, 2.0, "groups")];
+        assert_eq!(asked(ReclaimOrder::LeastIo, holders.clone()), ["groups", "sort", "join"]);
+        assert_eq!(asked(ReclaimOrder::Largest, holders), ["join", "groups", "sort"]);
+        let starved = vec![(400, 20.0, "join"), (99, 2.0, "sort"), (300, 6.0, "groups")];
+        assert_eq!(asked(ReclaimOrder::LeastIo, starved), ["groups", "join", "sort"]);
     }
 
     #[test]

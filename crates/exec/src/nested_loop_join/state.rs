@@ -354,6 +354,10 @@ impl LoopState {
     }
 }
 
+/// A build side that does not fit is written and read, and the probe side as well, some of it once for each block:
+/// dearer than what is only written and read, though nobody knows how many blocks there will be.
+const IO_PER_SPILLED_BYTE: f64 = 8.0;
+
 impl Reclaim for LoopState {
     fn reclaimable_bytes(&self) -> usize {
         let Some(stage) = self.stage.try_read() else { return 0 };
@@ -364,6 +368,10 @@ impl Reclaim for LoopState {
             Stage::InMemory { pages, .. } => pages.iter().map(SealedPage::len_bytes).sum(),
             Stage::Spilled(_) | Stage::Closed => 0,
         }
+    }
+
+    fn io_per_byte(&self) -> f64 {
+        IO_PER_SPILLED_BYTE
     }
 
     fn reclaim(&self, bytes: usize) -> usize {
