@@ -4,6 +4,7 @@
 pub mod aggregate;
 mod batch_bytes;
 mod batch_reader;
+mod chapter;
 mod error;
 pub mod exchange;
 pub mod flow;
@@ -17,3 +18,4 @@ pub mod scan;
 mod shared_execution;
 mod spill_metrics;
 pub mod temp;
+pub mod window;

@@ -7,6 +7,7 @@ mod replace_hash_aggregate;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
+mod replace_window;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
+pub use replace_window::ReplaceWindow;
 
 /// DataFusion's rules with Nandina's among them.
 ///
@@ -27,8 +29,9 @@ pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 /// that push limits and filters into DataFusion's aggregations. [`ReplaceMergeJoin`] comes before the choice of build
 /// sides, which it leaves to be made.
 ///
-/// [`ReplaceNestedLoopJoin`] and [`ReplaceExchange`] stand behind all rules that know DataFusion's nodes: those make
-/// joins parallel, move what their filters compute from one side alone below them, and add or remove exchanges.
+/// [`ReplaceNestedLoopJoin`], [`ReplaceExchange`] and [`ReplaceWindow`] stand behind all rules that know DataFusion's
+/// nodes: those make joins parallel, move what their filters compute from one side alone below them, add or remove
+/// exchanges, and choose the order that windows need.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
@@ -39,6 +42,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
     rules.insert(planned, Arc::new(ReplaceExchange));
+    rules.insert(planned, Arc::new(ReplaceWindow));
     rules
 }
 

@@ -23,10 +23,10 @@ use datafusion::physical_plan::{
 use nandina_pages::PageSchema;
 use tokio::task::JoinSet;
 
-use super::chapter::{Reading, Shelf};
 use super::metrics::{OutputMetrics, SharedMetrics};
 use super::producer::produce;
 use super::queue::{Found, Queues};
+use crate::chapter::{Reading, Shelf};
 use crate::error::pages_error;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
@@ -82,7 +82,7 @@ impl ExchangeExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "exchange")?;
-        let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.clone());
+        let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.shelf.clone());
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
         let queues = Queues::new(self.outputs(), inputs, pool, shelf, metrics.clone());

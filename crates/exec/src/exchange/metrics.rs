@@ -1,9 +1,10 @@
 //! What an exchange reports through DataFusion's metrics.
 
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 
+use crate::chapter::ShelfMetrics;
 use crate::spill_metrics::SpillMetrics;
 
 /// Metrics of one output partition.
@@ -20,9 +21,8 @@ pub struct SharedMetrics {
     pub repartition_time: Time,
     /// Most bytes of rows that waited in memory.
     pub peak_memory_bytes: Gauge,
-    pub spilled_rows: Count,
     /// Traffic of all outputs.
-    pub spill: SpillMetrics,
+    pub shelf: ShelfMetrics,
 }
 
 impl OutputMetrics {
@@ -36,8 +36,7 @@ impl SharedMetrics {
         Self {
             repartition_time: MetricBuilder::new(set).subset_time("repartition_time", 0),
             peak_memory_bytes: MetricBuilder::new(set).gauge("peak_memory_bytes", 0),
-            spilled_rows: MetricBuilder::new(set).counter("spilled_rows", 0),
-            spill: SpillMetrics::new(set, 0),
+            shelf: ShelfMetrics::new(set, 0),
         }
     }
 }

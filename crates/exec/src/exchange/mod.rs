@@ -26,9 +26,7 @@
 //! | `exec` | the plan node |
 //! | `producer` | one input: splitting it, and pausing |
 //! | `queue` | the rows on their way to one output |
-//! | `chapter` | rows in temporary space |
 
-mod chapter;
 mod exec;
 mod metrics;
 mod producer;

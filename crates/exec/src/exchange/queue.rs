@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::chapter::{Chapter, Shelf};
 use super::metrics::SharedMetrics;
 use crate::batch_bytes::data_bytes;
+use crate::chapter::{Chapter, Shelf};
+use crate::memory::has_room;
 
 /// The queues of all outputs.
 pub struct Queues {
@@ -97,7 +98,7 @@ impl Queues {
         let Some(queue) = self.queues.get(output).filter(|_| batch.num_rows() > 0) else { return Ok(()) };
         let bytes = data_bytes(&batch);
         // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
-        let fits = self.has_room(bytes) && queue.memory.try_grow(bytes).is_ok();
+        let fits = has_room(self.pool.as_ref(), bytes) && queue.memory.try_grow(bytes).is_ok();
         let written = {
             let mut rows = queue.rows.lock();
             let was_empty = rows.is_empty() && !rows.is_closed;
@@ -130,13 +131,6 @@ impl Queues {
         match written {
             Some(written) => written.await,
             None => Ok(()),
-        }
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        match self.pool.memory_limit() {
-            MemoryLimit::Finite(limit) => self.pool.reserved().saturating_add(bytes) <= limit,
-            _ => true,
         }
     }
 

@@ -10,4 +10,6 @@ mod governor;
 mod shares;
 
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle, ReclaimOrder};
-pub(crate) use shares::{MAX_PAGE_ROWS, partitioner_options, pool_limit, portion_rows, read_window_bytes};
+pub(crate) use shares::{
+    MAX_PAGE_ROWS, has_room, partitioner_options, pool_limit, portion_rows, read_window_bytes,
+};

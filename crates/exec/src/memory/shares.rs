@@ -36,6 +36,11 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
     }
 }
 
+/// Whether `bytes` more fit without anybody having to spill.
+pub fn has_room(pool: &dyn MemoryPool, bytes: usize) -> bool {
+    pool_limit(pool).is_none_or(|limit| pool.reserved().saturating_add(bytes) <= limit)
+}
+
 /// Memory for reads of spilled pages in flight, of one reader of an operator that may use `memory_bytes`.
 pub fn read_window_bytes(memory_bytes: Option<usize>, sizes: &IoSizes) -> usize {
     let share = memory_bytes.unwrap_or(usize::MAX) / READ_WINDOW_SHARE;

@@ -1,24 +1,24 @@
-//! Rows of one output in temporary space. A chapter is written until its output has nothing else left; then it is read,
-//! and rows that come meanwhile begin the next one.
+//! Rows in temporary space that come back in the order in which they went. A chapter is written until its reader has
+//! nothing else left; then it is read, and rows that come meanwhile begin the next one.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use datafusion::physical_plan::metrics::Time;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use nandina_pages::PageSchema;
 use nandina_spill::{Partitioner, PartitionerOptions, QuerySpace, Scatter};
 
-use super::metrics::SharedMetrics;
 use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::spill_metrics::SpillMetrics;
 
 /// Chapters that may be written at once, as log2: each has as small buffers as one of so many partitions.
 const WRITERS_BITS: u32 = 6;
 
-/// What all chapters of an exchange have in common.
+/// What all chapters of an operator have in common.
 #[derive(Debug)]
 pub struct Shelf {
     pages: Arc<PageSchema>,
@@ -26,7 +26,21 @@ pub struct Shelf {
     memory_limit: Option<usize>,
     options: PartitionerOptions,
     batch_rows: usize,
-    metrics: SharedMetrics,
+    metrics: ShelfMetrics,
+}
+
+/// Where chapters count.
+#[derive(Clone, Debug)]
+pub struct ShelfMetrics {
+    pub spill: SpillMetrics,
+    pub spilled_rows: Count,
+}
+
+impl ShelfMetrics {
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let spilled_rows = MetricBuilder::new(set).counter("spilled_rows", partition);
+        Self { spill: SpillMetrics::new(set, partition), spilled_rows }
+    }
 }
 
 /// A chapter that is being written.
@@ -50,7 +64,7 @@ impl Shelf {
         space: Arc<QuerySpace>,
         pool: &Arc<dyn MemoryPool>,
         batch_rows: usize,
-        metrics: SharedMetrics,
+        metrics: ShelfMetrics,
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
         let options = partitioner_options(memory_limit, &space.device().sizes(), WRITERS_BITS);
@@ -67,6 +81,11 @@ impl Shelf {
         let partitioner = Partitioner::new(pages, self.options.clone(), space);
         partitioner.spill(0).map_err(spill_error)?;
         Ok(Chapter { shelf: Arc::clone(self), partitioner: Arc::new(partitioner), buffers })
+    }
+
+    /// Memory that a chapter takes while it is written.
+    pub fn write_buffer_bytes(&self) -> usize {
+        self.options.write_buffer_bytes()
     }
 
     fn report_io(&self) {
@@ -92,6 +111,11 @@ impl Chapter {
     pub fn throttle(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let partitioner = Arc::clone(&self.partitioner);
         async move { partitioner.throttle().await.map_err(spill_error) }
+    }
+
+    /// Waits, blocking the thread, until all that is on its way to the device has arrived.
+    pub fn throttle_blocking(&self) -> Result<()> {
+        self.partitioner.drain_to_blocking(0).map_err(spill_error)
     }
 
     /// Ends the chapter and begins to read it.

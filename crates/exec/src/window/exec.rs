@@ -1,0 +1,232 @@
+//! Window functions as a DataFusion plan node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::window::WindowExpr;
+use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, InputOrderMode,
+    PlanProperties,
+};
+use futures::StreamExt;
+use nandina_pages::PageSchema;
+
+use super::course::{Computed, Course};
+use super::function::{Functions, Source};
+use super::row_queue::RowQueue;
+use crate::chapter::{Shelf, ShelfMetrics};
+use crate::error::pages_error;
+use crate::temp::operator_space;
+
+/// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
+pub struct SpillingWindowExec {
+    /// The node whose place it takes: it knows all that matters for planning.
+    planned: Arc<dyn ExecutionPlan>,
+    expressions: Vec<Arc<dyn WindowExpr>>,
+    functions: Arc<Functions>,
+    /// Pages of rows, without and with the results of running functions.
+    waiting: Arc<PageSchema>,
+    computed: Arc<PageSchema>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl SpillingWindowExec {
+    /// Takes the place of `planned`. `None` if that is no window operator, or one whose input is not sorted by
+    /// partitions, which keeps a state for each of them. Fails for columns that cannot be spilled.
+    pub fn try_new(planned: Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
+        let (expressions, input) = if let Some(window) = planned.downcast_ref::<WindowAggExec>() {
+            (window.window_expr().to_vec(), window.input().schema())
+        } else if let Some(window) = planned.downcast_ref::<BoundedWindowAggExec>()
+            && window.input_order_mode == InputOrderMode::Sorted
+        {
+            (window.window_expr().to_vec(), window.input().schema())
+        } else {
+            return Ok(None);
+        };
+        let functions = Arc::new(Functions::new(&expressions, &input));
+        let computed = computed_schema(&functions, &input, &planned.schema());
+        let waiting = PageSchema::try_new(input).map_err(pages_error)?;
+        let computed = PageSchema::try_new(computed).map_err(pages_error)?;
+        let metrics = ExecutionPlanMetricsSet::new();
+        Ok(Some(Self { planned, expressions, functions, waiting, computed, metrics }))
+    }
+
+    /// The same functions over another input.
+    fn over(&self, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let planned = Arc::clone(&self.planned).replace_children(inputs, options)?;
+        Ok(match Self::try_new(Arc::clone(&planned))? {
+            Some(window) => Arc::new(window),
+            None => planned,
+        })
+    }
+
+    fn input(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = self.planned.children().first().map(|input| Arc::clone(input));
+        input.ok_or_else(|| DataFusionError::Internal("a window has an input".to_owned()))
+    }
+
+    fn course(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Course> {
+        let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
+        let space = operator_space(context, "window")?;
+        let metrics = ShelfMetrics::new(&self.metrics, partition);
+        let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", partition);
+        let name = format!("Window[{partition}]");
+        let queue = |pages: &Arc<PageSchema>| {
+            let shelf = Shelf::new(Arc::clone(pages), Arc::clone(&space), pool, batch_rows, metrics.clone());
+            RowQueue::new(&name, pool, shelf, metrics.spill.time.clone(), peak.clone())
+        };
+        let waiting = (!self.functions.running.is_empty()).then(|| queue(&self.waiting));
+        let computed = (!self.functions.at_end.is_empty())
+            .then(|| Computed { rows: queue(&self.computed), schema: Arc::clone(self.computed.arrow()) });
+        let partition_by = self.expressions.first().map(|expression| expression.partition_by().to_vec());
+        Ok(Course::new(
+            Arc::clone(&self.functions),
+            partition_by.unwrap_or_default(),
+            (waiting, computed),
+            MemoryConsumer::new(name).register(pool),
+            self.schema(),
+            batch_rows,
+        ))
+    }
+}
+
+/// The rows with the results of running functions behind them.
+fn computed_schema(functions: &Functions, input: &SchemaRef, output: &SchemaRef) -> SchemaRef {
+    let results = functions.sources.iter().zip(output.fields().iter().skip(input.fields().len()));
+    let running = results.filter(|(source, _)| matches!(source, Source::Running(_))).map(|(_, field)| field);
+    Arc::new(Schema::new(input.fields().iter().chain(running).cloned().collect::<Vec<_>>()))
+}
+
+impl fmt::Debug for SpillingWindowExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpillingWindowExec").field("planned", &self.planned).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for SpillingWindowExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => self.planned.fmt_as(format, f),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "SpillingWindowExec: wdw=[")?;
+                for (number, expression) in self.expressions.iter().enumerate() {
+                    let separator = if number == 0 { "" } else { ", " };
+                    let frame = expression.get_window_frame();
+                    write!(f, "{separator}{}, frame: {frame}", expression.name())?;
+                }
+                write!(f, "]")
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for SpillingWindowExec {
+    fn name(&self) -> &'static str {
+        "SpillingWindowExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.planned.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(f)
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        self.planned.required_input_ordering()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.planned.input_distribution_requirements()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.planned.maintains_input_order()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.over(children)
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.over(self.planned.children().into_iter().cloned().collect())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let mut course = self.course(partition, &context)?;
+        let mut input = self.input()?.execute(partition, context)?;
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let time = baseline.elapsed_compute().clone();
+        let stream = async_stream::try_stream! {
+            loop {
+                let rows = input.next().await.transpose()?;
+                let is_over = rows.is_none();
+                let timer = time.timer();
+                match rows {
+                    Some(rows) => course.take_in(rows).await?,
+                    None => course.end()?,
+                }
+                drop(timer);
+                loop {
+                    let timer = time.timer();
+                    let results = course.give_out().await?;
+                    drop(timer);
+                    let Some(results) = results else { break };
+                    baseline.record_output(results.num_rows());
+                    yield results;
+                }
+                if is_over {
+                    break;
+                }
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(input_stats, args)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+}

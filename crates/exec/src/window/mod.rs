@@ -1,0 +1,43 @@
+//! Window functions over input that is sorted by partition and order, in memory that is bounded.
+//!
+//! ```text
+//!   rows ─► partitions ─┬─► all columns ───────────► waiting ─┬─► computed ─┬─► rows with results
+//!                       │                           (queue)   │   (queue)   │
+//!                       └─► columns that the functions        │             │
+//!                           look at ─┬─► running functions ───┘             │
+//!                                    └─► functions of whole partitions ─────┘
+//! ```
+//!
+//! DataFusion's operators keep the rows of a partition, or of a frame, in memory with all their columns. Here rows
+//! wait in queues that spill, and only what the functions themselves need is in memory:
+//!
+//! - *Running* functions (ranks, `lag`, frames that end at or near the current row) need their arguments as long as
+//!   a frame may still reach them.
+//! - Aggregates whose frame is the *whole* partition need an accumulator.
+//! - What depends on the number of rows (`ntile`, `percent_rank`, `cume_dist`, frames that end with the partition)
+//!   needs its arguments of the whole partition; they are held beyond the limit if need be.
+//!
+//! Functions are DataFusion's, evaluated by its `WindowExpr`s.
+//!
+//! Invariants
+//! - Rows come out in the order in which they came.
+//! - Queues are first in, first out; results of a function stand in the same order, and row `n` of the one belongs to
+//!   row `n` of the other.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `exec` | the plan node |
+//! | `course` | one output: from rows to rows with results |
+//! | `function` | what kinds of functions there are, and what they look at |
+//! | `partition` | the functions over one partition that came in several batches |
+//! | `results` | values of one function for rows that still wait |
+//! | `row_queue` | rows that wait, in memory or in temporary space |
+
+mod course;
+mod exec;
+mod function;
+mod partition;
+mod results;
+mod row_queue;
+
+pub use exec::SpillingWindowExec;
