@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
-use super::function::{Functions, Source};
+use super::function::{AtEnd, Functions, Source};
 use super::partition::OpenPartition;
 use super::results::Results;
 use super::row_queue::RowQueue;
@@ -71,7 +71,6 @@ impl Course {
     /// Takes in the next rows.
     pub async fn take_in(&mut self, batch: RecordBatch) -> Result<()> {
         let keys = evaluate_expressions_to_arrays(&self.partition_by, &batch)?;
-        let rows = self.functions.looked_at(&batch)?;
         let ranges = ranges(&keys, batch.num_rows())?;
         let last = ranges.len().saturating_sub(1);
         for (number, range) in ranges.into_iter().enumerate() {
@@ -81,7 +80,7 @@ impl Course {
                     Some((open, _)) => *open == key()?,
                     None => false,
                 };
-            let part = rows.slice(range.start, range.len());
+            let part = batch.slice(range.start, range.len());
             if !continues {
                 self.end_partition()?;
                 if number < last {
@@ -91,7 +90,7 @@ impl Course {
                 self.open = Some((key()?, OpenPartition::new(&self.functions)?));
             }
             if let Some((_, open)) = &mut self.open {
-                open.add(&self.functions, part, &mut self.running_results)?;
+                open.add(&self.functions, &part, &mut self.running_results)?;
             }
         }
         self.account();
@@ -124,8 +123,16 @@ impl Course {
         let Some(rows) = pop(&mut computed.rows, &self.end_results, self.batch_rows).await? else {
             return Ok(None);
         };
-        let results = self.end_results.iter_mut().map(|results| results.take(rows.num_rows()));
-        let results = results.collect::<Result<Vec<_>>>()?;
+        let mut results = Vec::with_capacity(self.end_results.len());
+        for (function, known) in self.functions.at_end.iter().zip(&mut self.end_results) {
+            let values = known.take(rows.num_rows())?;
+            results.push(match function {
+                AtEnd::OfCount(function) => {
+                    function.results(rows.column(self.input_columns + function.place), &values)?
+                }
+                _ => values,
+            });
+        }
         self.account();
         self.assemble(&rows, rows.columns().to_vec(), results).map(Some)
     }
@@ -136,7 +143,14 @@ impl Course {
             results.push(function.evaluate(rows)?);
         }
         for (function, results) in self.functions.at_end.iter().zip(&mut self.end_results) {
-            results.push(function.expression().evaluate(rows)?);
+            match function {
+                AtEnd::OfCount(_) => {
+                    results.push_constant(ScalarValue::from(rows.num_rows() as u64), rows.num_rows());
+                }
+                AtEnd::Aggregate(expression) | AtEnd::Edge(expression, _) | AtEnd::Gathered(expression) => {
+                    results.push(expression.evaluate(rows)?);
+                }
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::memory_pool::MemoryConsumer;
@@ -27,7 +27,7 @@ use futures::StreamExt;
 use nandina_pages::PageSchema;
 
 use super::course::{Computed, Course};
-use super::function::{Functions, Source};
+use super::function::Functions;
 use super::row_queue::RowQueue;
 use crate::chapter::{Shelf, ShelfMetrics};
 use crate::error::pages_error;
@@ -58,8 +58,8 @@ impl SpillingWindowExec {
         } else {
             return Ok(None);
         };
-        let functions = Arc::new(Functions::new(&expressions, &input));
-        let computed = computed_schema(&functions, &input, &planned.schema());
+        let functions = Arc::new(Functions::new(&expressions, &input)?);
+        let computed = computed_schema(&functions, &input)?;
         let waiting = PageSchema::try_new(input).map_err(pages_error)?;
         let computed = PageSchema::try_new(computed).map_err(pages_error)?;
         let metrics = ExecutionPlanMetricsSet::new();
@@ -107,10 +107,13 @@ impl SpillingWindowExec {
 }
 
 /// The rows with the results of running functions behind them.
-fn computed_schema(functions: &Functions, input: &SchemaRef, output: &SchemaRef) -> SchemaRef {
-    let results = functions.sources.iter().zip(output.fields().iter().skip(input.fields().len()));
-    let running = results.filter(|(source, _)| matches!(source, Source::Running(_))).map(|(_, field)| field);
-    Arc::new(Schema::new(input.fields().iter().chain(running).cloned().collect::<Vec<_>>()))
+fn computed_schema(functions: &Functions, input: &SchemaRef) -> Result<SchemaRef> {
+    let result = |(number, function): (usize, &Arc<dyn WindowExpr>)| -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(format!("result {number}"), function.field()?.data_type().clone(), true)))
+    };
+    let results = functions.running.iter().enumerate().map(result);
+    let fields = input.fields().iter().cloned().map(Ok).chain(results).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(Schema::new(fields)))
 }
 
 impl fmt::Debug for SpillingWindowExec {

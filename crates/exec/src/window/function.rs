@@ -3,12 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, NullArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, AsArray, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::Result;
-use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits};
+use datafusion::functions_window::nth_value::{first_value_udwf, last_value_udwf};
+use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits, WindowUDF};
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::window::{PlainAggregateWindowExpr, WindowExpr};
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
+use datafusion::physical_plan::windows::WindowUDFExpr;
+
+use super::of_count::OfCount;
 
 /// The functions of one operator.
 #[derive(Debug)]
@@ -19,7 +23,10 @@ pub struct Functions {
     pub at_end: Vec<AtEnd>,
     /// Where the result of each function of the plan comes from.
     pub sources: Vec<Source>,
-    columns: LookedAt,
+    /// What the running functions look at.
+    pub running_columns: LookedAt,
+    /// What those look at that need all rows of a partition.
+    pub gathered_columns: LookedAt,
 }
 
 /// A function of whole partitions.
@@ -27,8 +34,19 @@ pub struct Functions {
 pub enum AtEnd {
     /// An aggregate whose value is that of all rows alike.
     Aggregate(Arc<dyn WindowExpr>),
+    /// The value of the first or of the last row, for all rows alike.
+    Edge(Arc<dyn WindowExpr>, Edge),
+    /// What follows from a running function and the number of rows.
+    OfCount(OfCount),
     /// Anything else.
     Gathered(Arc<dyn WindowExpr>),
+}
+
+/// An edge of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    First,
+    Last,
 }
 
 /// Where a result comes from.
@@ -38,17 +56,9 @@ pub enum Source {
     AtEnd(usize),
 }
 
-impl AtEnd {
-    pub fn expression(&self) -> &Arc<dyn WindowExpr> {
-        match self {
-            Self::Aggregate(expression) | Self::Gathered(expression) => expression,
-        }
-    }
-}
-
 impl Functions {
     /// Sorts the functions of a plan over rows of `schema` by their kinds.
-    pub fn new(expressions: &[Arc<dyn WindowExpr>], schema: &SchemaRef) -> Self {
+    pub fn new(expressions: &[Arc<dyn WindowExpr>], schema: &SchemaRef) -> Result<Self> {
         let (mut running, mut at_end, mut sources) = (Vec::new(), Vec::new(), Vec::new());
         for expression in expressions {
             if expression.uses_bounded_memory() {
@@ -57,27 +67,52 @@ impl Functions {
                 continue;
             }
             sources.push(Source::AtEnd(at_end.len()));
-            let expression = Arc::clone(expression);
-            at_end.push(if is_aggregate_of_partition(expression.as_ref()) {
-                AtEnd::Aggregate(expression)
-            } else {
-                AtEnd::Gathered(expression)
-            });
+            at_end.push(AtEnd::of(Arc::clone(expression), &mut running, schema)?);
         }
-        Self { running, at_end, sources, columns: LookedAt::new(expressions, schema) }
-    }
-
-    /// The rows with those columns only that functions look at, not sharing memory with others.
-    pub fn looked_at(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        self.columns.of(batch)
+        let gathered = at_end.iter().filter_map(|function| match function {
+            AtEnd::Gathered(expression) => Some(expression),
+            _ => None,
+        });
+        let gathered_columns = LookedAt::new(gathered, schema);
+        let running_columns = LookedAt::new(running.iter(), schema);
+        Ok(Self { running, at_end, sources, running_columns, gathered_columns })
     }
 }
 
-/// Whether the frame of every row is all of its partition, and all of its rows count.
-fn is_aggregate_of_partition(expression: &dyn WindowExpr) -> bool {
-    if !expression.as_any().is::<PlainAggregateWindowExpr>() || may_filter(expression) {
-        return false;
+impl AtEnd {
+    /// What kind of function this is. What it takes from the rows as they come is added to `running`.
+    fn of(
+        expression: Arc<dyn WindowExpr>,
+        running: &mut Vec<Arc<dyn WindowExpr>>,
+        schema: &SchemaRef,
+    ) -> Result<Self> {
+        if let Some((of_count, of_rows)) = OfCount::of(&expression, running.len(), schema)? {
+            running.push(of_rows);
+            return Ok(Self::OfCount(of_count));
+        }
+        if !is_same_for_all_rows(expression.as_ref()) {
+            return Ok(Self::Gathered(expression));
+        }
+        if expression.as_any().is::<PlainAggregateWindowExpr>() && !may_filter(expression.as_ref()) {
+            return Ok(Self::Aggregate(expression));
+        }
+        Ok(match standard_function(expression.as_ref()) {
+            Some(function) if *function == first_value_udwf() => Self::Edge(expression, Edge::First),
+            Some(function) if *function == last_value_udwf() => Self::Edge(expression, Edge::Last),
+            _ => Self::Gathered(expression),
+        })
     }
+}
+
+/// The window function behind an expression that is no aggregate.
+pub fn standard_function(expression: &dyn WindowExpr) -> Option<&Arc<WindowUDF>> {
+    let standard = expression.as_any().downcast_ref::<StandardWindowExpr>()?;
+    let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>()?;
+    Some(function.fun())
+}
+
+/// Whether the frame of every row is all of its partition.
+fn is_same_for_all_rows(expression: &dyn WindowExpr) -> bool {
     let frame = expression.get_window_frame();
     let is_end = |bound: &WindowFrameBound| match bound {
         // Without an order all rows are peers of the current one.
@@ -97,21 +132,21 @@ fn may_filter(expression: &dyn WindowExpr) -> bool {
 /// The columns that functions look at. All others are replaced by nulls without memory, so that the places of columns
 /// stay what expressions believe.
 #[derive(Debug)]
-struct LookedAt {
+pub struct LookedAt {
     is_needed: Vec<bool>,
     schema: SchemaRef,
 }
 
 impl LookedAt {
-    fn new(expressions: &[Arc<dyn WindowExpr>], schema: &SchemaRef) -> Self {
-        // Which columns a filter looks at cannot be asked either.
-        let needs_all = expressions.iter().any(|expression| may_filter(expression.as_ref()));
-        let looked_at = expressions.iter().flat_map(|expression| {
+    fn new<'a>(expressions: impl Iterator<Item = &'a Arc<dyn WindowExpr>>, schema: &SchemaRef) -> Self {
+        let (mut needed, mut needs_all) = (HashSet::new(), false);
+        for expression in expressions {
+            // Which columns a filter looks at cannot be asked either.
+            needs_all |= may_filter(expression.as_ref());
             let order_by = expression.order_by().iter().map(|order| Arc::clone(&order.expr));
-            expression.expressions().into_iter().chain(order_by)
-        });
-        let needed: HashSet<usize> =
-            looked_at.flat_map(|part| collect_columns(&part)).map(|column| column.index()).collect();
+            let looked_at = expression.expressions().into_iter().chain(order_by);
+            needed.extend(looked_at.flat_map(|part| collect_columns(&part)).map(|column| column.index()));
+        }
         let is_needed: Vec<bool> =
             (0..schema.fields().len()).map(|column| needs_all || needed.contains(&column)).collect();
         let field = |(field, is_needed): (&Arc<Field>, &bool)| {
@@ -125,13 +160,14 @@ impl LookedAt {
         Self { is_needed, schema: Arc::new(Schema::new(fields)) }
     }
 
-    fn of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let rows = batch.num_rows();
+    /// These columns of the rows, not sharing texts with others.
+    pub fn of(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let count = rows.num_rows();
         let column = |(column, is_needed): (&ArrayRef, &bool)| -> ArrayRef {
-            if *is_needed { unshared(column) } else { Arc::new(NullArray::new(rows)) }
+            if *is_needed { unshared(column) } else { Arc::new(NullArray::new(count)) }
         };
-        let columns = batch.columns().iter().zip(&self.is_needed).map(column).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let columns = rows.columns().iter().zip(&self.is_needed).map(column).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 }

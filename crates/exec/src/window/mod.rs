@@ -13,9 +13,10 @@
 //!
 //! - *Running* functions (ranks, `lag`, frames that end at or near the current row) need their arguments as long as
 //!   a frame may still reach them.
-//! - Aggregates whose frame is the *whole* partition need an accumulator.
-//! - What depends on the number of rows (`ntile`, `percent_rank`, `cume_dist`, frames that end with the partition)
-//!   needs its arguments of the whole partition; they are held beyond the limit if need be.
+//! - Aggregates whose frame is the *whole* partition need an accumulator, `first_value` and `last_value` two rows.
+//! - `ntile`, `percent_rank` and `cume_dist` follow from a running function, whose result waits with the row, and the
+//!   number of rows.
+//! - Whatever else ends with the partition needs its arguments of all rows; they are held beyond the limit if need be.
 //!
 //! Functions are DataFusion's, evaluated by its `WindowExpr`s.
 //!
@@ -29,13 +30,17 @@
 //! | `exec` | the plan node |
 //! | `course` | one output: from rows to rows with results |
 //! | `function` | what kinds of functions there are, and what they look at |
+//! | `of_count` | functions of a row's place and the number of rows |
+//! | `edge` | functions of the first or the last row |
 //! | `partition` | the functions over one partition that came in several batches |
 //! | `results` | values of one function for rows that still wait |
 //! | `row_queue` | rows that wait, in memory or in temporary space |
 
 mod course;
+mod edge;
 mod exec;
 mod function;
+mod of_count;
 mod partition;
 mod results;
 mod row_queue;

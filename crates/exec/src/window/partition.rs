@@ -11,6 +11,7 @@ use datafusion::physical_expr::window::{
     PartitionBatches, PartitionWindowAggStates, PlainAggregateWindowExpr, WindowEvalContext, WindowExpr,
 };
 
+use super::edge::EdgeRows;
 use super::function::{AtEnd, Functions, unshared};
 use super::results::Results;
 use crate::batch_bytes::data_bytes;
@@ -19,7 +20,7 @@ use crate::batch_bytes::data_bytes;
 pub struct OpenPartition {
     running: Option<Running>,
     at_end: Vec<Gathering>,
-    /// Rows that have come, in the columns that functions look at, if some function needs them all.
+    /// Rows that have come, in the columns that functions look at which need them all.
     gathered: Vec<RecordBatch>,
     rows: usize,
 }
@@ -35,6 +36,9 @@ const ONLY: Vec<ScalarValue> = Vec::new();
 /// What a function of the whole partition keeps.
 enum Gathering {
     Aggregate(Box<dyn Accumulator>),
+    Edge(EdgeRows),
+    /// The number of rows.
+    Count,
     Rows,
 }
 
@@ -44,23 +48,27 @@ impl OpenPartition {
             partitions: PartitionBatches::default(),
             states: functions.running.iter().map(|_| PartitionWindowAggStates::default()).collect(),
         });
-        let at_end = functions.at_end.iter().map(Gathering::new).collect::<Result<_>>()?;
+        let at_end = functions.at_end.iter().map(Gathering::of).collect::<Result<_>>()?;
         Ok(Self { running, at_end, gathered: Vec::new(), rows: 0 })
     }
 
     /// Takes in further rows. Running functions put what they can tell into `results`.
-    pub fn add(&mut self, functions: &Functions, rows: RecordBatch, results: &mut [Results]) -> Result<()> {
+    pub fn add(&mut self, functions: &Functions, rows: &RecordBatch, results: &mut [Results]) -> Result<()> {
         self.rows += rows.num_rows();
         for (function, gathering) in functions.at_end.iter().zip(&mut self.at_end) {
-            if let Gathering::Aggregate(accumulator) = gathering {
-                accumulator.update_batch(&function.expression().evaluate_args(&rows)?)?;
+            match (function, gathering) {
+                (AtEnd::Aggregate(expression), Gathering::Aggregate(accumulator)) => {
+                    accumulator.update_batch(&expression.evaluate_args(rows)?)?;
+                }
+                (AtEnd::Edge(expression, _), Gathering::Edge(kept)) => kept.add(expression.as_ref(), rows)?,
+                _ => {}
             }
         }
         if self.at_end.iter().any(|gathering| matches!(gathering, Gathering::Rows)) {
-            self.gathered.push(rows.clone());
+            self.gathered.push(functions.gathered_columns.of(rows)?);
         }
         if let Some(running) = &mut self.running {
-            running.add(rows)?;
+            running.add(functions.running_columns.of(rows)?)?;
             running.evaluate(&functions.running, results)?;
             running.forget();
         }
@@ -84,12 +92,18 @@ impl OpenPartition {
         };
         drop(self.gathered);
         for ((function, gathering), results) in functions.at_end.iter().zip(self.at_end).zip(end_results) {
-            match (gathering, &gathered) {
-                (Gathering::Aggregate(mut accumulator), _) => {
-                    results.push_constant(accumulator.evaluate()?, self.rows);
+            let value = match (gathering, function, &gathered) {
+                (Gathering::Aggregate(mut accumulator), ..) => Some(accumulator.evaluate()?),
+                (Gathering::Edge(kept), AtEnd::Edge(expression, _), _) => kept.value(expression)?,
+                (Gathering::Count, ..) => Some(ScalarValue::from(self.rows as u64)),
+                (Gathering::Rows, AtEnd::Gathered(expression), Some(rows)) => {
+                    results.push(expression.evaluate(rows)?);
+                    None
                 }
-                (Gathering::Rows, Some(rows)) => results.push(function.expression().evaluate(rows)?),
-                (Gathering::Rows, None) => {}
+                _ => None,
+            };
+            if let Some(value) = value {
+                results.push_constant(value, self.rows);
             }
         }
         Ok(())
@@ -99,7 +113,8 @@ impl OpenPartition {
     pub fn bytes(&self) -> usize {
         let accumulators = self.at_end.iter().map(|gathering| match gathering {
             Gathering::Aggregate(accumulator) => accumulator.size(),
-            Gathering::Rows => 0,
+            Gathering::Edge(kept) => kept.bytes(),
+            Gathering::Count | Gathering::Rows => 0,
         });
         let running = self.running.iter().flat_map(|running| running.partitions.values());
         accumulators.sum::<usize>()
@@ -109,13 +124,18 @@ impl OpenPartition {
 }
 
 impl Gathering {
-    fn new(function: &AtEnd) -> Result<Self> {
-        if let AtEnd::Aggregate(expression) = function
-            && let Some(aggregate) = expression.as_any().downcast_ref::<PlainAggregateWindowExpr>()
-        {
-            return Ok(Self::Aggregate(aggregate.get_aggregate_expr().create_accumulator()?));
-        }
-        Ok(Self::Rows)
+    fn of(function: &AtEnd) -> Result<Self> {
+        Ok(match function {
+            AtEnd::Aggregate(expression) => {
+                match expression.as_any().downcast_ref::<PlainAggregateWindowExpr>() {
+                    Some(plain) => Self::Aggregate(plain.get_aggregate_expr().create_accumulator()?),
+                    None => Self::Rows,
+                }
+            }
+            AtEnd::Edge(_, edge) => Self::Edge(EdgeRows::new(*edge)),
+            AtEnd::OfCount(_) => Self::Count,
+            AtEnd::Gathered(_) => Self::Rows,
+        })
     }
 }
 
