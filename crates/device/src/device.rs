@@ -14,6 +14,7 @@ use crate::backend::simulated::{
 use crate::backend::{Carrier, IoUringBackend, ThreadPool};
 use crate::batch::{Batch, BatchState};
 use crate::buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool};
+use crate::calibration::discards::is_mounted_with_discard;
 use crate::calibration::{DeviceIdentity, DeviceProfile, IoSizes};
 use crate::clock::Clock;
 use crate::counters::{Counters, FileClass, FlowId, IoAccount};
@@ -110,11 +111,16 @@ pub(crate) struct DeviceInner {
 struct Knowledge {
     profile: Arc<DeviceProfile>,
     sizes: IoSizes,
+    discards_cheaply: bool,
 }
 
 impl Knowledge {
     fn of(profile: DeviceProfile) -> Self {
-        Self { sizes: profile.sizes(), profile: Arc::new(profile) }
+        Self {
+            sizes: profile.sizes(),
+            discards_cheaply: profile.discards_cheaply(),
+            profile: Arc::new(profile),
+        }
     }
 }
 
@@ -380,6 +386,19 @@ impl Device {
     /// The sizes and depths that follow from the profile.
     pub fn sizes(&self) -> IoSizes {
         self.inner.knowledge.read().sizes
+    }
+
+    /// Whether telling the drive of freed space is known to cost next to nothing.
+    pub fn discards_cheaply(&self) -> bool {
+        self.inner.knowledge.read().discards_cheaply
+    }
+
+    /// Whether the file system tells the drive of ranges that are freed.
+    pub(crate) fn tells_discards(&self) -> bool {
+        match &self.inner.timing {
+            Some(timing) => timing.tells_discards(),
+            None => is_mounted_with_discard(self.path()),
+        }
     }
 
     /// From now on, sizes and depths follow from this profile.

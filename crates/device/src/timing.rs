@@ -172,6 +172,11 @@ impl Timing {
         }
     }
 
+    /// Whether the drive is told of freed ranges.
+    pub(crate) fn tells_discards(&self) -> bool {
+        self.shared.discard
+    }
+
     pub(crate) fn figures(&self) -> DriveFigures {
         self.shared.state.lock().drive.figures()
     }

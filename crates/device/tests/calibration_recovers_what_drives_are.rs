@@ -150,3 +150,24 @@ fn a_real_directory_is_measured_and_left_clean() {
     assert!(profile.bytes_written <= 256 << 20);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn what_a_trim_costs_is_found() {
+    let costs = |model: &str, discard: bool| {
+        let options = SimulationOptions::of(DriveModel::named(model).unwrap());
+        let contents = Contents::Forgotten;
+        let (device, _simulation) =
+            Device::simulated_drive(SimulationOptions { contents, discard, ..options });
+        let profile = Calibration::quick().run(&device, &mut |_| true).unwrap();
+        assert_eq!(profile.discards.unwrap().told, discard);
+        device.set_profile(profile.clone());
+        assert_eq!(device.discards_cheaply(), profile.discards_cheaply());
+        (profile.discards.unwrap().micros_per_piece, profile.discards_cheaply())
+    };
+    // Twenty microseconds, queued; a millisecond during which nothing else happens.
+    let (nvme, sata) = (costs("nvme", true), costs("sata-ssd", true));
+    assert!(nvme.0 < 40.0 && nvme.1, "{nvme:?}");
+    assert!((900.0..2_000.0).contains(&sata.0) && !sata.1, "{sata:?}");
+    let untold = costs("nvme", false);
+    assert!(untold.0 < 1.0 && !untold.1, "{untold:?}");
+}

@@ -191,6 +191,10 @@ pub fn device_facts(profile: &DeviceProfile) -> Vec<(String, String)> {
             },
         ));
     }
+    if let Some(costs) = &profile.discards {
+        let told = if costs.told { "the drive is told" } else { "the drive is not told" };
+        facts.push(("giving 1 MiB back", format!("{}; {told}", micros(costs.micros_per_piece))));
+    }
     if profile.noise.repeated_points > 0 {
         facts.push((
             "noise",

@@ -267,14 +267,14 @@ mod tests {
         let settings = settings();
         let shown =
             |settings: &Settings| ["temp_preallocation", "temp_discard"].map(|name| settings.shown(name));
-        assert_eq!(shown(&settings), ["recycle", "deferred"]);
+        assert_eq!(shown(&settings), ["recycle", "auto"]);
         let changed = settings.with("temp_preallocation", "fallocate").unwrap();
         let changed = changed.with("temp_discard", "Immediate").unwrap();
         assert_eq!(shown(&changed), ["fallocate", "immediate"]);
         let message = settings.with("temp_discard", "later").unwrap_err().to_string();
-        assert_eq!(message, "temp_discard: 'later' is not one of none, immediate, deferred");
+        assert_eq!(message, "temp_discard: 'later' is not one of auto, none, immediate, deferred");
         let options = Options::default();
         let reset = changed.with_default("temp_discard", &options, &settings).unwrap();
-        assert_eq!(shown(&reset), ["fallocate", "deferred"]);
+        assert_eq!(shown(&reset), ["fallocate", "auto"]);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Policy {
 impl Policy {
     /// Whether freed ranges are given out again as they are. Those that are left of an earlier policy always are.
     fn recycles(&self) -> bool {
-        self.preallocation == Preallocation::Recycle || self.discard != Discard::Deferred
+        self.preallocation == Preallocation::Recycle || !self.discard.may_be_deferred()
     }
 }
 
@@ -164,7 +164,8 @@ impl ExtentFiles {
     /// A range is not in use any more.
     pub(crate) fn free(self: &Arc<Self>, number: u64, offset: u64, bytes: u64) {
         let mut state = self.state.lock();
-        if state.policy.discard == Discard::Immediate
+        let discard = self.discard_here(&state);
+        if discard == Discard::Immediate
             && let Some(file) = state.file(number).map(|file| file.file.clone())
         {
             drop(state);
@@ -177,7 +178,7 @@ impl ExtentFiles {
             file.freed.put(offset, bytes);
         }
         let is_last = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed) == bytes;
-        match state.policy.discard {
+        match discard {
             Discard::None => {}
             Discard::Immediate => {
                 drop(state);
@@ -189,7 +190,16 @@ impl ExtentFiles {
                 drop(state);
                 self.discard_what_is_unwanted();
             }
-            Discard::Deferred => self.have_looked_after(&mut state),
+            Discard::Deferred | Discard::Auto => self.have_looked_after(&mut state),
+        }
+    }
+
+    /// What the policy means on this device.
+    fn discard_here(&self, state: &State) -> Discard {
+        match state.policy.discard {
+            Discard::Auto if self.device.discards_cheaply() => Discard::Immediate,
+            Discard::Auto => Discard::Deferred,
+            chosen => chosen,
         }
     }
 
@@ -241,7 +251,7 @@ impl ExtentFiles {
             let Policy { discard, discard_after, .. } = state.policy;
             let freed: u64 = state.files.iter().map(|file| file.freed.bytes()).sum();
             let is_empty = self.used_bytes() == 0;
-            if discard != Discard::Deferred || state.is_closed || (freed == 0 && !is_empty) {
+            if !discard.may_be_deferred() || state.is_closed || (freed == 0 && !is_empty) {
                 state.is_looked_after = false;
                 return false;
             }

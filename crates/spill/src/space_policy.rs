@@ -6,6 +6,7 @@
 //!                  fallocate   reserved before the writes            immediate   given back at once
 //!                  recycle     first what was freed, its             deferred    given back when nobody has
 //!                              blocks still there; else fallocate                wanted it for a while
+//!                                                                    auto        as the device was measured
 //! ```
 //!
 //! Kim and Lee, *Block Allocation Method for Efficiently Managing Temporary Files of Hash Joins on SSDs* (2022), find
@@ -41,8 +42,10 @@ pub enum Discard {
     /// Before whoever frees it goes on. Nothing is left to be recycled.
     Immediate,
     /// In the background, in large ranges, when nobody has wanted space for a while.
-    #[default]
     Deferred,
+    /// Immediate on a device that was measured to hear of it at next to no cost, deferred on others.
+    #[default]
+    Auto,
 }
 
 impl Preallocation {
@@ -58,14 +61,25 @@ impl Preallocation {
 }
 
 impl Discard {
+    /// Those that do the same on every device.
     pub const ALL: [Self; 3] = [Self::None, Self::Immediate, Self::Deferred];
+
+    const NAMED: [Self; 4] = [Self::Auto, Self::None, Self::Immediate, Self::Deferred];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Immediate => "immediate",
             Self::Deferred => "deferred",
+            Self::Auto => "auto",
         }
+    }
+}
+
+impl Discard {
+    /// Whether freed ranges may wait to be given back.
+    pub(crate) fn may_be_deferred(self) -> bool {
+        matches!(self, Self::Deferred | Self::Auto)
     }
 }
 
@@ -87,7 +101,7 @@ impl FromStr for Discard {
     type Err = SpillError;
 
     fn from_str(text: &str) -> Result<Self> {
-        named(text, &Self::ALL, Self::name)
+        named(text, &Self::NAMED, Self::name)
     }
 }
 
@@ -112,10 +126,10 @@ mod tests {
         for policy in Preallocation::ALL {
             assert_eq!(policy.to_string().parse::<Preallocation>().unwrap(), policy);
         }
-        for policy in Discard::ALL {
+        for policy in Discard::NAMED {
             assert_eq!(policy.to_string().to_uppercase().parse::<Discard>().unwrap(), policy);
         }
         let message = "sometimes".parse::<Discard>().unwrap_err().to_string();
-        assert_eq!(message, "'sometimes' is not one of none, immediate, deferred");
+        assert_eq!(message, "'sometimes' is not one of auto, none, immediate, deferred");
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use nandina_device::calibration::Calibration;
 use nandina_device::drive::{DriveFigures, DriveModel, FlashParameters};
 use nandina_device::{Contents, Device, File, FileClass, Request, Simulation, SimulationOptions};
 use nandina_spill::{Discard, Extent, Preallocation, QuerySpace, TempOptions, TempSpace};
@@ -138,4 +139,23 @@ fn deferred_discards_are_fewer_and_larger() {
     };
     let (immediate, deferred) = (trims(Discard::Immediate), trims(Discard::Deferred));
     assert!(deferred * 4 < immediate, "{deferred} commands, {immediate} at once");
+}
+
+#[test]
+fn what_is_known_of_the_device_decides_by_default() {
+    for (model, discards_at_once) in [("nvme", true), ("sata-ssd", false)] {
+        let options = SimulationOptions::of(DriveModel::named(model).unwrap());
+        let contents = Contents::Volatile;
+        let (device, simulation) =
+            Device::simulated_drive(SimulationOptions { discard: true, contents, ..options });
+        device.set_profile(Calibration::quick().run(&device, &mut |_| true).unwrap());
+        let space = TempSpace::open(device, TempOptions::default()).unwrap();
+        let query = space.query("join");
+        let (first, second) = (query.allocate(MIB as usize).unwrap(), query.allocate(MIB as usize).unwrap());
+        let before = simulation.drive_figures().trim_commands;
+        drop(first);
+        assert_eq!(simulation.drive_figures().trim_commands > before, discards_at_once, "{model}");
+        assert_eq!(space.kept_bytes() == 0, discards_at_once, "{model}");
+        drop(second);
+    }
 }

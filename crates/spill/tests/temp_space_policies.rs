@@ -222,13 +222,15 @@ fn the_next_writer_gets_what_was_freed_only_where_it_is_recycled() {
         }
         let is_same_place = second.range() == place;
         match combination {
-            (_, Discard::None) | (Preallocation::Recycle, Discard::Deferred) => {
+            (_, Discard::None) | (Preallocation::Recycle, Discard::Deferred | Discard::Auto) => {
                 assert!(is_same_place && second.is_intact(&device), "{combination:?}: the blocks stay");
             }
             (_, Discard::Immediate) => {
                 assert!(!second.is_intact(&device), "{combination:?}: the blocks went");
             }
-            (_, Discard::Deferred) => assert!(!is_same_place, "{combination:?}: they wait to be discarded"),
+            (_, Discard::Deferred | Discard::Auto) => {
+                assert!(!is_same_place, "{combination:?}: they wait to be discarded");
+            }
         }
         drop(held);
     }

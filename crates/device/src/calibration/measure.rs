@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::discards::{PIECE_BYTES, PIECES};
 use super::read_model::ReadPoint;
 use super::write_model::WritePoint;
 use crate::backend::simulated::SplitMix64;
@@ -97,6 +98,23 @@ impl Scratch {
         }
         self.bytes_written += bytes;
         Ok(bytes as f64 / seconds(device.now() - started))
+    }
+
+    /// Microseconds of giving back a piece of the file between others that are kept, until the drive has acknowledged
+    /// it. The file is full of holes afterwards.
+    pub(crate) fn discard(&mut self) -> Result<f64> {
+        let device = self.file.device().clone();
+        let pieces = PIECES.min(self.bytes / (2 * PIECE_BYTES)).max(1);
+        self.file.sync()?;
+        let before = device.now();
+        self.file.sync()?;
+        let started = device.now();
+        for piece in 0..pieces {
+            self.file.punch_hole(2 * piece * PIECE_BYTES, PIECE_BYTES)?;
+        }
+        self.file.sync()?;
+        let alone = started - before;
+        Ok(seconds((device.now() - started).saturating_sub(alone)) * 1e6 / pieces as f64)
     }
 
     fn content(&self, bytes: usize) -> WriteBuffer {

@@ -4,6 +4,7 @@
 //!   scratch file ──► fill (writing on and on)  ──► SustainedWrites
 //!        │      ──► reads: size × depth × band ──► ReadModel    (DTT, QDTT)
 //!        │      ──► writes: size × depth       ──► WriteModel
+//!        │      ──► holes                       ──► DiscardCosts
 //!        └─ gone as soon as it is open                 │
 //!                                                 DeviceProfile ──► ProfileStore ──► the next session
 //!                                                      └──► IoSizes: what storage and spill use
@@ -13,6 +14,7 @@
 //! over a smaller file. A *full* one measures every point three times and writes until the file is a good part of the
 //! drive. Both are the same experiments.
 
+pub(crate) mod discards;
 mod identity;
 mod measure;
 mod profile;
@@ -20,6 +22,7 @@ mod read_model;
 mod validation;
 mod write_model;
 
+pub use discards::DiscardCosts;
 pub use identity::DeviceIdentity;
 pub use profile::{DeviceProfile, IoSizes, Noise, ProfileKind, ProfileStore};
 pub use read_model::{PageCosts, ReadGrid, ReadModel, ReadPoint, STOP_GAIN};
@@ -228,7 +231,7 @@ impl Run<'_> {
     fn measure(mut self) -> Result<DeviceProfile> {
         let mut scratch = None;
         let measured = self.measure_on(&mut scratch);
-        let (reads, writes, sustained) = measured?;
+        let (reads, writes, sustained, discards) = measured?;
         let device = self.device;
         let noise = Noise {
             repeated_points: self.spreads.len(),
@@ -243,6 +246,7 @@ impl Run<'_> {
             direct: device.is_direct(),
             reads,
             writes,
+            discards: Some(discards),
             sustained: (self.calibration.kind == ProfileKind::Full).then_some(sustained),
             noise,
             seconds: (device.now() - self.started).as_secs_f64(),
@@ -254,7 +258,7 @@ impl Run<'_> {
     fn measure_on(
         &mut self,
         place: &mut Option<Scratch>,
-    ) -> Result<(ReadModel, WriteModel, SustainedWrites)> {
+    ) -> Result<(ReadModel, WriteModel, SustainedWrites, DiscardCosts)> {
         let (sustained, scratch) = self.fill()?;
         let scratch = place.insert(scratch);
         let reads = self.read(scratch)?;
@@ -262,8 +266,10 @@ impl Run<'_> {
         if self.calibration.repeats == 1 {
             self.repeat_some(scratch, &reads, &writes)?;
         }
+        let discards =
+            DiscardCosts { told: self.device.tells_discards(), micros_per_piece: scratch.discard()? };
         self.tell(1.0, "done")?;
-        Ok((reads, writes, sustained))
+        Ok((reads, writes, sustained, discards))
     }
 
     fn tell(&mut self, share: f64, stage: &'static str) -> Result<()> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::discards::DiscardCosts;
 use super::identity::DeviceIdentity;
 use super::read_model::{PageCosts, ReadModel, to_nanos};
 use super::write_model::{SustainedWrites, WriteModel};
@@ -40,6 +41,9 @@ pub struct DeviceProfile {
     pub writes: WriteModel,
     /// Of a full calibration.
     pub sustained: Option<SustainedWrites>,
+    /// What giving space back costs, if that was measured.
+    #[serde(default)]
+    pub discards: Option<DiscardCosts>,
     pub noise: Noise,
     /// What measuring took.
     pub seconds: f64,
@@ -169,6 +173,7 @@ impl DeviceProfile {
             reads,
             writes: WriteModel { write_bytes, depths, bytes_per_second },
             sustained: None,
+            discards: None,
             noise: Noise::default(),
             seconds: 0.0,
             bytes_written: 0,
@@ -198,6 +203,11 @@ impl DeviceProfile {
             ring_writes,
             page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, LEAST_PAGE_BYTES, most_page_bytes),
         }
+    }
+
+    /// Whether telling the drive of freed space costs next to nothing, so that it can be told at once.
+    pub fn discards_cheaply(&self) -> bool {
+        self.discards.is_some_and(|costs| costs.is_cheap(self.writes.full_bandwidth()))
     }
 
     /// Why the profile cannot be true, if it cannot.

@@ -62,7 +62,7 @@ pub fn simulated(measured: &[Measured], in_full: usize) -> String {
             found.expect("all compared combinations were run").outcome.seconds
         };
         let ours = |is_mounted_with_discard| {
-            let policies = (Preallocation::default(), Discard::default());
+            let policies = (Preallocation::Recycle, Discard::Deferred);
             let management = Management::Extents { preallocation: policies.0, discard: policies.1 };
             seconds_of(Combination { management, is_mounted_with_discard })
         };
