@@ -47,7 +47,7 @@ impl SealedPage {
         self.rows as usize
     }
 
-    /// Bytes the page occupies, in memory as on the device.
+    /// Bytes the page occupies in memory, and on the device if it is not packed.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -86,10 +86,10 @@ impl Outgoing {
     }
 
     /// Bytes that it takes in memory.
-    pub(crate) fn len_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Plain(page) => page.len_bytes(),
-            Self::Packed(page) => page.len_bytes(),
+            Self::Packed(page) => page.memory_bytes(),
         }
     }
 
@@ -127,21 +127,24 @@ impl Piece {
     }
 }
 
-/// How many pages of a batch, in turn, become which pieces.
+/// How many pages of a batch, in turn, become which pieces. Groups are no longer than `most_bytes`, unless a single page
+/// is.
 fn pieces_of(batch: &[Outgoing], most_bytes: usize) -> Vec<(usize, Piece)> {
     let mut pieces = Vec::new();
     let (mut pages, mut bytes) = (0, 0);
     for page in batch {
-        let is_packed = matches!(page, Outgoing::Packed(_));
-        let fits = is_packed && Group::len_bytes(pages + 1, bytes + page.len_bytes()) <= most_bytes;
+        let packed_bytes = match page {
+            Outgoing::Plain(_) => None,
+            Outgoing::Packed(page) => Some(page.len_bytes()),
+        };
+        let fits = packed_bytes.is_some_and(|len| Group::len_bytes(pages + 1, bytes + len) <= most_bytes);
         if pages > 0 && !fits {
             pieces.push((pages, Piece::group(Group::len_bytes(pages, bytes))));
             (pages, bytes) = (0, 0);
         }
-        if is_packed {
-            (pages, bytes) = (pages + 1, bytes + page.len_bytes());
-        } else {
-            pieces.push((1, Piece::page(page.len_bytes())));
+        match packed_bytes {
+            Some(len) => (pages, bytes) = (pages + 1, bytes + len),
+            None => pieces.push((1, Piece::page(page.page_bytes()))),
         }
     }
     if pages > 0 {
@@ -234,12 +237,11 @@ impl PartitionFile {
         Ok(writes)
     }
 
-    /// Packs the pages if that pays, writes them, and waits for it: for pages that somebody else holds until then.
-    /// What is packed takes no more memory than two groups of writes.
+    /// Writes pages, packed if that pays, and waits for it: for pages that somebody else holds until then. What is
+    /// packed of them takes no more memory than two groups of writes.
     pub async fn write(&mut self, pages: Vec<SealedPage>) -> Result<()> {
         let space = Arc::clone(&self.space);
-        let group_bytes =
-            if space.compresses() { space.device().sizes().write_group_bytes() } else { usize::MAX };
+        let group_bytes = space.device().sizes().write_group_bytes();
         let mut pages = pages.into_iter().peekable();
         let mut in_flight: Option<Batch> = None;
         while pages.peek().is_some() {

@@ -279,10 +279,10 @@ impl Partitioner {
     fn keep(&self, filling: &mut Filling, page: SealedPage) {
         if filling.file.is_some() {
             let page = self.outgoing(page);
-            filling.ring_bytes += page.len_bytes();
+            filling.ring_bytes += page.memory_bytes();
             filling.ring_taken_bytes += match &page {
                 Outgoing::Plain(_) => self.options.page_bytes,
-                Outgoing::Packed(page) => page.len_bytes(),
+                Outgoing::Packed(page) => page.memory_bytes(),
             };
             filling.ring.push(page);
         } else {

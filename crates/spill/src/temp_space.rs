@@ -258,11 +258,6 @@ impl QuerySpace {
         self.spilled_page_bytes.fetch_add(page_bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether pages are compressed at the moment.
-    pub(crate) fn compresses(&self) -> bool {
-        self.space.compression.compresses()
-    }
-
     /// The page as it is to be written.
     pub(crate) fn outgoing(&self, page: SealedPage) -> Outgoing {
         match self.space.compression.pack(&page) {

@@ -109,7 +109,7 @@ impl Controller {
     }
 
     /// Whether pages are packed at the moment.
-    pub(crate) fn compresses(&self) -> bool {
+    fn compresses(&self) -> bool {
         match self.setting() {
             Compression::Auto => self.compresses.load(Ordering::Relaxed),
             Compression::On => true,

@@ -58,9 +58,14 @@ impl PackedPage {
         self.page_bytes as usize
     }
 
-    /// Bytes that it takes in memory.
+    /// Bytes that it takes in a group.
     pub(crate) fn len_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        round_up_to_block(self.bytes.len())
     }
 
     /// The page that it was.
