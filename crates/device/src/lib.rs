@@ -46,6 +46,7 @@ mod timing;
 pub use backend::simulated::{Contents, CrashOutcome, FaultPlan, Simulation, SimulationOptions};
 pub use batch::Batch;
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool, WriteBuffer, round_up_to_block};
+pub use clock::processor_time;
 pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY_BUCKETS};
 pub use device::{Backend, Device, DeviceOptions, DirectoryLock, PacedDrive};
 pub use error::{Error, Result};

@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 pub struct SpillMetrics {
     /// Time spent waiting for spilled pages to be written or read.
     pub time: Time,
+    /// Pages that were written: bytes on the device, and before they were compressed.
     written_bytes: Count,
+    page_bytes: Count,
     read_bytes: Count,
     /// Mean number of requests outstanding while the operator did I/O, times 100.
     mean_queue_depth_x100: Gauge,
@@ -25,6 +27,7 @@ impl SpillMetrics {
         Self {
             time: MetricBuilder::new(set).subset_time("spill_time", partition),
             written_bytes: count("spilled_bytes"),
+            page_bytes: count("spilled_page_bytes"),
             read_bytes: count("spill_read_bytes"),
             mean_queue_depth_x100: MetricBuilder::new(set).gauge("mean_queue_depth_x100", partition),
             bringing_up: Arc::default(),
@@ -39,6 +42,7 @@ impl SpillMetrics {
             metric.add((total as usize).saturating_sub(metric.value()));
         };
         add_missing(&self.written_bytes, io.bytes_written);
+        add_missing(&self.page_bytes, space.spilled_page_bytes());
         add_missing(&self.read_bytes, io.bytes_read);
         self.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0) as usize);
     }

@@ -82,6 +82,7 @@ impl Engine {
         }
         self.temp_space.set_quota_bytes(new.temp_quota_bytes);
         self.temp_space.set_policies(new.temp_preallocation, new.temp_discard);
+        self.temp_space.set_compression(new.temp_compression, new.threads);
         if let Some(sources) = config.get_extension::<Sources>() {
             sources.auto_calibrate.store(may_calibrate(new), Ordering::Relaxed);
         }
@@ -122,6 +123,8 @@ impl Engine {
             quota_bytes: settings.temp_quota_bytes,
             preallocation: settings.temp_preallocation,
             discard: settings.temp_discard,
+            compression: settings.temp_compression,
+            workers: settings.threads,
             ..TempOptions::default()
         };
         let temp_space = TempSpace::open(device, options).map_err(|error| fail(error.to_string()))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nandina_device::PacedDrive;
-use nandina_spill::{Discard, Preallocation};
+use nandina_spill::{Compression, Discard, Preallocation};
 
 use crate::error::{Error, Result};
 use crate::{byte_size, process_memory};
@@ -73,6 +73,8 @@ pub struct Options {
     pub temp_preallocation: Preallocation,
     /// When space of temporary files that nobody needs any more is given back.
     pub temp_discard: Discard,
+    /// Whether what does not fit into memory is compressed.
+    pub temp_compression: Compression,
     /// Workers per operator. Default: the processors available to this process.
     pub threads: Option<usize>,
     /// How requests reach the device.
@@ -96,6 +98,7 @@ impl Default for Options {
             temp_quota: None,
             temp_preallocation: Preallocation::default(),
             temp_discard: Discard::default(),
+            temp_compression: Compression::default(),
             threads: None,
             io_backend: IoBackend::default(),
             batch_size: None,
@@ -114,6 +117,7 @@ pub struct Settings {
     pub temp_quota_bytes: Option<u64>,
     pub temp_preallocation: Preallocation,
     pub temp_discard: Discard,
+    pub temp_compression: Compression,
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
@@ -134,6 +138,7 @@ impl Settings {
             temp_quota_bytes: options.temp_quota,
             temp_preallocation: options.temp_preallocation,
             temp_discard: options.temp_discard,
+            temp_compression: options.temp_compression,
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,

@@ -50,6 +50,8 @@ pub struct Operator {
     /// Bytes written to temporary space, and read back.
     pub spilled_bytes: u64,
     pub spill_read_bytes: u64,
+    /// Bytes of the pages that were written, before any were compressed.
+    pub spilled_page_bytes: u64,
     /// Bytes read from tables or files.
     pub scanned_bytes: u64,
     /// Requests in flight on average while any was.
@@ -66,6 +68,11 @@ impl Profile {
     /// Bytes that all operators together wrote to temporary space.
     pub fn spilled_bytes(&self) -> u64 {
         self.root.sum(&|operator| operator.spilled_bytes)
+    }
+
+    /// The same bytes before any were compressed.
+    pub fn spilled_page_bytes(&self) -> u64 {
+        self.root.sum(&|operator| operator.spilled_page_bytes)
     }
 
     /// Bytes that all operators together read back from temporary space.
@@ -114,6 +121,7 @@ impl Operator {
                 "spilled_partitions" => operator.spilled_partitions += value,
                 "filtered_rows" => operator.filtered_rows += value,
                 "spilled_bytes" => operator.spilled_bytes += value,
+                "spilled_page_bytes" => operator.spilled_page_bytes += value,
                 "spill_read_bytes" => operator.spill_read_bytes += value,
                 "bytes_scanned" => operator.scanned_bytes += value,
                 "mean_queue_depth_x100" if value > 0 => depths.push(value as f64 / 100.0),
@@ -152,8 +160,14 @@ impl Operator {
         if self.filtered_rows > 0 {
             facts.push(format!("{} probe rows kept from spilling", grouped(self.filtered_rows)));
         }
+        let written = match self.spilled_page_bytes {
+            page_bytes if page_bytes > self.spilled_bytes => {
+                format!("written ({} uncompressed)", byte_size::format(page_bytes))
+            }
+            _ => "written".to_owned(),
+        };
         let sizes = [
-            ("written", self.spilled_bytes),
+            (written.as_str(), self.spilled_bytes),
             ("read", self.spill_read_bytes),
             ("scanned", self.scanned_bytes),
         ];
@@ -307,6 +321,7 @@ mod tests {
             filtered_rows: 0,
             spilled_bytes: 1 << 20,
             spill_read_bytes: 1 << 19,
+            spilled_page_bytes: 3 << 20,
             mean_queue_depth: 31.42,
             inputs: vec![scan, empty],
             ..Operator::default()
@@ -315,7 +330,7 @@ mod tests {
         assert_eq!(
             profile.to_string(),
             "Join\n\
-             │  1 row · 5.00 ms · peak 1 MiB · 3 partitions spilled · 1 MiB written · 512 KiB read · depth 31.4\n\
+             │  1 row · 5.00 ms · peak 1 MiB · 3 partitions spilled · 1 MiB written (3 MiB uncompressed) · 512 KiB read · depth 31.4\n\
              ├─ Scan: a\n\
              │     10 rows · 2 KiB scanned\n\
              └─ Scan: b\n"

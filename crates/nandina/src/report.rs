@@ -224,6 +224,7 @@ fn node(operator: &Operator) -> PlanNode {
         peak_memory_bytes: operator.peak_memory_bytes,
         spilled_bytes: operator.spilled_bytes,
         spill_read_bytes: operator.spill_read_bytes,
+        spilled_page_bytes: operator.spilled_page_bytes,
         scanned_bytes: operator.scanned_bytes,
         spilled_partitions: operator.spilled_partitions,
         mean_queue_depth: operator.mean_queue_depth,

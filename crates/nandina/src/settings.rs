@@ -15,7 +15,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 9] = [
+pub const NAMES: [(&str, &str); 10] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -26,6 +26,10 @@ pub const NAMES: [(&str, &str); 9] = [
     (
         "temp_discard",
         "when temporary files give space back: none (at the end of the session), immediate or deferred",
+    ),
+    (
+        "temp_compression",
+        "whether what does not fit into memory is compressed: auto (where the disk is what queries wait for), on or off",
     ),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
@@ -131,6 +135,7 @@ impl Settings {
             "temp_quota" => changed.temp_quota_bytes = Some(amount(name, value, 0)?),
             "temp_preallocation" => changed.temp_preallocation = policy(name, value)?,
             "temp_discard" => changed.temp_discard = policy(name, value)?,
+            "temp_compression" => changed.temp_compression = policy(name, value)?,
             "threads" => changed.threads = number(name, value)?,
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
@@ -151,6 +156,7 @@ impl Settings {
             "temp_quota" => changed.temp_quota_bytes = start.temp_quota_bytes,
             "temp_preallocation" => changed.temp_preallocation = start.temp_preallocation,
             "temp_discard" => changed.temp_discard = start.temp_discard,
+            "temp_compression" => changed.temp_compression = start.temp_compression,
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
@@ -168,6 +174,7 @@ impl Settings {
             "temp_quota" => self.temp_quota_bytes.map_or_else(|| "none".to_owned(), byte_size::format),
             "temp_preallocation" => self.temp_preallocation.to_string(),
             "temp_discard" => self.temp_discard.to_string(),
+            "temp_compression" => self.temp_compression.to_string(),
             "threads" => self.threads.to_string(),
             "batch_size" => match self.batch_size {
                 Some(rows) => rows.to_string(),
@@ -276,5 +283,17 @@ mod tests {
         let options = Options::default();
         let reset = changed.with_default("temp_discard", &options, &settings).unwrap();
         assert_eq!(shown(&reset), ["fallocate", "auto"]);
+    }
+
+    #[test]
+    fn spilled_pages_are_compressed_on_request() {
+        let settings = settings();
+        assert_eq!(settings.shown("temp_compression"), "auto");
+        let changed = settings.with("temp_compression", "OFF").unwrap();
+        assert_eq!(changed.shown("temp_compression"), "off");
+        let message = settings.with("temp_compression", "lz4").unwrap_err().to_string();
+        assert_eq!(message, "temp_compression: 'lz4' is not one of auto, on, off");
+        let reset = changed.with_default("temp_compression", &Options::default(), &settings).unwrap();
+        assert_eq!(reset.shown("temp_compression"), "auto");
     }
 }

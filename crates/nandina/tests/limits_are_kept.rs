@@ -50,6 +50,28 @@ async fn a_join_gives_the_same_rows_when_it_spills() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_pages_are_told_apart() {
+    let options = Options { memory_limit: Some(8 << 20), threads: Some(2), ..Options::default() };
+    let session = Database::in_memory(options).unwrap().session().unwrap();
+    let sql = "SELECT count(*), min(l_comment), max(o_comment) FROM tpch('lineitem', 0.1) AS l
+               JOIN tpch('orders', 0.1) AS o ON l_orderkey = o_orderkey";
+    let mut answers = Vec::new();
+    for setting in ["off", "on"] {
+        session.run(&format!("SET temp_compression = {setting}")).await.unwrap();
+        let query = session.sql(sql).await.unwrap();
+        let plan = query.plan().unwrap();
+        answers.push(pretty_format_batches(&query.collect().await.unwrap()).unwrap().to_string());
+        let profile = Profile::of(&plan);
+        let (written, pages) = (profile.spilled_bytes(), profile.spilled_page_bytes());
+        assert!(pages > 1 << 20, "{profile}");
+        assert_eq!(written < pages * 3 / 4, setting == "on", "{profile}");
+        assert_eq!(written == pages, setting == "off", "{profile}");
+        assert_eq!(profile.to_string().contains("uncompressed) · "), setting == "on", "{profile}");
+    }
+    assert_eq!(answers[0], answers[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_is_dropped_frees_its_space() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {

@@ -196,7 +196,7 @@ fn a_quota_that_is_exceeded_is_named() {
     run(async {
         let table = table();
         let engine = Engine::new(Some(LIMIT), 2);
-        engine.space.set_quota_bytes(Some(MIB as u64));
+        engine.space.set_quota_bytes(Some(256 * KIB as u64));
         let plan = aggregation(&table, Functions::Flat, table.scan(2));
         let errors = errors(&read_all(streams(&engine, &plan)).await);
         assert_eq!(errors.len(), 2, "{errors:?}");
@@ -214,7 +214,7 @@ fn a_full_device_is_named() {
     run(async {
         let table = table();
         let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
-        faults.set_plan(FaultPlan::none().capacity(MIB as u64));
+        faults.set_plan(FaultPlan::none().capacity(256 * KIB as u64));
         let plan = aggregation(&table, Functions::Flat, table.scan(2));
         let errors = errors(&read_all(streams(&engine, &plan)).await);
         assert!(!errors.is_empty());

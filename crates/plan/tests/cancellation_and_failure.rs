@@ -24,6 +24,7 @@ use harness::streams::{cancel_when, errors, read_all, streams};
 use harness::tables::{KeyType, Table, TableShape};
 use harness::{Engine, KIB, MIB, metric, run};
 use nandina_device::{FaultPlan, FileClass};
+use nandina_spill::Compression;
 
 /// What these joins may use; their sides take several times as much.
 const LIMIT: usize = MIB;
@@ -199,7 +200,7 @@ fn a_quota_that_the_probe_side_exceeds_is_named() {
         tap.runs_dry().await;
         let used = engine.space.used_bytes();
         assert!(used > 0, "the build side did not spill");
-        engine.space.set_quota_bytes(Some(used + 512 * KIB as u64));
+        engine.space.set_quota_bytes(Some(used + 256 * KIB as u64));
         tap.release();
         let errors = errors(&reader.await.expect("a reader"));
         drop(plan);
@@ -212,10 +213,13 @@ fn a_quota_that_the_probe_side_exceeds_is_named() {
 #[test]
 fn a_full_device_is_named() {
     // During the build side, during the probe side.
-    for capacity in [MIB, 4 * MIB] {
+    for (capacity, compression) in
+        [(MIB, Compression::Off), (4 * MIB, Compression::Off), (MIB, Compression::On)]
+    {
         run(async {
             let join = spilling_join(JoinType::Full);
             let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
+            engine.space.set_compression(compression, 2);
             faults.set_plan(FaultPlan::none().capacity(capacity as u64));
             let errors = fails_cleanly(&engine, join.plan(2), "a full device").await;
             assert!(!errors.is_empty(), "{capacity} bytes were enough");

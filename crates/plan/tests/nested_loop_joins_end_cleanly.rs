@@ -26,6 +26,7 @@ use harness::streams::{cancel_when, errors, read_all, streams};
 use harness::tables::{KeyType, Table, TableShape};
 use harness::{Engine, KIB, MIB, metric, run};
 use nandina_device::{FaultPlan, FileClass};
+use nandina_spill::Compression;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -149,11 +150,14 @@ async fn fails_cleanly(engine: &Engine, plan: Arc<dyn ExecutionPlan>, what: &str
 #[test]
 fn a_full_device_is_named() {
     // During the build side, during the probe side.
-    for capacity in [MIB, 4 * MIB] {
+    for (capacity, compression) in
+        [(MIB, Compression::Off), (4 * MIB, Compression::Off), (256 * KIB, Compression::On)]
+    {
         for join_type in [JoinType::Full, JoinType::Inner] {
             run(async {
                 let join = spilling_join(join_type);
                 let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
+                engine.space.set_compression(compression, 2);
                 faults.set_plan(FaultPlan::none().capacity(capacity as u64));
                 let errors = fails_cleanly(&engine, join.plan(2), "a full device").await;
                 assert!(!errors.is_empty(), "{capacity} bytes were enough");

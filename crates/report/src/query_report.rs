@@ -40,6 +40,8 @@ pub struct PlanNode {
     /// Bytes written to temporary space, and read back from it.
     pub spilled_bytes: u64,
     pub spill_read_bytes: u64,
+    /// Bytes of the pages that were written, before any were compressed.
+    pub spilled_page_bytes: u64,
     /// Bytes read from tables or files.
     pub scanned_bytes: u64,
     pub spilled_partitions: u64,

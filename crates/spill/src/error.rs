@@ -35,6 +35,12 @@ pub enum SpillError {
     #[error(transparent)]
     Shared(#[from] Arc<SpillError>),
 
-    #[error("a read of {pages} spilled pages returned no data; this is a defect, please report it")]
-    LostRead { pages: usize },
+    #[error(
+        "a group of compressed pages in temporary space is damaged ({reason}): the disk, or what leads to it, lost or \
+         changed what was written; choose a folder on another disk (SET temp_directory)"
+    )]
+    Damaged { reason: String },
+
+    #[error("a read of {pieces} spilled pages returned no data; this is a defect, please report it")]
+    LostRead { pieces: usize },
 }

@@ -1,7 +1,8 @@
 //! Where does what doesn't fit go?
 //!
-//! Temporary space, and the hash partitioner that fills it.
+//! Temporary space, and the hash partitioner that fills it, compressed where that saves time.
 
+pub mod compression;
 pub mod error;
 mod extent_files;
 mod partition_file;
@@ -11,6 +12,7 @@ mod scatter;
 pub mod space_policy;
 pub mod temp_space;
 
+pub use compression::Compression;
 pub use error::{Result, SpillError};
 pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader, SealedPage};
 pub use partitioner::{Algorithm, Partition, Partitioner, PartitionerOptions, SpillObserver, WriteUnit};

@@ -10,15 +10,18 @@
 //!
 //! Pages written together lie next to each other, so a flush becomes one write per partition and extent, and
 //! reading back takes few requests, as large as the device's profile asks for, several of them outstanding.
+//! Where pages are [compressed](crate::compression), several become one group, which lies there like a page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
+use futures::executor::block_on;
 use nandina_device::{AlignedBuffer, BLOCK_BYTES, Batch, Completion, File, Request, WriteBuffer};
 use nandina_pages::{Page, PageSchema, Verify};
 
+use crate::compression::{Group, MAX_GROUP_BYTES, PackedPage};
 use crate::error::{Result, SpillError};
 use crate::temp_space::{Extent, QuerySpace};
 
@@ -44,15 +47,110 @@ impl SealedPage {
         self.rows as usize
     }
 
-    /// Bytes the page occupies, in memory as on the device.
+    /// Bytes the page occupies in memory, and on the device if it is not packed.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
     }
 
     /// Opens the page where it lies, without copying.
     pub fn open(&self, schema: &Arc<PageSchema>) -> Result<Page> {
         Ok(Page::open(Buffer::from(self.bytes.clone()), Arc::clone(schema), Verify::Trusted)?)
     }
+}
+
+/// A page on its way to the device.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Plain(SealedPage),
+    Packed(PackedPage),
+}
+
+impl Outgoing {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Plain(page) => page.rows(),
+            Self::Packed(page) => page.rows(),
+        }
+    }
+
+    /// Bytes of the page before it was packed.
+    fn page_bytes(&self) -> usize {
+        match self {
+            Self::Plain(page) => page.len_bytes(),
+            Self::Packed(page) => page.page_bytes(),
+        }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Plain(page) => page.len_bytes(),
+            Self::Packed(page) => page.memory_bytes(),
+        }
+    }
+
+    /// The page as it was sealed.
+    pub(crate) fn into_sealed(self, space: &QuerySpace) -> Result<SealedPage> {
+        match self {
+            Self::Plain(page) => Ok(page),
+            Self::Packed(page) => page.unpack(space.device()),
+        }
+    }
+}
+
+/// What lies in one piece: a page, or a group of packed ones.
+#[derive(Clone, Copy, Debug)]
+struct Piece(u32);
+
+impl Piece {
+    /// Set in the length of a group. No piece has so many blocks.
+    const GROUP: u32 = 1 << 31;
+
+    fn page(bytes: usize) -> Self {
+        Self((bytes / BLOCK_BYTES) as u32)
+    }
+
+    fn group(bytes: usize) -> Self {
+        Self((bytes / BLOCK_BYTES) as u32 | Self::GROUP)
+    }
+
+    fn is_group(self) -> bool {
+        self.0 & Self::GROUP != 0
+    }
+
+    fn len_bytes(self) -> usize {
+        (self.0 & !Self::GROUP) as usize * BLOCK_BYTES
+    }
+}
+
+/// How many pages of a batch, in turn, become which pieces. Groups are no longer than `most_bytes`, unless a single page
+/// is.
+fn pieces_of(batch: &[Outgoing], most_bytes: usize) -> Vec<(usize, Piece)> {
+    let mut pieces = Vec::new();
+    let (mut pages, mut bytes) = (0, 0);
+    for page in batch {
+        let packed_bytes = match page {
+            Outgoing::Plain(_) => None,
+            Outgoing::Packed(page) => Some(page.len_bytes()),
+        };
+        let fits = packed_bytes.is_some_and(|len| Group::len_bytes(pages + 1, bytes + len) <= most_bytes);
+        if pages > 0 && !fits {
+            pieces.push((pages, Piece::group(Group::len_bytes(pages, bytes))));
+            (pages, bytes) = (0, 0);
+        }
+        match packed_bytes {
+            Some(len) => (pages, bytes) = (pages + 1, bytes + len),
+            None => pieces.push((1, Piece::page(page.page_bytes()))),
+        }
+    }
+    if pages > 0 {
+        pieces.push((pages, Piece::group(Group::len_bytes(pages, bytes))));
+    }
+    pieces
 }
 
 /// The bytes of a write, and the extent they go to: a cancelled query drops its files while writes are in
@@ -70,17 +168,17 @@ impl AsRef<[u8]> for PinnedWrite {
 
 /// The pages of one partition on the device, in the order in which they were appended.
 ///
-/// Where a page lies is not kept: it follows from the lengths of those before it ([`Place::of_next`]). A spilled
+/// Where a piece lies is not kept: it follows from the lengths of those before it ([`Place::of_next`]). A spilled
 /// terabyte is tens of millions of pages, whose places would take memory that the query needs.
 #[derive(Debug)]
 pub struct PartitionFile {
     space: Arc<QuerySpace>,
     extents: Vec<Arc<Extent>>,
     extent_bytes: usize,
-    /// Where the next page goes, if it fits there.
+    /// Where the next piece goes, if it fits there.
     tail: Place,
-    /// The length of every page, in blocks.
-    page_blocks: Vec<u32>,
+    pieces: Vec<Piece>,
+    pages: usize,
     rows: u64,
     bytes: u64,
 }
@@ -89,7 +187,8 @@ impl PartitionFile {
     /// An empty file that grows by extents of `extent_bytes`.
     pub fn new(space: Arc<QuerySpace>, extent_bytes: usize) -> Self {
         let tail = Place { extent: 0, offset: 0 };
-        Self { space, extents: Vec::new(), extent_bytes, tail, page_blocks: Vec::new(), rows: 0, bytes: 0 }
+        let (extents, pieces) = (Vec::new(), Vec::new());
+        Self { space, extents, extent_bytes, tail, pieces, pages: 0, rows: 0, bytes: 0 }
     }
 
     /// Rows in the file.
@@ -97,42 +196,112 @@ impl PartitionFile {
         self.rows
     }
 
-    /// Bytes of all pages.
+    /// Bytes of all pages, as they will be in memory.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Number of pages.
     pub fn pages(&self) -> usize {
-        self.page_blocks.len()
+        self.pages
     }
 
-    /// Places `batch` behind what is there and returns the writes that put it there, one per extent it
-    /// touches. The pages may be read once the writes have completed.
+    /// Places `batch` behind what is there, uncompressed, and returns the writes that put it there, one per extent it
+    /// touches. The pages may be read once the writes have completed. Where there is no room for all of it, nothing
+    /// changes.
     pub fn append(&mut self, batch: Vec<SealedPage>) -> Result<Vec<(File, Request)>> {
+        self.append_outgoing(&mut batch.into_iter().map(Outgoing::Plain).collect())
+    }
+
+    /// The same for pages some of which are packed. They are taken out of `batch`, if there is room for all.
+    pub(crate) fn append_outgoing(&mut self, batch: &mut Vec<Outgoing>) -> Result<Vec<(File, Request)>> {
+        let pieces = pieces_of(batch, MAX_GROUP_BYTES.min(self.extent_bytes));
+        self.make_room(&pieces)?;
         let mut writes: Vec<(File, Request)> = Vec::new();
         let mut run: Vec<WriteBuffer> = Vec::new();
         let mut run_start = self.tail;
-        for page in batch {
-            let len = page.len_bytes();
-            let place = self.tail.of_next(&self.extents, len);
-            if place.extent >= self.extents.len() {
-                self.extents.push(Arc::new(self.space.allocate(self.extent_bytes.max(len))?));
-            }
+        let mut batch = batch.drain(..);
+        for (pages, piece) in pieces {
+            let place = self.tail.of_next(&self.extents, piece.len_bytes());
             if place != self.tail {
                 self.close_run(&mut run, run_start, &mut writes);
                 run_start = place;
             }
-            let Some(extent) = self.extents.get(place.extent) else { continue };
-            let write = PinnedWrite { bytes: page.bytes.clone(), _extent: Arc::clone(extent) };
-            run.push(Bytes::from_owner(write).into());
-            self.page_blocks.push((len / BLOCK_BYTES) as u32);
-            self.tail = place.behind(len);
-            self.rows += page.rows() as u64;
-            self.bytes += len as u64;
+            let Some(extent) = self.extents.get(place.extent).map(Arc::clone) else { continue };
+            let bytes = self.take_in(batch.by_ref().take(pages));
+            run.push(Bytes::from_owner(PinnedWrite { bytes, _extent: extent }).into());
+            self.pieces.push(piece);
+            self.tail = place.behind(piece.len_bytes());
         }
         self.close_run(&mut run, run_start, &mut writes);
         Ok(writes)
+    }
+
+    /// Writes pages, packed if that pays, and waits for it: for pages that somebody else holds until then. What is
+    /// packed of them takes no more memory than two groups of writes.
+    pub async fn write(&mut self, pages: Vec<SealedPage>) -> Result<()> {
+        let space = Arc::clone(&self.space);
+        let group_bytes = space.device().sizes().write_group_bytes();
+        let mut pages = pages.into_iter().peekable();
+        let mut in_flight: Option<Batch> = None;
+        while pages.peek().is_some() {
+            let (mut group, mut bytes) = (Vec::new(), 0);
+            while let Some(page) = pages.next_if(|_| bytes < group_bytes) {
+                bytes += page.len_bytes();
+                group.push(space.outgoing(page));
+            }
+            let writes = self.append_outgoing(&mut group)?;
+            let batch = space.device().submit_many(writes, Some(space.io()));
+            if let Some(earlier) = in_flight.replace(batch) {
+                earlier.wait_async().await?;
+            }
+        }
+        if let Some(last) = in_flight {
+            last.wait_async().await?;
+        }
+        Ok(())
+    }
+
+    /// Like [`PartitionFile::write`], blocking the thread.
+    pub fn write_blocking(&mut self, pages: Vec<SealedPage>) -> Result<()> {
+        block_on(self.write(pages))
+    }
+
+    /// Allocates the extents that the pieces will need, or none.
+    fn make_room(&mut self, pieces: &[(usize, Piece)]) -> Result<()> {
+        let before = self.extents.len();
+        let mut tail = self.tail;
+        for len in pieces.iter().map(|(_, piece)| piece.len_bytes()) {
+            let place = tail.of_next(&self.extents, len);
+            if place.extent >= self.extents.len() {
+                match self.space.allocate(self.extent_bytes.max(len)) {
+                    Ok(extent) => self.extents.push(Arc::new(extent)),
+                    Err(error) => {
+                        self.extents.truncate(before);
+                        return Err(error);
+                    }
+                }
+            }
+            tail = place.behind(len);
+        }
+        Ok(())
+    }
+
+    /// Counts the pages of a piece; the bytes that are written of it.
+    fn take_in(&mut self, pages: impl Iterator<Item = Outgoing>) -> Bytes {
+        let mut group = Vec::new();
+        let mut plain = Bytes::new();
+        for page in pages {
+            self.pages += 1;
+            self.rows += page.rows() as u64;
+            self.bytes += page.page_bytes() as u64;
+            self.space.note_spilled(page.page_bytes());
+            match page {
+                Outgoing::Plain(page) => plain = page.bytes,
+                Outgoing::Packed(page) => group.push(page),
+            }
+        }
+        if group.is_empty() { plain } else { Group::write(group, self.space.device()).freeze() }
     }
 
     fn close_run(&self, run: &mut Vec<WriteBuffer>, run_start: Place, writes: &mut Vec<(File, Request)>) {
@@ -153,20 +322,20 @@ impl PartitionFile {
             window_bytes: window_bytes.max(MIN_READ_BYTES),
             unit_bytes: (window_bytes / reads.max(1))
                 .clamp(MIN_READ_BYTES, sizes.read_bytes.max(MIN_READ_BYTES)),
-            next_page: 0,
+            next_piece: 0,
             next_place: Place { extent: 0, offset: 0 },
             reads: VecDeque::new(),
             reading_bytes: 0,
-            pages: VecDeque::new(),
+            arrived: VecDeque::new(),
         }
     }
 
-    /// The next run of pages that one read of about `unit_bytes` covers, from page `first` on, which comes behind
+    /// The next run of pieces that one read of about `unit_bytes` covers, from piece `first` on, which comes behind
     /// what ends at `tail`.
     fn read_unit(&self, first: usize, tail: Place, unit_bytes: usize) -> Option<ReadUnit> {
-        let place = tail.of_next(&self.extents, self.page_bytes(first)?);
+        let place = tail.of_next(&self.extents, self.piece_bytes(first)?);
         let mut unit = ReadUnit { place, first, end: first, len: 0 };
-        while let Some(len) = self.page_bytes(unit.end) {
+        while let Some(len) = self.piece_bytes(unit.end) {
             let contiguous = unit.behind() == unit.behind().of_next(&self.extents, len);
             if unit.len > 0 && (!contiguous || unit.len + len > unit_bytes) {
                 break;
@@ -177,8 +346,8 @@ impl PartitionFile {
         Some(unit)
     }
 
-    fn page_bytes(&self, page: usize) -> Option<usize> {
-        self.page_blocks.get(page).map(|&blocks| blocks as usize * BLOCK_BYTES)
+    fn piece_bytes(&self, piece: usize) -> Option<usize> {
+        self.pieces.get(piece).map(|piece| piece.len_bytes())
     }
 }
 
@@ -192,7 +361,7 @@ struct Place {
 }
 
 impl Place {
-    /// Where the next page of `len` bytes lies, if everything before it ends here: here, or where it does not fit, at
+    /// Where the next piece of `len` bytes lies, if everything before it ends here: here, or where it does not fit, at
     /// the start of the next extent.
     fn of_next(self, extents: &[Arc<Extent>], len: usize) -> Self {
         match extents.get(self.extent) {
@@ -208,7 +377,7 @@ impl Place {
     }
 }
 
-/// Pages that lie behind each other, from `first` up to `end`.
+/// Pieces that lie behind each other, from `first` up to `end`.
 #[derive(Clone, Copy, Debug)]
 struct ReadUnit {
     place: Place,
@@ -230,19 +399,27 @@ pub struct PartitionReader {
     schema: Arc<PageSchema>,
     window_bytes: usize,
     unit_bytes: usize,
-    next_page: usize,
-    /// Where the page before it ends.
+    next_piece: usize,
+    /// Where the piece before it ends.
     next_place: Place,
     reads: VecDeque<(ReadUnit, Batch)>,
     reading_bytes: usize,
-    pages: VecDeque<Page>,
+    /// What the last read brought, as far as no page has been made of it.
+    arrived: VecDeque<Arrived>,
+}
+
+/// A piece that has been read.
+#[derive(Debug)]
+enum Arrived {
+    Page(Bytes),
+    Group(Group),
 }
 
 impl PartitionReader {
     /// The next page, or `None` after the last; waits on the async runtime.
     pub async fn next(&mut self) -> Result<Option<Page>> {
         loop {
-            if let Some(page) = self.pages.pop_front() {
+            if let Some(page) = self.take_arrived()? {
                 return Ok(Some(page));
             }
             self.read_ahead();
@@ -255,7 +432,7 @@ impl PartitionReader {
     /// Like [`PartitionReader::next`], blocking the thread.
     pub fn next_blocking(&mut self) -> Result<Option<Page>> {
         loop {
-            if let Some(page) = self.pages.pop_front() {
+            if let Some(page) = self.take_arrived()? {
                 return Ok(Some(page));
             }
             self.read_ahead();
@@ -268,7 +445,7 @@ impl PartitionReader {
     /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier
     /// gets the first pages on their way.
     pub fn read_ahead(&mut self) {
-        while let Some(unit) = self.file.read_unit(self.next_page, self.next_place, self.unit_bytes) {
+        while let Some(unit) = self.file.read_unit(self.next_piece, self.next_place, self.unit_bytes) {
             // The window is a bound on memory, but one read is always possible.
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;
@@ -280,7 +457,7 @@ impl PartitionReader {
             let batch = extent.file().submit_for(vec![read], self.file.space.io());
             self.reading_bytes += unit.len;
             self.reads.push_back((unit, batch));
-            self.next_page = unit.end;
+            self.next_piece = unit.end;
             self.next_place = unit.behind();
         }
     }
@@ -291,15 +468,39 @@ impl PartitionReader {
             .into_iter()
             .next()
             .and_then(Completion::into_buffer)
-            .ok_or(SpillError::LostRead { pages: unit.end - unit.first })?;
-        let bytes = Buffer::from(buffer.freeze());
+            .ok_or(SpillError::LostRead { pieces: unit.end - unit.first })?;
+        let bytes = buffer.freeze();
         let mut offset = 0;
-        for &blocks in self.file.page_blocks.get(unit.first..unit.end).unwrap_or(&[]) {
-            let len = blocks as usize * BLOCK_BYTES;
-            let page = bytes.slice_with_length(offset, len);
-            self.pages.push_back(Page::open(page, Arc::clone(&self.schema), Verify::Checksums)?);
-            offset += len;
+        for piece in self.file.pieces.get(unit.first..unit.end).unwrap_or(&[]) {
+            let end = offset + piece.len_bytes();
+            let bytes = bytes.slice(offset..end);
+            let is_group = piece.is_group();
+            self.arrived.push_back(if is_group {
+                Arrived::Group(Group::open(bytes)?)
+            } else {
+                Arrived::Page(bytes)
+            });
+            offset = end;
         }
         Ok(())
+    }
+
+    /// The next page of those that have been read, verified. Groups are unpacked page by page: more than what was read
+    /// and one page is never in memory.
+    fn take_arrived(&mut self) -> Result<Option<Page>> {
+        while let Some(arrived) = self.arrived.front_mut() {
+            let bytes = match arrived {
+                Arrived::Page(bytes) => Some(std::mem::take(bytes)),
+                Arrived::Group(group) => self.file.space.unpack(group)?.map(AlignedBuffer::freeze),
+            };
+            if !matches!(arrived, Arrived::Group(_)) || bytes.is_none() {
+                self.arrived.pop_front();
+            }
+            if let Some(bytes) = bytes {
+                let page = Page::open(Buffer::from(bytes), Arc::clone(&self.schema), Verify::Checksums)?;
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
     }
 }

@@ -21,6 +21,8 @@
 //! With page-sized writes every sub-buffer is a request of its own. Rings with no full sub-buffer are left
 //! alone, so a hot partition never forces near-empty pages of others to the device.
 //!
+//! Pages that are compressed are packed when they become full. A ring then holds as many bytes, and more pages.
+//!
 //! Several workers may push at once: partitions are locked one at a time, and a flush skips rings that
 //! another worker is filling at that moment.
 
@@ -36,7 +38,7 @@ use nandina_pages::{PageBuilder, PageIdentity, PageSchema, Rows};
 use parking_lot::Mutex;
 
 use crate::error::{Result, SpillError};
-use crate::partition_file::{PartitionFile, SealedPage};
+use crate::partition_file::{Outgoing, PartitionFile, SealedPage};
 use crate::scatter::Scatter;
 use crate::temp_space::QuerySpace;
 
@@ -97,7 +99,9 @@ impl PartitionerOptions {
 struct Filling {
     builder: PageBuilder,
     /// Full sub-buffers waiting to be written (spilled partitions only).
-    ring: Vec<SealedPage>,
+    ring: Vec<Outgoing>,
+    /// How much of the ring is taken: a sub-buffer for each page, but of packed ones only their bytes.
+    ring_taken_bytes: usize,
     /// Position in the ring of its first full sub-buffer: where the ring wraps, a write must end.
     ring_head: usize,
     /// Full pages kept in memory (resident partitions only).
@@ -110,22 +114,6 @@ struct Filling {
     /// What `memory_bytes` of the partitioner counts for this partition, and its `ring_bytes`.
     counted_bytes: usize,
     counted_ring_bytes: usize,
-}
-
-impl Filling {
-    /// Keeps a full page where it belongs until it is written or read.
-    fn keep(&mut self, page: SealedPage, observer: Option<&SpillObserver>) {
-        if self.file.is_some() {
-            if let Some(observer) = observer {
-                observer(&page);
-            }
-            self.ring_bytes += page.len_bytes();
-            self.ring.push(page);
-        } else {
-            self.resident_bytes += page.len_bytes();
-            self.resident.push(page);
-        }
-    }
 }
 
 /// One partition when all input has been pushed: pages in memory, pages on the device, or none.
@@ -182,6 +170,7 @@ impl Partitioner {
         let filling = || Filling {
             builder: PageBuilder::new(Arc::clone(&schema), options.page_bytes, options.max_page_rows),
             ring: Vec::new(),
+            ring_taken_bytes: 0,
             ring_head: 0,
             resident: Vec::new(),
             file: None,
@@ -275,15 +264,39 @@ impl Partitioner {
         }
         let mut buffer = self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
         filling.builder.encode(PageIdentity::default(), &mut buffer)?;
-        let page = SealedPage::new(buffer, rows as u32);
-        filling.keep(page, self.observer.as_ref());
-        if filling.file.is_none() {
-            return Ok(());
-        }
-        if filling.ring.len() >= self.options.ring_pages {
+        self.keep(filling, SealedPage::new(buffer, rows as u32));
+        let has_room = |filling: &Filling| {
+            filling.ring_taken_bytes + self.options.page_bytes
+                <= self.options.ring_pages * self.options.page_bytes
+        };
+        if filling.file.is_some() && !has_room(filling) {
             self.flush(number, filling)?;
         }
         Ok(())
+    }
+
+    /// Keeps a full page where it belongs until it is written or read.
+    fn keep(&self, filling: &mut Filling, page: SealedPage) {
+        if filling.file.is_some() {
+            let page = self.outgoing(page);
+            filling.ring_bytes += page.memory_bytes();
+            filling.ring_taken_bytes += match &page {
+                Outgoing::Plain(_) => self.options.page_bytes,
+                Outgoing::Packed(page) => page.memory_bytes(),
+            };
+            filling.ring.push(page);
+        } else {
+            filling.resident_bytes += page.len_bytes();
+            filling.resident.push(page);
+        }
+    }
+
+    /// A page that leaves memory, as it will be on the device.
+    fn outgoing(&self, page: SealedPage) -> Outgoing {
+        if let Some(observer) = &self.observer {
+            observer(&page);
+        }
+        self.space.outgoing(page)
     }
 
     /// Writes the full ring of partition `number` and, unless classic, every other full sub-buffer with it.
@@ -306,8 +319,10 @@ impl Partitioner {
 
     /// Moves the full sub-buffers of one ring into write requests.
     fn collect(&self, filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<()> {
-        let Filling { ring, ring_head, ring_bytes, file: Some(file), .. } = filling else { return Ok(()) };
-        *ring_bytes = 0;
+        let Filling { ring, ring_head, ring_bytes, ring_taken_bytes, file: Some(file), .. } = filling else {
+            return Ok(());
+        };
+        (*ring_bytes, *ring_taken_bytes) = (0, 0);
         let ring_pages = self.options.ring_pages.max(1);
         let until_wrap = match self.options.algorithm {
             // Vectored writes take sub-buffers from anywhere: only the seed's rings have to end where they wrap.
@@ -316,13 +331,13 @@ impl Partitioner {
         };
         *ring_head = (*ring_head + ring.len()) % ring_pages;
         let wrapped = ring.split_off(until_wrap);
-        for contiguous in [std::mem::take(ring), wrapped] {
+        for mut contiguous in [std::mem::take(ring), wrapped] {
             match self.options.write_unit {
                 WriteUnit::Blocked if contiguous.is_empty() => {}
-                WriteUnit::Blocked => writes.extend(file.append(contiguous)?),
+                WriteUnit::Blocked => writes.extend(file.append_outgoing(&mut contiguous)?),
                 WriteUnit::PageSized => {
                     for page in contiguous {
-                        writes.extend(file.append(vec![page])?);
+                        writes.extend(file.append_outgoing(&mut vec![page])?);
                     }
                 }
             }
@@ -436,13 +451,18 @@ impl Partitioner {
             return Ok(0);
         }
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
-        // The pages stay where they are until there is room for all of them: without it nothing has changed.
-        let writes = file.append(filling.resident.clone())?;
-        if let Some(observer) = &self.observer {
-            filling.resident.iter().for_each(observer);
-        }
+        // Each is packed in the place of the page that it was: there is no memory for both.
+        let mut pages: Vec<Outgoing> = filling.resident.drain(..).map(|page| self.outgoing(page)).collect();
+        let writes = match file.append_outgoing(&mut pages) {
+            Ok(writes) => writes,
+            Err(error) => {
+                // The pages stay until there is room for all of them: without it nothing has changed.
+                let sealed = pages.into_iter().map(|page| page.into_sealed(&self.space));
+                filling.resident = sealed.collect::<Result<_>>()?;
+                return Err(error);
+            }
+        };
         filling.file = Some(file);
-        filling.resident.clear();
         let bytes = std::mem::take(&mut filling.resident_bytes);
         self.recount(number, filling);
         // Also with the algorithms that wait: the caller waits with `drain_to`.
@@ -467,7 +487,7 @@ impl Partitioner {
                     self.space.device().buffer(filling.builder.encoded_bytes().next_multiple_of(4096));
                 let rows = filling.builder.rows() as u32;
                 filling.builder.encode(PageIdentity::default(), &mut buffer)?;
-                filling.keep(SealedPage::new(buffer, rows), self.observer.as_ref());
+                self.keep(&mut filling, SealedPage::new(buffer, rows));
             }
             self.collect(&mut filling, &mut writes)?;
             filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 1);

@@ -83,7 +83,8 @@ impl Discard {
     }
 }
 
-fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T> {
+/// The one of `all` whose name `text` is.
+pub(crate) fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T> {
     let found = all.iter().copied().find(|&policy| name(policy).eq_ignore_ascii_case(text));
     let known = || all.iter().copied().map(&name).collect();
     found.ok_or_else(|| SpillError::UnknownPolicy { name: text.to_owned(), known: known() })

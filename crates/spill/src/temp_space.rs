@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nandina_device::{Device, DirectoryLock, File, FlowId, IoAccount, Priority};
+use nandina_device::{AlignedBuffer, Device, DirectoryLock, File, FlowId, IoAccount, Priority};
 
+use crate::compression::{Compression, Controller, Group};
 use crate::error::{Result, SpillError};
 use crate::extent_files::{ExtentFiles, Placed, Policy};
+use crate::partition_file::{Outgoing, SealedPage};
 use crate::space_policy::{Discard, Preallocation};
 
 /// Extents are multiples of this, so that their neighbours never share a page of any size below it.
@@ -45,6 +47,9 @@ pub struct TempOptions {
     pub discard: Discard,
     /// For how long nobody has to have wanted space before deferred discards begin.
     pub discard_after: Duration,
+    pub compression: Compression,
+    /// Threads that spill at once; no more are counted than there are processors.
+    pub workers: usize,
 }
 
 impl Default for TempOptions {
@@ -54,6 +59,8 @@ impl Default for TempOptions {
             preallocation: Preallocation::default(),
             discard: Discard::default(),
             discard_after: DISCARD_AFTER,
+            compression: Compression::default(),
+            workers: usize::MAX,
         }
     }
 }
@@ -67,6 +74,7 @@ pub struct TempSpace {
     lock: Option<DirectoryLock>,
     quota_bytes: AtomicU64,
     extents: Arc<ExtentFiles>,
+    compression: Controller,
 }
 
 impl TempSpace {
@@ -90,11 +98,12 @@ impl TempSpace {
             if !device.exists(LOCK_NAME).map_err(in_folder)? {
                 continue;
             }
-            let TempOptions { quota_bytes, preallocation, discard, discard_after } = options;
+            let TempOptions { quota_bytes, preallocation, discard, discard_after, .. } = options;
             let policy = Policy { preallocation, discard, discard_after };
             return Ok(Arc::new(Self {
                 folder,
                 extents: ExtentFiles::new(device.clone(), policy),
+                compression: Controller::new(device.clone(), options.compression, options.workers),
                 device,
                 lock: Some(lock),
                 quota_bytes: AtomicU64::new(quota_bytes.unwrap_or(u64::MAX)),
@@ -114,6 +123,7 @@ impl TempSpace {
             space: Arc::clone(self),
             label: label.into(),
             usage: Arc::default(),
+            spilled_page_bytes: AtomicU64::new(0),
             io: IoAccount::of_flow(flow, Priority::Scan),
         })
     }
@@ -136,6 +146,11 @@ impl TempSpace {
     /// Changes the policies for what is allocated and freed from now on.
     pub fn set_policies(&self, preallocation: Preallocation, discard: Discard) {
         self.extents.set_policy(preallocation, discard);
+    }
+
+    /// Changes whether pages spilled from now on are compressed, and how many threads spill at once.
+    pub fn set_compression(&self, compression: Compression, workers: usize) {
+        self.compression.set(compression, workers);
     }
 
     /// The device on the folder that holds the files.
@@ -197,6 +212,7 @@ pub struct QuerySpace {
     space: Arc<TempSpace>,
     label: String,
     usage: Arc<Usage>,
+    spilled_page_bytes: AtomicU64,
     io: Arc<IoAccount>,
 }
 
@@ -231,6 +247,28 @@ impl QuerySpace {
     /// What the space is used for.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Bytes of pages that have gone to the device, before they were compressed.
+    pub fn spilled_page_bytes(&self) -> u64 {
+        self.spilled_page_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_spilled(&self, page_bytes: usize) {
+        self.spilled_page_bytes.fetch_add(page_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The page as it is to be written.
+    pub(crate) fn outgoing(&self, page: SealedPage) -> Outgoing {
+        match self.space.compression.pack(&page) {
+            Some(packed) => Outgoing::Packed(packed),
+            None => Outgoing::Plain(page),
+        }
+    }
+
+    /// The next page of a group that has been read.
+    pub(crate) fn unpack(&self, group: &mut Group) -> Result<Option<AlignedBuffer>> {
+        self.space.compression.unpack(group)
     }
 
     /// Bytes in use now.

@@ -1,4 +1,5 @@
-//! Whatever the algorithm and whenever a partition is spilled, each partition reads back exactly its rows.
+//! Whatever the algorithm, compressed or not, and whenever a partition is spilled, each partition reads back exactly its
+//! rows.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
 
@@ -10,15 +11,19 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use nandina_device::{Device, FaultPlan};
 use nandina_pages::PageSchema;
 use nandina_spill::{
-    Algorithm, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions, TempSpace,
-    WriteUnit, partition_of,
+    Algorithm, Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions,
+    TempSpace, WriteUnit, partition_of,
 };
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Classic, Algorithm::NHash, Algorithm::OverlappedNHash];
 
-fn space() -> (Arc<TempSpace>, Arc<QuerySpace>) {
+/// Simulated devices do not compress by themselves.
+const COMPRESSIONS: [Compression; 2] = [Compression::Off, Compression::On];
+
+fn space(compression: Compression) -> (Arc<TempSpace>, Arc<QuerySpace>) {
     let (device, _faults) = Device::simulated(FaultPlan::default());
-    let space = TempSpace::open(device, TempOptions::default()).expect("a temporary space");
+    let options = TempOptions { compression, ..TempOptions::default() };
+    let space = TempSpace::open(device, options).expect("a temporary space");
     let query = space.query("test");
     (space, query)
 }
@@ -121,43 +126,50 @@ fn spilled_from_the_start() {
         for (write_unit, ring_pages) in
             [(WriteUnit::Blocked, 1), (WriteUnit::Blocked, 4), (WriteUnit::PageSized, 4)]
         {
-            let (_space, query) = space();
-            let partitioner = partitioner(options(algorithm, write_unit, ring_pages), &query);
-            spill_all(&partitioner);
-            for first in (0..5000).step_by(500) {
-                push(&partitioner, &batch(first, 500));
+            for compression in COMPRESSIONS {
+                let (_space, query) = space(compression);
+                let partitioner = partitioner(options(algorithm, write_unit, ring_pages), &query);
+                spill_all(&partitioner);
+                for first in (0..5000).step_by(500) {
+                    push(&partitioner, &batch(first, 500));
+                }
+                let partitions = check(&partitioner, 5000);
+                let is_spilled =
+                    |partition: &Partition| partition.resident.is_empty() && partition.file.is_some();
+                assert!(partitions.iter().all(is_spilled));
+                assert_eq!(partitioner.resident_rows(0), 0);
+                let page_bytes: u64 = partitions.iter().map(Partition::bytes).sum();
+                assert_eq!(query.spilled_page_bytes(), page_bytes);
             }
-            let partitions = check(&partitioner, 5000);
-            assert!(
-                partitions.iter().all(|partition| partition.resident.is_empty() && partition.file.is_some())
-            );
-            assert_eq!(partitioner.resident_rows(0), 0);
         }
     }
 }
 
 #[test]
 fn spilled_midway_or_never() {
-    let (_space, query) = space();
-    let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 4), &query);
-    for first in (0..5000).step_by(500) {
-        push(&partitioner, &batch(first, 500));
-        if first == 2000 {
-            let resident = partitioner.resident_bytes(2);
-            let freed = partitioner.try_spill(2).expect("a spill").expect("nobody else holds the partition");
-            assert!(freed > 0 && freed == resident, "{freed} of {resident}");
-            assert_eq!((partitioner.resident_bytes(2), partitioner.resident_rows(2)), (0, 0));
+    for compression in COMPRESSIONS {
+        let (_space, query) = space(compression);
+        let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 4), &query);
+        for first in (0..5000).step_by(500) {
+            push(&partitioner, &batch(first, 500));
+            if first == 2000 {
+                let resident = partitioner.resident_bytes(2);
+                let freed =
+                    partitioner.try_spill(2).expect("a spill").expect("nobody else holds the partition");
+                assert!(freed > 0 && freed == resident, "{freed} of {resident}");
+                assert_eq!((partitioner.resident_bytes(2), partitioner.resident_rows(2)), (0, 0));
+            }
         }
+        let partitions = check(&partitioner, 5000);
+        let spilled: Vec<usize> = (0..8).filter(|&number| partitions[number].file.is_some()).collect();
+        assert_eq!(spilled, [2]);
+        assert!(partitions[2].resident.is_empty());
     }
-    let partitions = check(&partitioner, 5000);
-    let spilled: Vec<usize> = (0..8).filter(|&number| partitions[number].file.is_some()).collect();
-    assert_eq!(spilled, [2]);
-    assert!(partitions[2].resident.is_empty());
 }
 
 #[test]
 fn empty_input_gives_empty_partitions() {
-    let (_space, query) = space();
+    let (_space, query) = space(Compression::Off);
     let partitioner = partitioner(options(Algorithm::NHash, WriteUnit::Blocked, 2), &query);
     partitioner.spill(1).expect("a spilled partition");
     let partitions = check(&partitioner, 0);
@@ -167,23 +179,30 @@ fn empty_input_gives_empty_partitions() {
 
 #[test]
 fn everything_is_given_back() {
-    let (space, query) = space();
-    let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 2), &query);
-    spill_all(&partitioner);
-    push(&partitioner, &batch(0, 5000));
-    let partitions = check(&partitioner, 5000);
-    assert_eq!(partitioner.memory_bytes(), 0);
-    let on_device: u64 = partitions.iter().map(Partition::bytes).sum();
-    assert!(query.used_bytes() >= on_device && query.peak_bytes() >= on_device);
-    drop(partitions);
-    drop(partitioner);
-    assert_eq!((query.used_bytes(), space.used_bytes()), (0, 0));
+    for compression in COMPRESSIONS {
+        let (space, query) = space(compression);
+        let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 2), &query);
+        spill_all(&partitioner);
+        push(&partitioner, &batch(0, 5000));
+        let partitions = check(&partitioner, 5000);
+        assert_eq!(partitioner.memory_bytes(), 0);
+        let written = query.io().statistics().bytes_written;
+        assert!(query.used_bytes() >= written && query.peak_bytes() >= written);
+        let page_bytes: u64 = partitions.iter().map(Partition::bytes).sum();
+        match compression {
+            Compression::On => assert!(written < page_bytes / 2, "{written} of {page_bytes}"),
+            _ => assert_eq!(written, page_bytes),
+        }
+        drop(partitions);
+        drop(partitioner);
+        assert_eq!((query.used_bytes(), space.used_bytes()), (0, 0));
+    }
 }
 
 #[test]
 fn n_hash_writes_rings_together_and_classic_alone() {
     let requests_at_once = |algorithm| {
-        let (_space, query) = space();
+        let (_space, query) = space(Compression::Off);
         // Extents so large that no write has to be split where one ends.
         let options =
             PartitionerOptions { extent_bytes: 16 << 20, ..options(algorithm, WriteUnit::Blocked, 4) };

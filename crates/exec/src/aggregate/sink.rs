@@ -20,7 +20,7 @@ use super::held_memory::HeldMemory;
 use super::spec::hashes_of;
 use super::state::AggregateState;
 use crate::batch_bytes::data_bytes;
-use crate::error::{device_error, spill_error};
+use crate::error::spill_error;
 use crate::join::DestagePolicy;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 
@@ -211,9 +211,7 @@ impl StoredPartition {
     /// Writes the resident pages to the device, blocking the thread.
     pub fn spill(&mut self, state: &AggregateState) -> Result<usize> {
         let mut file = PartitionFile::new(Arc::clone(&state.space), state.options.extent_bytes);
-        let writes = file.append(self.resident.clone()).map_err(spill_error)?;
-        let batch = state.space.device().submit_many(writes, Some(state.space.io()));
-        batch.wait().map_err(device_error)?;
+        file.write_blocking(self.resident.clone()).map_err(spill_error)?;
         self.file = Some(Arc::new(file));
         self.resident.clear();
         state.metrics.spilled_partitions.add(1);

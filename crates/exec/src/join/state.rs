@@ -544,9 +544,7 @@ impl JoinState {
     fn spill_table(&self, probing: &mut Probing, number: usize) -> Result<()> {
         let Some(pages) = probing.pages.get_mut(number) else { return Ok(()) };
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
-        let writes = file.append(pages.resident.clone()).map_err(spill_error)?;
-        let batch = self.space.device().submit_many(writes, Some(self.space.io()));
-        batch.wait().map_err(crate::error::device_error)?;
+        file.write_blocking(pages.resident.clone()).map_err(spill_error)?;
         probing.probe.spill(number).map_err(spill_error)?;
         pages.resident.iter().for_each(|page| self.spilled_keys.add(page));
         // Only now: had the spill failed, the table would go on serving these pages.

@@ -25,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use super::block::{Block, RowBits};
 use super::metrics::LoopMetrics;
 use crate::batch_bytes::data_bytes;
-use crate::error::{device_error, spill_error};
+use crate::error::spill_error;
 use crate::join::kind::SideRows;
 use crate::join::spec::JoinSpec;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
@@ -254,9 +254,7 @@ impl LoopState {
             for partition in finished {
                 if !partition.resident.is_empty() {
                     let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
-                    let writes = file.append(partition.resident).map_err(spill_error)?;
-                    let batch = self.space.device().submit_many(writes, Some(self.space.io()));
-                    batch.wait_async().await.map_err(device_error)?;
+                    file.write(partition.resident).await.map_err(spill_error)?;
                     files.push(Arc::new(file));
                 }
                 files.extend(partition.file);
@@ -342,8 +340,7 @@ impl LoopState {
             return Ok(0);
         }
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
-        let writes = file.append(pages.clone()).map_err(spill_error)?;
-        self.space.device().submit_many(writes, Some(self.space.io())).wait().map_err(device_error)?;
+        file.write_blocking(pages.clone()).map_err(spill_error)?;
         self.metrics.spilled_rows.add(block.row_count());
         let (kept, before) = (block.matched_bytes(), self.reservation.size());
         let earlier = block.matched().cloned();

@@ -58,11 +58,15 @@ fn headline(report: &QueryReport) -> Html {
     let spilled = plan.total(|node| node.spilled_bytes);
     let read_back = plan.total(|node| node.spill_read_bytes);
     let partitions = plan.total(|node| node.spilled_partitions);
-    let spill_words = match (spilled, partitions) {
+    let pages = plan.total(|node| node.spilled_page_bytes);
+    let mut spill_words = match (spilled, partitions) {
         (0, 0) => "nothing left memory".to_owned(),
         (_, 0) => "to temporary space".to_owned(),
         _ => format!("of {}", quantity::counted(partitions, "partition")),
     };
+    if pages > spilled {
+        spill_words.push_str(&format!(", {} before compression", quantity::bytes(pages)));
+    }
     let read_words = match read_back {
         0 => "from tables and files".to_owned(),
         _ => format!("{} of it spilled before", quantity::bytes(read_back)),

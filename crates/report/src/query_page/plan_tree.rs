@@ -138,6 +138,9 @@ fn counted(node: &PlanNode) -> String {
     if node.spilled_partitions > 0 {
         facts.push(format!("{} spilled", quantity::counted(node.spilled_partitions, "partition")));
     }
+    if node.spilled_page_bytes > node.spilled_bytes {
+        facts.push(format!("{} before compression", quantity::bytes(node.spilled_page_bytes)));
+    }
     if node.mean_queue_depth > 0.0 {
         facts.push(format!("{} requests in flight", quantity::plain(node.mean_queue_depth)));
     }
