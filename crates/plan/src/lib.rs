@@ -7,6 +7,7 @@ mod replace_hash_aggregate;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
+mod replace_sort;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
+pub use replace_sort::ReplaceSort;
 
 /// DataFusion's rules with Nandina's among them.
 ///
@@ -27,8 +29,10 @@ pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 /// that push limits and filters into DataFusion's aggregations. [`ReplaceMergeJoin`] comes before the choice of build
 /// sides, which it leaves to be made.
 ///
-/// [`ReplaceNestedLoopJoin`] and [`ReplaceExchange`] stand behind all rules that know DataFusion's nodes: those make
-/// joins parallel, move what their filters compute from one side alone below them, and add or remove exchanges.
+/// [`ReplaceNestedLoopJoin`], [`ReplaceExchange`] and [`ReplaceSort`] stand behind all rules that know DataFusion's
+/// nodes: those make joins parallel, move what their filters compute from one side alone below them, add or remove
+/// exchanges, and give sorts their limits. They stand before the last pushdown of filters, in which sorts with a limit
+/// tell scans what they need not read.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
@@ -39,6 +43,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
     rules.insert(planned, Arc::new(ReplaceExchange));
+    rules.insert(planned, Arc::new(ReplaceSort));
     rules
 }
 
@@ -57,14 +62,17 @@ mod tests {
     }
 
     #[test]
-    fn nested_loop_joins_are_replaced_when_all_rules_have_seen_them() {
+    fn nested_loop_joins_and_sorts_are_replaced_when_all_rules_have_seen_them() {
         let names: Vec<String> =
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
-        let replaced = names.iter().position(|name| name == "replace_nested_loop_join").unwrap();
-        for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown"] {
-            assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
+        for replacing in ["replace_nested_loop_join", "replace_sort"] {
+            let replaced = names.iter().position(|name| name == replacing).unwrap();
+            for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown", "PushdownSort"] {
+                assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
+            }
+            assert!(replaced < names.iter().rposition(|name| name.starts_with("FilterPushdown")).unwrap());
+            assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
         }
-        assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
     }
 
     #[test]
