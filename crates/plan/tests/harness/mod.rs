@@ -13,6 +13,7 @@ pub mod input;
 pub mod joins;
 pub mod loops;
 pub mod rows;
+pub mod sorts;
 pub mod streams;
 pub mod tables;
 
