@@ -151,7 +151,8 @@ fn the_first_rows_are_those_of_all() {
             let directions = vec![DIRECTIONS[number % 4], DIRECTIONS[(number + 1) % 4]];
             let sort = Sort { directions, fetch: Some(rows), by_partition: false };
             let runs = same_everywhere(&sort, &table);
-            assert_eq!(runs > 0, rows > 1000, "{runs} runs for {rows} rows of {key_type:?}");
+            assert!(runs > 0 || rows < 6_000, "no runs for {rows} rows of {key_type:?}");
+            assert!(runs == 0 || rows > 10, "{runs} runs for {rows} rows of {key_type:?}");
         }
     }
 }
@@ -284,10 +285,14 @@ fn an_input_in_order_is_read_no_further_than_needed() {
         let times: ArrayRef = Arc::new(Int64Array::from_iter_values((0..50_000).map(|n| n * 7919 % 100)));
         let table = Table::of_columns(&["day", "time"], vec![days, times]);
         let day = PhysicalSortExpr::new_default(col("day", &table.schema).unwrap()).nulls_last();
-        let source = MemorySourceConfig::try_new(&[table.batches.clone()], Arc::clone(&table.schema), None)
-            .unwrap()
-            .try_with_sort_information(vec![LexOrdering::new([day]).unwrap()])
-            .unwrap();
+        let source = MemorySourceConfig::try_new(
+            std::slice::from_ref(&table.batches),
+            Arc::clone(&table.schema),
+            None,
+        )
+        .unwrap()
+        .try_with_sort_information(vec![LexOrdering::new([day]).unwrap()])
+        .unwrap();
         let scan: Arc<dyn ExecutionPlan> =
             datafusion::datasource::source::DataSourceExec::from_data_source(source);
         let sort = Sort { directions: vec![DIRECTIONS[0]; 2], fetch: Some(150), by_partition: false };

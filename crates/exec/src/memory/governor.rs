@@ -130,7 +130,8 @@ impl MemoryGovernor {
             // Asking for a little more than is missing keeps the next few requests from coming back here.
             let wanted = additional.max(self.limit_bytes.load(Ordering::Relaxed) / 64);
             if !holders.into_iter().any(|(_, holder)| holder.reclaim(wanted) > 0) {
-                return false;
+                // Somebody else may have been given what was just freed, or have freed what this one was to give.
+                return self.take(additional);
             }
             if self.take(additional) {
                 return true;

@@ -138,6 +138,9 @@ impl Merger {
     /// Adds rows to `output` until it is full, or rows are needed that are not at hand.
     pub fn fill(&mut self, output: &mut Outgoing, most_rows: usize, most_bytes: usize) -> Step {
         while self.left > 0 {
+            if output.places.len() >= most_rows || output.bytes >= most_bytes {
+                return Step::Full;
+            }
             let Some(winner) = self.tree.winner() else { break };
             let Some(cursor) = self.cursors.get_mut(winner) else { break };
             let Some(position) = cursor.position else { break };
@@ -150,9 +153,6 @@ impl Merger {
             }
             self.read_head(winner);
             self.replay();
-            if output.places.len() >= most_rows || output.bytes >= most_bytes {
-                return Step::Full;
-            }
         }
         Step::End
     }
