@@ -38,10 +38,6 @@ const MOST_CACHE_BYTES: u64 = 50 << 20;
 const BUFFER_SHARE: u64 = 6;
 const MOST_BUFFER_BYTES: u64 = 64 << 20;
 
-/// Share of the memory limit, and most, that all workers of a sort set aside for merging.
-const SORT_MERGE_SHARE: usize = 8;
-const MOST_SORT_MERGE_BYTES: usize = 10 << 20;
-
 /// What a quick calibration may write.
 const CALIBRATION_BYTES: u64 = 256 << 20;
 
@@ -179,12 +175,7 @@ pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
 
 /// The settings that DataFusion's planner and operators read.
 fn configured(config: SessionConfig, settings: &Settings) -> SessionConfig {
-    // What a sort sets aside for merging its runs: every worker does so at once.
-    let share = settings.memory_limit_bytes as usize / (SORT_MERGE_SHARE * settings.threads);
-    config
-        .with_target_partitions(settings.threads)
-        .with_batch_size(settings.batch_rows())
-        .with_sort_spill_reservation_bytes(share.min(MOST_SORT_MERGE_BYTES))
+    config.with_target_partitions(settings.threads).with_batch_size(settings.batch_rows())
 }
 
 fn runtime(
@@ -222,7 +213,7 @@ fn limit_caches(runtime: &RuntimeEnv, settings: &Settings) {
     }
 }
 
-/// The folder for temporary files of DataFusion's own operators (sorts, mostly). It bears the number of
+/// The folder for temporary files of DataFusion's own operators (exchanges, mostly). It bears the number of
 /// its process, so that what a killed process left is known for garbage at the next start.
 #[derive(Debug)]
 struct OperatorFolder(PathBuf);

@@ -7,6 +7,7 @@ mod replace_hash_aggregate;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
+mod replace_sort;
 mod replace_window;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
+pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
 
 /// DataFusion's rules with Nandina's among them.
@@ -29,9 +31,10 @@ pub use replace_window::ReplaceWindow;
 /// that push limits and filters into DataFusion's aggregations. [`ReplaceMergeJoin`] comes before the choice of build
 /// sides, which it leaves to be made.
 ///
-/// [`ReplaceNestedLoopJoin`], [`ReplaceExchange`] and [`ReplaceWindow`] stand behind all rules that know DataFusion's
-/// nodes: those make joins parallel, move what their filters compute from one side alone below them, add or remove
-/// exchanges, and choose the order that windows need.
+/// [`ReplaceNestedLoopJoin`], [`ReplaceExchange`], [`ReplaceSort`] and [`ReplaceWindow`] stand behind all rules that know
+/// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
+/// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
+/// of filters, in which sorts with a limit tell scans what they need not read.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
@@ -43,6 +46,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
     rules.insert(planned, Arc::new(ReplaceExchange));
     rules.insert(planned, Arc::new(ReplaceWindow));
+    rules.insert(planned, Arc::new(ReplaceSort));
     rules
 }
 
@@ -61,14 +65,17 @@ mod tests {
     }
 
     #[test]
-    fn nested_loop_joins_are_replaced_when_all_rules_have_seen_them() {
+    fn nested_loop_joins_and_sorts_are_replaced_when_all_rules_have_seen_them() {
         let names: Vec<String> =
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
-        let replaced = names.iter().position(|name| name == "replace_nested_loop_join").unwrap();
-        for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown"] {
-            assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
+        for replacing in ["replace_nested_loop_join", "replace_sort"] {
+            let replaced = names.iter().position(|name| name == replacing).unwrap();
+            for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown", "PushdownSort"] {
+                assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
+            }
+            assert!(replaced < names.iter().rposition(|name| name.starts_with("FilterPushdown")).unwrap());
+            assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
         }
-        assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where does what doesn't fit go?
 //!
-//! Temporary space, and the hash partitioner that fills it, compressed where that saves time.
+//! Temporary space, the hash partitioner and the sorted runs that fill it, compressed where that saves time.
 
 pub mod compression;
 pub mod error;
@@ -8,6 +8,7 @@ mod extent_files;
 mod partition_file;
 mod partitioner;
 mod ranges;
+mod run;
 mod scatter;
 pub mod space_policy;
 pub mod temp_space;
@@ -16,6 +17,7 @@ pub use compression::Compression;
 pub use error::{Result, SpillError};
 pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader, SealedPage};
 pub use partitioner::{Algorithm, Partition, Partitioner, PartitionerOptions, SpillObserver, WriteUnit};
+pub use run::{Run, RunWriter};
 pub use scatter::{Scatter, partition_of};
 pub use space_policy::{Discard, Preallocation};
 pub use temp_space::{Extent, QuerySpace, TempOptions, TempSpace};

@@ -173,7 +173,7 @@ impl AsRef<[u8]> for PinnedWrite {
 #[derive(Debug)]
 pub struct PartitionFile {
     space: Arc<QuerySpace>,
-    extents: Vec<Arc<Extent>>,
+    extents: Vec<HeldExtent>,
     extent_bytes: usize,
     /// Where the next piece goes, if it fits there.
     tail: Place,
@@ -181,6 +181,8 @@ pub struct PartitionFile {
     pages: usize,
     rows: u64,
     bytes: u64,
+    /// The most that one piece or one page of it takes in memory.
+    largest_bytes: usize,
 }
 
 impl PartitionFile {
@@ -188,7 +190,7 @@ impl PartitionFile {
     pub fn new(space: Arc<QuerySpace>, extent_bytes: usize) -> Self {
         let tail = Place { extent: 0, offset: 0 };
         let (extents, pieces) = (Vec::new(), Vec::new());
-        Self { space, extents, extent_bytes, tail, pieces, pages: 0, rows: 0, bytes: 0 }
+        Self { space, extents, extent_bytes, tail, pieces, pages: 0, rows: 0, bytes: 0, largest_bytes: 0 }
     }
 
     /// Rows in the file.
@@ -227,10 +229,11 @@ impl PartitionFile {
                 self.close_run(&mut run, run_start, &mut writes);
                 run_start = place;
             }
-            let Some(extent) = self.extents.get(place.extent).map(Arc::clone) else { continue };
+            let Some(extent) = self.extent(place).map(Arc::clone) else { continue };
             let bytes = self.take_in(batch.by_ref().take(pages));
             run.push(Bytes::from_owner(PinnedWrite { bytes, _extent: extent }).into());
             self.pieces.push(piece);
+            self.largest_bytes = self.largest_bytes.max(piece.len_bytes());
             self.tail = place.behind(piece.len_bytes());
         }
         self.close_run(&mut run, run_start, &mut writes);
@@ -275,7 +278,7 @@ impl PartitionFile {
             let place = tail.of_next(&self.extents, len);
             if place.extent >= self.extents.len() {
                 match self.space.allocate(self.extent_bytes.max(len)) {
-                    Ok(extent) => self.extents.push(Arc::new(extent)),
+                    Ok(extent) => self.extents.push(HeldExtent::new(extent)),
                     Err(error) => {
                         self.extents.truncate(before);
                         return Err(error);
@@ -295,6 +298,7 @@ impl PartitionFile {
             self.pages += 1;
             self.rows += page.rows() as u64;
             self.bytes += page.page_bytes() as u64;
+            self.largest_bytes = self.largest_bytes.max(page.page_bytes());
             self.space.note_spilled(page.page_bytes());
             match page {
                 Outgoing::Plain(page) => plain = page.bytes,
@@ -305,23 +309,42 @@ impl PartitionFile {
     }
 
     fn close_run(&self, run: &mut Vec<WriteBuffer>, run_start: Place, writes: &mut Vec<(File, Request)>) {
-        if let Some(extent) = self.extents.get(run_start.extent).filter(|_| !run.is_empty()) {
+        if let Some(extent) = self.extent(run_start).filter(|_| !run.is_empty()) {
             let offset = extent.offset() + run_start.offset as u64;
             writes.push((extent.file().clone(), Request::Write { offset, buffers: std::mem::take(run) }));
         }
     }
 
+    /// Bytes of the largest page.
+    pub fn largest_page_bytes(&self) -> usize {
+        self.largest_bytes
+    }
+
     /// Reads the pages back in order, with up to `window_bytes` of reads outstanding: as many as the device is to have
     /// at once, each as large as that leaves it, up to the smallest that reaches the device's bandwidth.
+    ///
+    /// A reader that nobody shares the file with gives its extents back as it goes.
     pub fn read(self: &Arc<Self>, schema: Arc<PageSchema>, window_bytes: usize) -> PartitionReader {
         let sizes = self.space.device().sizes();
         let reads = sizes.read_window_bytes() / sizes.read_bytes;
+        let unit_bytes =
+            (window_bytes / reads.max(1)).clamp(MIN_READ_BYTES, sizes.read_bytes.max(MIN_READ_BYTES));
+        Self::read_in_units(Arc::clone(self), schema, window_bytes.max(MIN_READ_BYTES), unit_bytes)
+    }
+
+    /// The same in reads of about `unit_bytes`.
+    pub(crate) fn read_in_units(
+        file: Arc<Self>,
+        schema: Arc<PageSchema>,
+        window_bytes: usize,
+        unit_bytes: usize,
+    ) -> PartitionReader {
         PartitionReader {
-            file: Arc::clone(self),
+            file,
             schema,
-            window_bytes: window_bytes.max(MIN_READ_BYTES),
-            unit_bytes: (window_bytes / reads.max(1))
-                .clamp(MIN_READ_BYTES, sizes.read_bytes.max(MIN_READ_BYTES)),
+            window_bytes,
+            unit_bytes,
+            released_extents: 0,
             next_piece: 0,
             next_place: Place { extent: 0, offset: 0 },
             reads: VecDeque::new(),
@@ -346,8 +369,26 @@ impl PartitionFile {
         Some(unit)
     }
 
+    /// The extent that something lies in, unless it has been given back.
+    fn extent(&self, place: Place) -> Option<&Arc<Extent>> {
+        self.extents.get(place.extent)?.extent.as_ref()
+    }
+
     fn piece_bytes(&self, piece: usize) -> Option<usize> {
         self.pieces.get(piece).map(|piece| piece.len_bytes())
+    }
+}
+
+/// An extent of a [`PartitionFile`], and its length, which is known also when it has been given back.
+#[derive(Debug)]
+struct HeldExtent {
+    extent: Option<Arc<Extent>>,
+    len_bytes: usize,
+}
+
+impl HeldExtent {
+    fn new(extent: Extent) -> Self {
+        Self { len_bytes: extent.len_bytes() as usize, extent: Some(Arc::new(extent)) }
     }
 }
 
@@ -363,9 +404,9 @@ struct Place {
 impl Place {
     /// Where the next piece of `len` bytes lies, if everything before it ends here: here, or where it does not fit, at
     /// the start of the next extent.
-    fn of_next(self, extents: &[Arc<Extent>], len: usize) -> Self {
+    fn of_next(self, extents: &[HeldExtent], len: usize) -> Self {
         match extents.get(self.extent) {
-            Some(extent) if self.offset + len > extent.len_bytes() as usize => {
+            Some(extent) if self.offset + len > extent.len_bytes => {
                 Self { extent: self.extent + 1, offset: 0 }
             }
             _ => self,
@@ -399,6 +440,8 @@ pub struct PartitionReader {
     schema: Arc<PageSchema>,
     window_bytes: usize,
     unit_bytes: usize,
+    /// So many extents, from the first on, have been given back.
+    released_extents: usize,
     next_piece: usize,
     /// Where the piece before it ends.
     next_place: Place,
@@ -450,7 +493,7 @@ impl PartitionReader {
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;
             }
-            let Some(extent) = self.file.extents.get(unit.place.extent) else { break };
+            let Some(extent) = self.file.extent(unit.place) else { break };
             let buffer = self.file.space.device().buffer(unit.len);
             let offset = extent.offset() + unit.place.offset as u64;
             let read = Request::Read { offset, buffer };
@@ -482,6 +525,7 @@ impl PartitionReader {
             });
             offset = end;
         }
+        self.release_before(unit.place.extent);
         Ok(())
     }
 
@@ -502,5 +546,14 @@ impl PartitionReader {
             }
         }
         Ok(None)
+    }
+
+    /// Gives back the extents before `end`, all of which has been read, if nobody else is to read them.
+    fn release_before(&mut self, end: usize) {
+        if let Some(file) = Arc::get_mut(&mut self.file) {
+            let read = file.extents.get_mut(self.released_extents..end).unwrap_or_default();
+            read.iter_mut().for_each(|held| held.extent = None);
+            self.released_extents = end.max(self.released_extents);
+        }
     }
 }

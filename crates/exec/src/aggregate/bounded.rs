@@ -4,10 +4,10 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 
 use super::groups::Groups;
-use super::held_memory::HeldMemory;
 use super::reduction::{Reduction, Verdict};
 use super::sink::{PushScratch, Sink};
 use super::state::AggregateState;
+use crate::held_memory::HeldMemory;
 
 /// Less than this a table always gets: it is what one batch of rows may take.
 const MIN_TABLE_BYTES: usize = 64 << 10;

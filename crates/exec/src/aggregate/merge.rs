@@ -18,7 +18,6 @@ use nandina_spill::{PartitionReader, SealedPage};
 
 use super::bounded::BoundedGroups;
 use super::groups::Results;
-use super::held_memory::HeldMemory;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
 use super::sink::{PushScratch, Sink, StoredPartition};
@@ -26,6 +25,7 @@ use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
 use crate::batch_bytes::data_bytes;
 use crate::error::{pages_error, spill_error};
+use crate::held_memory::HeldMemory;
 
 /// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.
 const MOST_BITS: u32 = 48;

@@ -28,7 +28,7 @@
 //! | `lane` | taking in one input partition |
 //! | `sink` | partitions within a reservation |
 //! | `merge`, `work_queue`, `output` | from partitions to results |
-//! | `state`, `held_memory`, `metrics` | what all of them share |
+//! | `state`, `metrics` | what all of them share |
 //!
 //! Invariants
 //! - All rows of a group meet in one merge: they have one hash, and partitions are made by its bits.
@@ -38,7 +38,6 @@
 mod bounded;
 mod exec;
 mod groups;
-mod held_memory;
 mod key_columns;
 mod key_layout;
 mod lane;

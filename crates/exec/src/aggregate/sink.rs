@@ -16,11 +16,11 @@ use datafusion::common::Result;
 use nandina_spill::{PartitionFile, Partitioner, Scatter, SealedPage};
 use parking_lot::Mutex;
 
-use super::held_memory::HeldMemory;
 use super::spec::hashes_of;
 use super::state::AggregateState;
 use crate::batch_bytes::data_bytes;
 use crate::error::spill_error;
+use crate::held_memory::HeldMemory;
 use crate::join::DestagePolicy;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 

@@ -6,10 +6,10 @@ use datafusion::execution::memory_pool::MemoryPool;
 use nandina_spill::{PartitionerOptions, QuerySpace};
 use parking_lot::Mutex;
 
-use super::held_memory::HeldMemory;
 use super::metrics::AggregateMetrics;
 use super::spec::AggregateSpec;
 use super::work_queue::WorkQueue;
+use crate::held_memory::HeldMemory;
 use crate::memory::{
     MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
@@ -67,7 +67,7 @@ impl AggregateState {
             lanes,
             progress: Progress::default(),
             queue: Arc::default(),
-            memory: HeldMemory::new(pool, metrics.peak_memory_bytes.clone()),
+            memory: HeldMemory::new(pool, "HashAggregate", metrics.peak_memory_bytes.clone()),
             pool: Arc::clone(pool),
             space,
             metrics,

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::groups::Results;
-use super::held_memory::HeldMemory;
 use super::sink::StoredPartition;
 use super::state::AggregateState;
+use crate::held_memory::HeldMemory;
 use crate::memory::Reclaim;
 use crate::progress::Progress;
 

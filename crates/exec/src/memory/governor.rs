@@ -179,7 +179,8 @@ impl MemoryGovernor {
                 .collect();
             self.order.arrange(&mut holders, limit_bytes);
             if !holders.into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
-                return false;
+                // Somebody else may have been given what was just freed, or have freed what this one was to give.
+                return self.take(additional);
             }
             if self.take(additional) {
                 return true;

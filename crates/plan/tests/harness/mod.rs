@@ -13,6 +13,7 @@ pub mod input;
 pub mod joins;
 pub mod loops;
 pub mod rows;
+pub mod sorts;
 pub mod streams;
 pub mod tables;
 
@@ -54,8 +55,6 @@ fn configuration(partitions: usize) -> SessionConfig {
     let mut config = SessionConfig::new().with_batch_size(BATCH_ROWS).with_target_partitions(partitions);
     // So that small tables are spread over all partitions, too.
     config.options_mut().optimizer.repartition_file_min_size = 1;
-    // DataFusion's sort takes this much for merging before its first row: more than some limits here.
-    config.options_mut().execution.sort_spill_reservation_bytes = 64 * KIB;
     config
 }
 

@@ -1,4 +1,4 @@
-//! What an aggregation has reserved, and how much that is together.
+//! What an operator has reserved in several places, and how much that is together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::Gauge;
 
-/// One of the reservations of an aggregation. Dropping it gives its bytes back.
+/// One of the reservations of an operator. Dropping it gives its bytes back.
 #[derive(Debug)]
 pub struct HeldMemory {
     reservation: MemoryReservation,
     total: Arc<Total>,
 }
 
-/// The sum of all reservations of an aggregation.
+/// The sum of all reservations of an operator.
 #[derive(Debug)]
 struct Total {
     bytes: AtomicUsize,
@@ -21,14 +21,15 @@ struct Total {
 }
 
 impl HeldMemory {
-    /// The first of an aggregation that draws from `pool`; `peak` shows the most that all together held.
-    pub fn new(pool: &Arc<dyn MemoryPool>, peak: Gauge) -> Self {
+    /// The first of an operator that draws from `pool` by the name of `consumer`; `peak` shows the most that all together
+    /// held.
+    pub fn new(pool: &Arc<dyn MemoryPool>, consumer: impl Into<String>, peak: Gauge) -> Self {
         // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
-        let reservation = MemoryConsumer::new("HashAggregate").register(pool);
+        let reservation = MemoryConsumer::new(consumer).register(pool);
         Self { reservation, total: Arc::new(Total { bytes: AtomicUsize::new(0), peak }) }
     }
 
-    /// Another of the same aggregation, which holds nothing yet.
+    /// Another of the same operator, which holds nothing yet.
     pub fn another(&self) -> Self {
         Self { reservation: self.reservation.new_empty(), total: Arc::clone(&self.total) }
     }

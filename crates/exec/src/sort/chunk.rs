@@ -1,0 +1,321 @@
+//! Rows in memory with their keys, and the order they come in.
+//!
+//! ```text
+//!   batch ─► sorted batch, if its rows are wide                 ─┐
+//!   batch ─► sorted batch                                       ─┼─► order of all rows: positions
+//!   batch ─► sorted batch                                       ─┘
+//! ```
+//!
+//! Rows stay in their batches. What is sorted are *positions*, which carry the heads of the keys: comparing two of them
+//! rarely leaves the array that is being sorted.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{interleave, take_record_batch};
+use arrow::datatypes::SchemaRef;
+use arrow::row::Rows;
+use datafusion::common::Result;
+
+use super::compact::compact;
+use super::shared_prefix::{HEAD_BYTES, SharedPrefix, head};
+use super::spec::SortSpec;
+use crate::batch_bytes::data_bytes;
+
+/// So many rows with equal heads are compared key by key.
+const FEW_EQUALS: usize = 16;
+/// Batches of rows as wide as this are sorted by themselves. Copying rows in the order of all then walks through each
+/// batch from its start to its end, where it would jump about in far more memory than caches hold; narrow rows are copied
+/// as fast either way. Measured on 6 million rows: 16 columns took 2.9 s with it and 4.6 s without, two columns 0.77 and
+/// 0.52 s.
+const WIDE_ROW_BYTES: usize = 64;
+
+/// Where a row is, and the head of its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    pub head: u64,
+    pub batch: u32,
+    pub row: u32,
+}
+
+/// Some rows.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    batches: Vec<Keyed>,
+    prefix: SharedPrefix,
+    rows: usize,
+    bytes: usize,
+    /// Every batch is in order by itself.
+    sorted_batches: bool,
+    /// The rows in order, once they have been sorted; `None` if they lie in one batch, in order.
+    order: Option<Vec<Position>>,
+}
+
+/// A batch and the keys of its rows.
+#[derive(Debug)]
+struct Keyed {
+    batch: RecordBatch,
+    keys: Rows,
+    row_bytes: usize,
+}
+
+/// Bytes that rows with these keys take besides their own: for keys, and for positions, half of which sorting needs
+/// twice.
+pub fn key_bytes(keys: &Rows) -> usize {
+    keys.size() + keys.num_rows() * (size_of::<Position>() + size_of::<Position>() / 2)
+}
+
+/// The rows of one batch, in order if they are wide.
+pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result<(RecordBatch, Rows)> {
+    if data_bytes(&batch) < WIDE_ROW_BYTES * batch.num_rows() || keys.iter().is_sorted() {
+        return Ok((batch, keys));
+    }
+    let mut prefix = SharedPrefix::default();
+    prefix.add(&keys);
+    let skipped = prefix.len_bytes();
+    let mut rows: Vec<(u64, u32)> =
+        keys.iter().enumerate().map(|(row, key)| (head(key.data(), skipped), row as u32)).collect();
+    if prefix.heads_decide() {
+        rows.sort_unstable_by_key(|&(head, _)| head);
+    } else {
+        let key = |row: u32| keys.row(row as usize);
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
+    }
+    let mut sorted_keys = spec.empty_keys(keys.num_rows(), keys.lengths().sum());
+    rows.iter().for_each(|&(_, row)| sorted_keys.push(keys.row(row as usize)));
+    let rows = UInt32Array::from_iter_values(rows.into_iter().map(|(_, row)| row));
+    Ok((take_record_batch(&batch, &rows)?, sorted_keys))
+}
+
+impl Chunk {
+    /// A batch whose rows are in order. What its keys share is known to whoever put them in order.
+    pub fn in_order(batch: RecordBatch, batch_bytes: usize, keys: Rows) -> Self {
+        let (rows, bytes) = (batch.num_rows(), batch_bytes + key_bytes(&keys));
+        let batches = vec![Keyed { row_bytes: batch_bytes / rows.max(1), batch, keys }];
+        Self { batches, rows, bytes, ..Self::default() }
+    }
+
+    /// Adds rows that take `batch_bytes`.
+    pub fn push(&mut self, batch: RecordBatch, batch_bytes: usize, keys: Rows) {
+        self.order = None;
+        self.prefix.add(&keys);
+        self.sorted_batches = (self.sorted_batches || self.batches.is_empty()) && keys.iter().is_sorted();
+        self.rows += batch.num_rows();
+        self.bytes += batch_bytes + key_bytes(&keys);
+        self.batches.push(Keyed { row_bytes: batch_bytes / batch.num_rows().max(1), batch, keys });
+    }
+
+    /// Number of rows, those that sorting has cut off excluded.
+    pub fn len(&self) -> usize {
+        self.order.as_ref().map_or(self.rows, Vec::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of rows, keys and positions.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Batches that the rows lie in.
+    pub fn batches(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// What all keys begin with.
+    pub fn prefix(&self) -> &SharedPrefix {
+        &self.prefix
+    }
+
+    /// Brings the rows into order, and cuts off those behind the first `limit`.
+    pub fn sort(&mut self, limit: Option<usize>) {
+        let mut order = self.positions();
+        if let Some(limit) = limit.filter(|&limit| limit < order.len()) {
+            if limit > 0 {
+                order.select_nth_unstable_by(limit - 1, |a, b| {
+                    a.head.cmp(&b.head).then_with(|| self.key(*a).cmp(self.key(*b)))
+                });
+            }
+            order.truncate(limit);
+        }
+        self.sort_words(&mut order, self.prefix.len_bytes());
+        self.order = Some(order);
+    }
+
+    /// Sorts positions whose keys differ behind the first `skipped_bytes` only, and whose heads are the bytes there:
+    /// by their heads first, then those with equal heads by the bytes behind. So a key is looked up once for every eight
+    /// bytes, not with every comparison.
+    fn sort_words(&self, order: &mut [Position], skipped_bytes: usize) {
+        if self.sorted_batches {
+            // Not for its stability: it finds the batches, which are in order.
+            order.sort_by_key(|position| position.head);
+        } else {
+            order.sort_unstable_by_key(|position| position.head);
+        }
+        let next_word = skipped_bytes + HEAD_BYTES;
+        if next_word >= self.prefix.longest_bytes() {
+            return;
+        }
+        for equal in order.chunk_by_mut(|a, b| a.head == b.head).filter(|equal| equal.len() > 1) {
+            let head_of_all = equal.first().map_or(0, |position| position.head);
+            if equal.len() <= FEW_EQUALS {
+                equal.sort_unstable_by(|a, b| self.key(*a).cmp(self.key(*b)));
+                continue;
+            }
+            equal.iter_mut().for_each(|position| position.head = head(self.key(*position), next_word));
+            self.sort_words(equal, next_word);
+            equal.iter_mut().for_each(|position| position.head = head_of_all);
+        }
+    }
+
+    fn positions(&self) -> Vec<Position> {
+        let skipped = self.prefix.len_bytes();
+        let mut positions = Vec::with_capacity(self.rows);
+        for (batch, keyed) in self.batches.iter().enumerate() {
+            positions.extend(keyed.keys.iter().enumerate().map(|(row, key)| Position {
+                head: head(key.data(), skipped),
+                batch: batch as u32,
+                row: row as u32,
+            }));
+        }
+        positions
+    }
+
+    /// Where the row stands that comes at `at` in order. Its head is of use only to those who skip the same bytes.
+    #[inline]
+    pub fn position(&self, at: usize) -> Option<Position> {
+        match &self.order {
+            Some(order) => order.get(at).copied(),
+            None => (at < self.rows).then_some(Position { head: 0, batch: 0, row: at as u32 }),
+        }
+    }
+
+    /// Whether positions carry heads, and how many bytes of the keys are skipped before them.
+    pub fn skipped_bytes(&self) -> Option<usize> {
+        self.order.as_ref().map(|_| self.prefix.len_bytes())
+    }
+
+    /// The key of a row.
+    #[inline]
+    pub fn key(&self, position: Position) -> &[u8] {
+        self.batches
+            .get(position.batch as usize)
+            .map_or(&[], |keyed| keyed.keys.row(position.row as usize).data())
+    }
+
+    /// The batch of this number.
+    pub fn batch(&self, number: u32) -> Option<&RecordBatch> {
+        self.batches.get(number as usize).map(|keyed| &keyed.batch)
+    }
+
+    /// Bytes of a row of a batch, on average.
+    pub fn row_bytes(&self, number: u32) -> usize {
+        self.batches.get(number as usize).map_or(0, |keyed| keyed.row_bytes)
+    }
+
+    /// The row that comes at `at` in order, by itself.
+    pub fn row(&self, at: usize) -> Option<RecordBatch> {
+        let position = self.position(at)?;
+        Some(self.batch(position.batch)?.slice(position.row as usize, 1))
+    }
+
+    /// A copy of the rows from `start` up to `end` in order.
+    pub fn copied(&self, start: usize, end: usize, spec: &SortSpec) -> Result<Self> {
+        let batches: Vec<&RecordBatch> = self.batches.iter().map(|keyed| &keyed.batch).collect();
+        let places: Vec<Position> = (start..end).map_while(|at| self.position(at)).collect();
+        let key_bytes = places.iter().map(|&position| self.key(position).len()).sum();
+        let mut keys = spec.empty_keys(places.len(), key_bytes);
+        for position in &places {
+            if let Some(keyed) = self.batches.get(position.batch as usize) {
+                keys.push(keyed.keys.row(position.row as usize));
+            }
+        }
+        let places: Vec<_> = places.iter().map(|place| (place.batch as usize, place.row as usize)).collect();
+        let (rows, bytes) = compact(gather(&spec.schema, &batches, &places)?)?;
+        let mut copied = Self::in_order(rows, bytes, keys);
+        copied.prefix.clone_from(&self.prefix);
+        Ok(copied)
+    }
+}
+
+/// The rows at these places, batch number and row, in this order.
+pub fn gather(
+    schema: &SchemaRef,
+    batches: &[&RecordBatch],
+    places: &[(usize, usize)],
+) -> Result<RecordBatch> {
+    let column = |number: usize| -> Result<ArrayRef> {
+        let values: Vec<&dyn Array> =
+            batches.iter().filter_map(|batch| batch.columns().get(number)).map(AsRef::as_ref).collect();
+        Ok(interleave(&values, places)?)
+    };
+    let columns = match places.is_empty() {
+        true => {
+            schema.fields().iter().map(|field| arrow::array::new_empty_array(field.data_type())).collect()
+        }
+        false => (0..schema.fields().len()).map(column).collect::<Result<Vec<_>>>()?,
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+
+    use super::*;
+
+    fn spec() -> SortSpec {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+        let ordering = LexOrdering::new([PhysicalSortExpr::new_default(col("n", &schema).unwrap())]).unwrap();
+        SortSpec::try_new(ordering, schema, 8192, None).unwrap()
+    }
+
+    fn chunk(batches: &[&[Option<i64>]]) -> Chunk {
+        let spec = spec();
+        let mut chunk = Chunk::default();
+        for values in batches {
+            let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+            let batch = RecordBatch::try_new(Arc::clone(&spec.schema), vec![column]).unwrap();
+            let keys = spec.keys(&batch).unwrap();
+            let (batch, keys) = super::sorted_if_wide(batch, keys, &spec).unwrap();
+            assert_eq!(
+                spec.keys(&batch).unwrap().iter().collect::<Vec<_>>(),
+                keys.iter().collect::<Vec<_>>()
+            );
+            chunk.push(batch, 100, keys);
+        }
+        chunk
+    }
+
+    fn in_order(batches: &[&[Option<i64>]], limit: Option<usize>) -> Vec<Option<i64>> {
+        let mut chunk = chunk(batches);
+        chunk.sort(limit);
+        let copied = chunk.copied(0, chunk.len(), &spec()).unwrap();
+        assert!(copied.batches[0].keys.iter().is_sorted());
+        copied.batch(0).unwrap().column(0).as_primitive::<Int64Type>().iter().collect()
+    }
+
+    #[test]
+    fn rows_of_several_batches_come_into_order() {
+        let values: [&[Option<i64>]; 2] = [&[Some(7), None, Some(-300)], &[Some(i64::MAX), Some(5), Some(6)]];
+        let right = [None, Some(-300), Some(5), Some(6), Some(7), Some(i64::MAX)];
+        assert_eq!(in_order(&values, None), right);
+        assert_eq!(in_order(&values, Some(6)), right);
+        assert_eq!(in_order(&values, Some(3)), right[..3]);
+        assert_eq!(in_order(&values, Some(0)), []);
+    }
+
+    #[test]
+    fn heads_decide_among_numbers_that_are_not_null() {
+        let numbers = chunk(&[&[Some(1), Some(2)], &[Some(1 << 60)]]);
+        assert!(numbers.prefix().heads_decide());
+        let with_null = chunk(&[&[Some(1), Some(2)], &[None]]);
+        assert!(!with_null.prefix().heads_decide());
+    }
+}

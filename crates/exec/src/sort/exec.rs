@@ -1,0 +1,273 @@
+//! The sort as a node of a DataFusion plan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::config::ConfigOptions;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, PlanProperties,
+};
+
+use super::metrics::SortMetrics;
+use super::output::output;
+use super::spec::SortSpec;
+use super::state::SortState;
+use super::threshold::Threshold;
+use crate::shared_execution::SharedExecution;
+use crate::temp::operator_space;
+
+/// A sort that spills, or the first rows of one.
+///
+/// Stands where DataFusion's `SortExec` stood: every input partition sorted by itself, or all of them to one output,
+/// for which DataFusion needs a `SortPreservingMergeExec` above.
+pub struct ExternalSortExec {
+    /// The same sort as DataFusion would do it. It answers what planning asks.
+    planned: Arc<SortExec>,
+    metrics: ExecutionPlanMetricsSet,
+    shared: SharedExecution<Shared>,
+}
+
+/// What the outputs of an execution share: the first rows of all are wanted, not of each.
+#[derive(Clone, Debug)]
+struct Shared {
+    spec: Arc<SortSpec>,
+    threshold: Option<Arc<Threshold>>,
+}
+
+impl ExternalSortExec {
+    /// The sort that `planned` describes. `None` if there are reasons to leave it to DataFusion: its input is in order
+    /// already, or has columns that keys or pages cannot be made of.
+    pub fn replacing(planned: &SortExec) -> Result<Option<Self>> {
+        let input = planned.input();
+        if input.equivalence_properties().ordering_satisfy(planned.expr().clone())? {
+            return Ok(None);
+        }
+        if let Err(reason) = SortSpec::try_new(planned.expr().clone(), input.schema(), 1, None) {
+            log::debug!("a sort is left to DataFusion: {reason}");
+            return Ok(None);
+        }
+        Ok(Some(Self::of(planned.clone())))
+    }
+
+    /// What `merge` makes of the sorted partitions below it as one sort. `None` if that is not what it does.
+    pub fn merging(merge: &SortPreservingMergeExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let merged = match merge.input().downcast_ref::<ProjectionExec>() {
+            // Columns in another order: the sort is below.
+            Some(projection) if projection.expr().iter().all(|column| column.expr.is::<Column>()) => {
+                let Some(sort) = Self::of_all(projection.input(), merge.fetch()) else { return Ok(None) };
+                Arc::new(ProjectionExec::try_new(projection.expr().to_vec(), sort)?)
+            }
+            Some(_) => return Ok(None),
+            None => {
+                let Some(sort) = Self::of_all(merge.input(), merge.fetch()) else { return Ok(None) };
+                sort
+            }
+        };
+        let in_order = merged.equivalence_properties().ordering_satisfy(merge.expr().clone())?;
+        Ok(Some(merged).filter(|_| in_order))
+    }
+
+    /// The sort of every partition as a sort of all of them, of whose rows the first `fetch` are wanted.
+    fn of_all(sort: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let planned = &sort.downcast_ref::<Self>()?.planned;
+        let fetch = match (fetch, planned.fetch()) {
+            (Some(of_all), Some(of_each)) if of_all > of_each => return None,
+            (None, Some(_)) => return None,
+            (of_all, _) => of_all,
+        };
+        let of_all = planned.with_fetch(fetch).with_preserve_partitioning(false);
+        planned.preserve_partitioning().then(|| Arc::new(Self::of(of_all)) as _)
+    }
+
+    fn of(planned: SortExec) -> Self {
+        Self {
+            planned: Arc::new(planned),
+            metrics: ExecutionPlanMetricsSet::new(),
+            shared: SharedExecution::default(),
+        }
+    }
+
+    /// The same for a plan of DataFusion's that was made out of `planned`.
+    fn like(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let planned = plan
+            .downcast_ref::<SortExec>()
+            .ok_or_else(|| DataFusionError::Internal("a sort with a new input is no sort".to_owned()))?;
+        Ok(Arc::new(Self::of(planned.clone())))
+    }
+
+    fn outputs(&self) -> usize {
+        self.planned.properties().output_partitioning().partition_count()
+    }
+
+    fn shared(&self, context: &TaskContext) -> Result<Shared> {
+        self.shared.get(self.outputs(), || {
+            let (ordering, fetch) = (self.planned.expr(), self.planned.fetch());
+            let batch_rows = context.session_config().batch_size();
+            let spec = Arc::new(SortSpec::try_new(ordering.clone(), self.schema(), batch_rows, fetch)?);
+            let threshold = fetch.map(|_| {
+                let input = self.planned.input().equivalence_properties();
+                let (sorted_by, _) = input.extract_common_sort_prefix(ordering.clone())?;
+                let filter = self.planned.dynamic_expressions_produced().pop();
+                Threshold::try_new(Arc::clone(&spec), sorted_by, filter, self.outputs()).map(Arc::new)
+            });
+            Ok(Shared { threshold: threshold.transpose()?, spec })
+        })
+    }
+}
+
+impl fmt::Debug for ExternalSortExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalSortExec").field("planned", &self.planned).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for ExternalSortExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        struct Planned<'a>(&'a SortExec);
+        impl fmt::Display for Planned<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt_as(DisplayFormatType::Default, f)
+            }
+        }
+        match format {
+            DisplayFormatType::TreeRender => self.planned.fmt_as(format, f),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let text = Planned(&self.planned).to_string();
+                write!(f, "ExternalSortExec: {}", text.strip_prefix("SortExec: ").unwrap_or(&text))
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for ExternalSortExec {
+    fn name(&self) -> &'static str {
+        "ExternalSortExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.planned.children()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        // DataFusion's node asks for a single partition where it is to give one.
+        InputDistributionRequirements::new(vec![Distribution::UnspecifiedDistribution])
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        self.planned.benefits_from_input_partitioning()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(f)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.planned.dynamic_expressions_produced()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        Self::like(&Arc::clone(&self.planned).replace_children(children, options)?)
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Self::like(&Arc::clone(&self.planned).reset_state()?)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.planned.input();
+        let inputs = match self.planned.preserve_partitioning() {
+            true => partition..partition + 1,
+            false => 0..input.output_partitioning().partition_count(),
+        };
+        let inputs = inputs.map(|input_partition| input.execute(input_partition, Arc::clone(&context)));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let Shared { spec, threshold } = self.shared(&context)?;
+        let space = operator_space(&context, "sort")?;
+        let metrics = SortMetrics::new(&self.metrics, partition);
+        let state = SortState::new(spec, context.memory_pool(), space, threshold, metrics);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), output(state, inputs))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(input_stats, args)
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(Self::of(self.planned.with_fetch(limit))))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.planned.fetch()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.planned.cardinality_effect()
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        self.planned.gather_filters_for_pushdown(phase, parent_filters, config)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut propagation = self.planned.handle_child_pushdown_result(phase, result, config)?;
+        if let Some(sort) = &propagation.updated_node {
+            propagation.updated_node = Some(Self::like(sort)?);
+        }
+        Ok(propagation)
+    }
+}

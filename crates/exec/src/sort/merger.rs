@@ -1,0 +1,193 @@
+//! The rows of several sources, one after the other in order, as long as all of them are at hand.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+
+use super::chunk::{Chunk, Position, gather};
+use super::loser_tree::LoserTree;
+use super::shared_prefix::{SharedPrefix, head};
+
+/// What a merge came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// As many rows as one batch is to have.
+    Full,
+    /// The rows of this source that are at hand are through.
+    Exhausted(usize),
+    /// All rows are through.
+    End,
+}
+
+/// The merge of some sources, which are known by their numbers.
+#[derive(Debug)]
+pub struct Merger {
+    cursors: Vec<Cursor>,
+    heads: Vec<Head>,
+    tree: LoserTree,
+    /// Bytes that all keys of all sources begin with, and whether those behind them decide.
+    skipped_bytes: usize,
+    heads_decide: bool,
+    /// Rows that are still to be given out.
+    left: usize,
+}
+
+/// Rows of a source, and which of them comes next.
+#[derive(Debug, Default)]
+struct Cursor {
+    chunk: Arc<Chunk>,
+    at: usize,
+    position: Option<Position>,
+    /// Where each of the chunk's batches stands among those of the output, and of which one.
+    slots: Vec<(u32, u32)>,
+}
+
+/// What sources are compared by first: those that have ended come last.
+type Head = (bool, u64);
+
+/// Rows that have been merged but not been copied yet.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    batches: Vec<RecordBatch>,
+    places: Vec<(usize, usize)>,
+    bytes: usize,
+    number: u32,
+}
+
+impl Merger {
+    /// A merge of `chunks`, each from its row of this number on, of which at most `limit` rows are wanted. All keys,
+    /// those of chunks that come later included, are among those that `prefix` knows.
+    pub fn new(chunks: Vec<(Arc<Chunk>, usize)>, prefix: &SharedPrefix, limit: usize) -> Self {
+        let sources = chunks.len();
+        let mut merger = Self {
+            cursors: (0..sources).map(|_| Cursor::default()).collect(),
+            heads: vec![(true, 0); sources],
+            tree: LoserTree::default(),
+            skipped_bytes: prefix.len_bytes(),
+            heads_decide: prefix.heads_decide(),
+            left: limit,
+        };
+        for (source, (chunk, at)) in chunks.into_iter().enumerate() {
+            merger.place(source, chunk, at);
+        }
+        merger.tree = LoserTree::new(sources, |a, b| merger.beats(a, b));
+        merger
+    }
+
+    /// Gives a source whose rows are through the next ones: none if it has ended.
+    pub fn supply(&mut self, source: usize, chunk: Option<Chunk>) {
+        self.place(source, Arc::new(chunk.unwrap_or_default()), 0);
+        self.replay();
+    }
+
+    /// The rows of a source that are at hand, and how many of them are through.
+    pub fn at_hand(&self, source: usize) -> Option<(&Arc<Chunk>, usize)> {
+        self.cursors.get(source).map(|cursor| (&cursor.chunk, cursor.at))
+    }
+
+    /// Puts other rows in the place of those at hand: the same ones, as far as they go.
+    pub fn swap(&mut self, source: usize, chunk: Chunk) {
+        self.place(source, Arc::new(chunk), 0);
+    }
+
+    fn place(&mut self, source: usize, chunk: Arc<Chunk>, at: usize) {
+        if let Some(cursor) = self.cursors.get_mut(source) {
+            let position = chunk.position(at);
+            *cursor = Cursor { slots: vec![(0, 0); chunk.batches()], chunk, at, position };
+            self.read_head(source);
+        }
+    }
+
+    #[inline]
+    fn read_head(&mut self, source: usize) {
+        let (Some(cursor), Some(of_source)) = (self.cursors.get(source), self.heads.get_mut(source)) else {
+            return;
+        };
+        *of_source = match cursor.position {
+            None => (true, 0),
+            Some(position) if cursor.chunk.skipped_bytes() == Some(self.skipped_bytes) => {
+                (false, position.head)
+            }
+            Some(position) => (false, head(cursor.chunk.key(position), self.skipped_bytes)),
+        };
+    }
+
+    fn replay(&mut self) {
+        let mut tree = std::mem::take(&mut self.tree);
+        tree.replay(|a, b| self.beats(a, b));
+        self.tree = tree;
+    }
+
+    #[inline]
+    fn beats(&self, a: usize, b: usize) -> bool {
+        let (Some(head_a), Some(head_b)) = (self.heads.get(a), self.heads.get(b)) else { return false };
+        match head_a.cmp(head_b) {
+            std::cmp::Ordering::Equal if !self.heads_decide => (self.key(a), a) < (self.key(b), b),
+            std::cmp::Ordering::Equal => a < b,
+            ordering => ordering.is_lt(),
+        }
+    }
+
+    fn key(&self, source: usize) -> &[u8] {
+        let Some(cursor) = self.cursors.get(source) else { return &[] };
+        cursor.position.map_or(&[], |position| cursor.chunk.key(position))
+    }
+
+    /// Adds rows to `output` until it is full, or rows are needed that are not at hand.
+    pub fn fill(&mut self, output: &mut Outgoing, most_rows: usize, most_bytes: usize) -> Step {
+        while self.left > 0 {
+            if output.places.len() >= most_rows || output.bytes >= most_bytes {
+                return Step::Full;
+            }
+            let Some(winner) = self.tree.winner() else { break };
+            let Some(cursor) = self.cursors.get_mut(winner) else { break };
+            let Some(position) = cursor.position else { break };
+            cursor.give(position, output);
+            self.left -= 1;
+            cursor.at += 1;
+            cursor.position = cursor.chunk.position(cursor.at);
+            if cursor.position.is_none() {
+                return Step::Exhausted(winner);
+            }
+            self.read_head(winner);
+            self.replay();
+        }
+        Step::End
+    }
+}
+
+impl Cursor {
+    #[inline]
+    fn give(&mut self, position: Position, output: &mut Outgoing) {
+        let Some(slot) = self.slots.get_mut(position.batch as usize) else { return };
+        if slot.0 != output.number + 1
+            && let Some(batch) = self.chunk.batch(position.batch)
+        {
+            *slot = (output.number + 1, output.batches.len() as u32);
+            output.batches.push(batch.clone());
+        }
+        output.places.push((slot.1 as usize, position.row as usize));
+        output.bytes += self.chunk.row_bytes(position.batch);
+    }
+}
+
+impl Outgoing {
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Takes the rows out; those that follow are another batch.
+    pub fn take(&mut self) -> Self {
+        let number = self.number.wrapping_add(1);
+        std::mem::replace(self, Self { number, ..Self::default() })
+    }
+
+    /// Copies the rows into one batch.
+    pub fn gather(&self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        gather(schema, &batches, &self.places)
+    }
+}

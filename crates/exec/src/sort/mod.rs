@@ -1,0 +1,56 @@
+//! External sort and top k: in memory while the rows fit, in sorted runs on the device when they do not.
+//!
+//! ```text
+//!  input ─► lane: rows and keys ─► sorted chunks ──────────────┐
+//!  input ─► lane: rows and keys ─► sorted chunks ──────────────┼─► merge ─► output
+//!                     │ no memory left, or others need it      │   (loser tree)
+//!                     ▼                                        │
+//!             sorted runs of PAX pages ─► merged, if they are ─┘
+//!                                         too many to be read at once
+//! ```
+//!
+//! Every input partition has a *lane*, which keeps its rows as they come and encodes their sort columns as keys that
+//! compare as bytes (Arrow's row format). Whoever needs the memory has a lane sort what it has and write it as a *run*;
+//! when the input has ended, chunks in memory and runs on the device are merged by a tree of losers (Knuth, *The Art of
+//! Computer Programming* 3, section 5.4.1; Graefe, *Implementing Sorting in Database Systems*, ACM Computing Surveys
+//! 2006). Rows move once: from the batches they came in to the output, or to the pages of a run.
+//!
+//! With a limit of k rows, a lane keeps the k best and knows a *threshold*: the key that k rows of some lane are not
+//! behind. Rows behind it are dropped, by scans already where they understand the filter.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `exec` | the plan node |
+//! | `spec` | what is known before the first row |
+//! | `chunk`, `shared_prefix` | rows in memory with their keys, and their order |
+//! | `compact` | batches that hold more memory than their rows need |
+//! | `lane` | taking in one input |
+//! | `threshold` | what a limit of rows lets drop |
+//! | `loser_tree`, `merger` | which row comes next |
+//! | `merge` | merging chunks and runs, giving memory back meanwhile |
+//! | `passes` | fewer runs out of many |
+//! | `output` | from inputs to the stream of results |
+//! | `state`, `metrics` | what all of them share |
+//!
+//! Invariants
+//! - A row that was taken in is in one lane, one run or one source of a merge, until it is given out.
+//! - Whoever holds the lock of a lane or of a merge neither waits for another task nor asks the governor for memory.
+//! - The order of equal keys is not defined.
+
+mod chunk;
+mod compact;
+mod exec;
+mod lane;
+mod loser_tree;
+mod merge;
+mod merger;
+mod metrics;
+mod output;
+mod passes;
+mod shared_prefix;
+mod spec;
+mod state;
+mod stored_run;
+mod threshold;
+
+pub use exec::ExternalSortExec;

@@ -1,0 +1,141 @@
+//! Fewer runs out of many: as long as there are more than can be read at once, the smallest are merged into one.
+//!
+//! ```text
+//!   20 runs, 8 at once:  5 ─► 1,  8 ─► 1,  which leaves 9: 2 ─► 1 and 8 for the last merge
+//! ```
+//!
+//! Every merge of runs writes its rows once more, so that it takes the smallest runs, and no more of them than needed.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+
+use super::chunk::Chunk;
+use super::merge::Merge;
+use super::merger::Outgoing;
+use super::shared_prefix::SharedPrefix;
+use super::state::SortState;
+use super::stored_run::{RunPages, RunSink, StoredRun};
+use crate::held_memory::HeldMemory;
+
+/// Pages of a run that are in memory while it is read: two reads are under way, the pages of a third are used, and their
+/// keys take up to as much as two.
+const PAGES_OF_A_RUN: usize = 5;
+/// The share of memory that reading may take.
+const READING_SHARE: usize = 2;
+/// However little memory there is, so many runs are read at once.
+const LEAST_RUNS: usize = 2;
+
+/// How runs are read: in which units, and in which memory.
+#[derive(Debug)]
+pub struct Reading {
+    pub unit_bytes: usize,
+    /// Memory for one run.
+    pub run_bytes: usize,
+    memory: HeldMemory,
+}
+
+impl Reading {
+    /// The least that reading a run takes, whose largest page is as large as this. Nothing is reserved.
+    pub fn least(state: &SortState, largest_page_bytes: usize) -> Self {
+        let unit_bytes = largest_page_bytes.max(state.run_options.page_bytes);
+        Self { unit_bytes, run_bytes: PAGES_OF_A_RUN * unit_bytes, memory: state.another_reservation() }
+    }
+
+    /// Memory to read as many of `runs` as possible at once, and how many those are.
+    fn reserved(state: &SortState, runs: &[StoredRun]) -> (Self, usize) {
+        let largest_page = runs.iter().map(StoredRun::largest_page_bytes).max().unwrap_or(0);
+        let mut reading = Self::least(state, largest_page);
+        let share = state.memory_limit.unwrap_or(usize::MAX) / READING_SHARE;
+        let mut at_once = (share / reading.run_bytes).max(LEAST_RUNS).min(runs.len());
+        while !reading.memory.try_grow(at_once * reading.run_bytes) {
+            if at_once <= LEAST_RUNS {
+                // Without it the sort could not go on. It is a few pages.
+                reading.memory.grow(at_once * reading.run_bytes);
+                break;
+            }
+            at_once = (at_once / 2).max(LEAST_RUNS);
+        }
+        reading.enlarge(state, at_once, share);
+        (reading, at_once)
+    }
+
+    /// Larger reads are better up to a size that the device knows, but nobody is to spill for them.
+    fn enlarge(&mut self, state: &SortState, at_once: usize, share: usize) {
+        let full_bytes = PAGES_OF_A_RUN * state.space.device().sizes().read_bytes;
+        let run_bytes = (share / at_once.max(1)).min(full_bytes);
+        let more = run_bytes.saturating_sub(self.run_bytes) * at_once;
+        let limit = state.memory_limit.unwrap_or(usize::MAX);
+        if more > 0 && state.pool.reserved().saturating_add(more) <= limit && self.memory.try_grow(more) {
+            self.run_bytes = run_bytes;
+            self.unit_bytes = run_bytes / PAGES_OF_A_RUN;
+        }
+    }
+
+    /// Takes the memory for one run out, or reserves as much again if there is none left.
+    pub fn memory_of_one(&self) -> HeldMemory {
+        let memory = self.memory.split(self.run_bytes);
+        memory.resize(self.run_bytes);
+        memory
+    }
+}
+
+/// A run whose first page has been read.
+pub struct OpenRun {
+    pub pages: RunPages,
+    pub first: Chunk,
+    pub prefix: SharedPrefix,
+    pub memory: HeldMemory,
+}
+
+/// Opens runs, all at once.
+pub async fn open(state: &SortState, runs: Vec<StoredRun>, reading: &Reading) -> Result<Vec<OpenRun>> {
+    let mut begun = Vec::with_capacity(runs.len());
+    for run in runs {
+        let prefix = run.prefix.clone();
+        begun.push((run.read(state, reading.unit_bytes), prefix));
+    }
+    let mut open = Vec::with_capacity(begun.len());
+    for (mut pages, prefix) in begun {
+        let first = pages.next(state).await?.unwrap_or_default();
+        open.push(OpenRun { pages, first, prefix, memory: reading.memory_of_one() });
+    }
+    Ok(open)
+}
+
+/// Merges runs until all that are left can be read at once, and reserves the memory for that.
+pub async fn few_enough(state: &Arc<SortState>) -> Result<Reading> {
+    loop {
+        // Lanes that have to give memory back meanwhile add runs.
+        let mut runs = std::mem::take(&mut *state.runs.lock());
+        let (reading, at_once) = Reading::reserved(state, &runs);
+        let too_many = runs.len().saturating_sub(at_once);
+        if too_many == 0 {
+            state.runs.lock().append(&mut runs);
+            return Ok(reading);
+        }
+        runs.sort_by_key(StoredRun::bytes);
+        let rest = runs.split_off(at_once.min(too_many + 1).max(LEAST_RUNS));
+        state.runs.lock().extend(rest);
+        let merged = merged(state, runs, &reading).await?;
+        state.keep_run(merged);
+    }
+}
+
+/// One run of the rows of several.
+async fn merged(
+    state: &Arc<SortState>,
+    runs: Vec<StoredRun>,
+    reading: &Reading,
+) -> Result<Option<StoredRun>> {
+    state.metrics.intermediate_merges.add(1);
+    let mut prefix = SharedPrefix::default();
+    runs.iter().for_each(|run| prefix.join(&run.prefix));
+    let merge = Merge::new(state, Vec::new(), open(state, runs, reading).await?);
+    let mut sink = RunSink::new(state)?;
+    let mut rows = Outgoing::default();
+    while let Some(batch) = merge.next(&mut rows).await? {
+        sink.push(&batch.gather(&state.spec.schema)?).await?;
+    }
+    sink.finish(prefix).await
+}
