@@ -21,8 +21,10 @@ use crate::held_memory::HeldMemory;
 /// Pages of a run that are in memory while it is read: two reads are under way, the pages of a third are used, and their
 /// keys take up to as much as two.
 const PAGES_OF_A_RUN: usize = 5;
-/// The share of memory that reading may take.
-const READING_SHARE: usize = 2;
+/// The share of memory that reading may take, and that it may take to read in larger units than pages. It is not given
+/// back while runs are read, and who stands above needs memory, too.
+const READING_SHARE: usize = 4;
+const LARGE_READS_SHARE: usize = 16;
 /// However little memory there is, so many runs are read at once.
 const LEAST_RUNS: usize = 2;
 
@@ -56,12 +58,13 @@ impl Reading {
             }
             at_once = (at_once / 2).max(LEAST_RUNS);
         }
-        reading.enlarge(state, at_once, share);
+        reading.enlarge(state, at_once);
         (reading, at_once)
     }
 
     /// Larger reads are better up to a size that the device knows, but nobody is to spill for them.
-    fn enlarge(&mut self, state: &SortState, at_once: usize, share: usize) {
+    fn enlarge(&mut self, state: &SortState, at_once: usize) {
+        let share = state.memory_limit.unwrap_or(usize::MAX) / LARGE_READS_SHARE;
         let full_bytes = PAGES_OF_A_RUN * state.space.device().sizes().read_bytes;
         let run_bytes = (share / at_once.max(1)).min(full_bytes);
         let more = run_bytes.saturating_sub(self.run_bytes) * at_once;
