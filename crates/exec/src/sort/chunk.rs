@@ -276,14 +276,13 @@ mod tests {
         SortSpec::try_new(ordering, schema, 8192, None).unwrap()
     }
 
-    fn chunk(batches: &[&[Option<i64>]]) -> Chunk {
-        let spec = spec();
+    fn chunk(spec: &SortSpec, batches: &[&[Option<i64>]]) -> Chunk {
         let mut chunk = Chunk::default();
         for values in batches {
             let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
             let batch = RecordBatch::try_new(Arc::clone(&spec.schema), vec![column]).unwrap();
             let keys = spec.keys(&batch).unwrap();
-            let (batch, keys) = super::sorted_if_wide(batch, keys, &spec).unwrap();
+            let (batch, keys) = super::sorted_if_wide(batch, keys, spec).unwrap();
             assert_eq!(
                 spec.keys(&batch).unwrap().iter().collect::<Vec<_>>(),
                 keys.iter().collect::<Vec<_>>()
@@ -294,9 +293,10 @@ mod tests {
     }
 
     fn in_order(batches: &[&[Option<i64>]], limit: Option<usize>) -> Vec<Option<i64>> {
-        let mut chunk = chunk(batches);
+        let spec = spec();
+        let mut chunk = chunk(&spec, batches);
         chunk.sort(limit);
-        let copied = chunk.copied(0, chunk.len(), &spec()).unwrap();
+        let copied = chunk.copied(0, chunk.len(), &spec).unwrap();
         assert!(copied.batches[0].keys.iter().is_sorted());
         copied.batch(0).unwrap().column(0).as_primitive::<Int64Type>().iter().collect()
     }
@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn heads_decide_among_numbers_that_are_not_null() {
-        let numbers = chunk(&[&[Some(1), Some(2)], &[Some(1 << 60)]]);
+        let numbers = chunk(&spec(), &[&[Some(1), Some(2)], &[Some(1 << 60)]]);
         assert!(numbers.prefix().heads_decide());
-        let with_null = chunk(&[&[Some(1), Some(2)], &[None]]);
+        let with_null = chunk(&spec(), &[&[Some(1), Some(2)], &[None]]);
         assert!(!with_null.prefix().heads_decide());
     }
 }
