@@ -18,7 +18,7 @@ use arrow::row::Rows;
 use datafusion::common::Result;
 
 use super::compact::compact;
-use super::shared_prefix::{HEAD_BYTES, SharedPrefix, head};
+use super::shared_prefix::{HEAD_BYTES, Head, SharedPrefix, head};
 use super::spec::SortSpec;
 use crate::batch_bytes::data_bytes;
 
@@ -33,7 +33,7 @@ const WIDE_ROW_BYTES: usize = 64;
 /// Where a row is, and the head of its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    pub head: u64,
+    pub head: Head,
     pub batch: u32,
     pub row: u32,
 }
@@ -73,7 +73,7 @@ pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result
     let mut prefix = SharedPrefix::default();
     prefix.add(&keys);
     let skipped = prefix.len_bytes();
-    let mut rows: Vec<(u64, u32)> =
+    let mut rows: Vec<(Head, u32)> =
         keys.iter().enumerate().map(|(row, key)| (head(key.data(), skipped), row as u32)).collect();
     if prefix.heads_decide() {
         rows.sort_unstable_by_key(|&(head, _)| head);
@@ -145,8 +145,8 @@ impl Chunk {
     }
 
     /// Sorts positions whose keys differ behind the first `skipped_bytes` only, and whose heads are the bytes there:
-    /// by their heads first, then those with equal heads by the bytes behind. So a key is looked up once for every eight
-    /// bytes, not with every comparison.
+    /// by their heads first, then those with equal heads by the bytes behind. So a key is looked up once for every head's
+    /// length, not with every comparison.
     fn sort_words(&self, order: &mut [Position], skipped_bytes: usize) {
         if self.sorted_batches {
             // Not for its stability: it finds the batches, which are in order.
@@ -159,7 +159,7 @@ impl Chunk {
             return;
         }
         for equal in order.chunk_by_mut(|a, b| a.head == b.head).filter(|equal| equal.len() > 1) {
-            let head_of_all = equal.first().map_or(0, |position| position.head);
+            let head_of_all = equal.first().map_or([0; 2], |position| position.head);
             if equal.len() <= FEW_EQUALS {
                 equal.sort_unstable_by(|a, b| self.key(*a).cmp(self.key(*b)));
                 continue;
@@ -188,7 +188,7 @@ impl Chunk {
     pub fn position(&self, at: usize) -> Option<Position> {
         match &self.order {
             Some(order) => order.get(at).copied(),
-            None => (at < self.rows).then_some(Position { head: 0, batch: 0, row: at as u32 }),
+            None => (at < self.rows).then_some(Position { head: [0; 2], batch: 0, row: at as u32 }),
         }
     }
 
@@ -316,6 +316,6 @@ mod tests {
         let numbers = chunk(&spec(), &[&[Some(1), Some(2)], &[Some(1 << 60)]]);
         assert!(numbers.prefix().heads_decide());
         let with_null = chunk(&spec(), &[&[Some(1), Some(2)], &[None]]);
-        assert!(!with_null.prefix().heads_decide());
+        assert!(with_null.prefix().heads_decide());
     }
 }

@@ -8,7 +8,7 @@ use datafusion::common::Result;
 
 use super::chunk::{Chunk, Position, gather};
 use super::loser_tree::LoserTree;
-use super::shared_prefix::{SharedPrefix, head};
+use super::shared_prefix::{Head, SharedPrefix, head};
 
 /// What a merge came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Merger {
     cursors: Vec<Cursor>,
-    heads: Vec<Head>,
+    heads: Vec<Place>,
     tree: LoserTree,
     /// Bytes that all keys of all sources begin with, and whether those behind them decide.
     skipped_bytes: usize,
@@ -45,7 +45,7 @@ struct Cursor {
 }
 
 /// What sources are compared by first: those that have ended come last.
-type Head = (bool, u64);
+type Place = (bool, Head);
 
 /// Rows that have been merged but not been copied yet.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Merger {
         let sources = chunks.len();
         let mut merger = Self {
             cursors: (0..sources).map(|_| Cursor::default()).collect(),
-            heads: vec![(true, 0); sources],
+            heads: vec![(true, [0; 2]); sources],
             tree: LoserTree::default(),
             skipped_bytes: prefix.len_bytes(),
             heads_decide: prefix.heads_decide(),
@@ -106,7 +106,7 @@ impl Merger {
             return;
         };
         *of_source = match cursor.position {
-            None => (true, 0),
+            None => (true, [0; 2]),
             Some(position) if cursor.chunk.skipped_bytes() == Some(self.skipped_bytes) => {
                 (false, position.head)
             }

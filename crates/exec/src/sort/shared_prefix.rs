@@ -3,7 +3,7 @@
 //! ```text
 //!   key    01 80 00 00 00 00 0a 31 7f
 //!   key    01 80 00 00 00 02 c4 09 11
-//!          └─ shared ──┘ └──── head ────┘    eight bytes as one number: most comparisons end here
+//!          └─ shared ──┘ └──── head ────┘    up to sixteen bytes as two numbers: most comparisons end here
 //! ```
 //!
 //! Keys begin with bytes that say little: that a value is not null, the high bytes of small numbers, the text that
@@ -12,7 +12,11 @@
 use arrow::row::Rows;
 
 /// Bytes of a key's head.
-pub const HEAD_BYTES: usize = size_of::<u64>();
+pub const HEAD_BYTES: usize = size_of::<Head>();
+
+/// The head of a key, as numbers that compare like its bytes. Not one of sixteen bytes, which would be aligned to as many
+/// and make a third more of every position.
+pub type Head = [u64; 2];
 
 /// What is known of the keys that were added.
 #[derive(Clone, Debug, Default)]
@@ -71,14 +75,19 @@ impl SharedPrefix {
     }
 }
 
-/// The eight bytes of `key` behind the first `skipped_bytes`, as a number that compares like them.
+/// The bytes of `key` behind the first `skipped_bytes`, as numbers that compare like them.
 #[inline]
-pub fn head(key: &[u8], skipped_bytes: usize) -> u64 {
-    let rest = key.get(skipped_bytes..).unwrap_or_default();
-    match rest.first_chunk::<HEAD_BYTES>() {
+pub fn head(key: &[u8], skipped_bytes: usize) -> Head {
+    [word(key, skipped_bytes), word(key, skipped_bytes + size_of::<u64>())]
+}
+
+#[inline]
+fn word(key: &[u8], start: usize) -> u64 {
+    let rest = key.get(start..).unwrap_or_default();
+    match rest.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => {
-            let mut bytes = [0; HEAD_BYTES];
+            let mut bytes = [0; size_of::<u64>()];
             bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
             u64::from_be_bytes(bytes)
         }
@@ -104,14 +113,14 @@ mod tests {
         joined.join(&prefix);
         joined.join(&SharedPrefix::default());
         assert_eq!((joined.len_bytes(), joined.heads_decide()), (1, true));
-        assert!(!prefix_of(&[b"a", b"bcdefghij"]).heads_decide());
+        assert!(!prefix_of(&[b"a", b"bcdefghijklmnopqr"]).heads_decide());
     }
 
     #[test]
     fn heads_compare_like_the_bytes_they_stand_for() {
-        let keys: [&[u8]; 5] = [b"_", b"_\0\x01", b"_a", b"_abcdefgh", b"_b"];
-        let heads: Vec<u64> = keys.iter().map(|key| head(key, 1)).collect();
+        let keys: [&[u8]; 5] = [b"_", b"_\0\x01", b"_a", b"_abcdefghi", b"_b"];
+        let heads: Vec<Head> = keys.iter().map(|key| head(key, 1)).collect();
         assert!(heads.is_sorted());
-        assert_eq!(head(b"abc", 9), 0);
+        assert_eq!(head(b"abc", 9), [0, 0]);
     }
 }
