@@ -61,7 +61,6 @@ async fn measure(
     let bar = Progress::share(shows_progress);
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, shown) = (Arc::clone(&stop), bar.clone());
-    interrupt.reset();
     let mut work = tokio::task::spawn_blocking(move || {
         calibrate(&directory, &options, full, &mut |progress| {
             Progress::set_share(&shown, progress.share, progress.stage);

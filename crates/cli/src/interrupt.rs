@@ -61,7 +61,8 @@ impl Interrupt {
         Ok(listener)
     }
 
-    /// Forgets earlier presses; called before something cancellable starts.
+    /// Forgets earlier presses, which were about something that is over. Whatever the program was started for must not
+    /// do this: somebody may have thought better of it before it began.
     pub fn reset(&self) {
         self.inner.pressed.store(0, Ordering::SeqCst);
     }

@@ -56,7 +56,6 @@ impl Runner {
 
     /// Runs one statement.
     pub async fn run(&mut self, statement: &str) -> Result<()> {
-        self.interrupt.reset();
         let start = Instant::now();
         // Planning is cancelled by dropping it, too: reading the schemas of many files can take a while.
         let query = tokio::select! {

@@ -58,7 +58,6 @@ pub async fn generate(
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let counted: ProgressBar = bar.clone();
-    interrupt.reset();
     let mut work =
         tokio::task::spawn_blocking(move || generate_files(&request, &stopped, &|rows| counted.inc(rows)));
     let result = tokio::select! {

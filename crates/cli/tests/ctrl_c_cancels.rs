@@ -31,7 +31,7 @@ fn temporary_files_are_gone() {
     let files = || {
         names_below(&temp)
             .iter()
-            .filter(|name| std::fs::metadata(name).is_ok_and(|file| file.len() > 0))
+            .filter(|name| std::fs::metadata(name).is_ok_and(|file| file.is_file() && file.len() > 0))
             .count()
     };
     // A build side of far more than fits: it spills soon and would take minutes.
@@ -48,4 +48,18 @@ fn temporary_files_are_gone() {
     assert_eq!(ran.err, "cancelled\n");
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     assert_eq!(names_below(&temp), Vec::<String>::new());
+}
+
+#[test]
+fn a_press_before_the_first_statement_is_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let temp = folder.path().join("temp");
+    let sql = "SELECT min(l_comment) FROM tpch('lineitem', 20)";
+    let mut child = command(folder.path());
+    let mut child = child.args(["--temp-dir", "temp", "-c", sql]).spawn().unwrap();
+    // The folder for temporary files is made before anything is executed, and after the program has begun to listen.
+    wait_for("starting", || !names_below(&temp).is_empty() || child.try_wait().unwrap().is_some());
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ran = program::ran(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.err.as_str()), (Some(130), "cancelled\n"), "{}", ran.out);
 }

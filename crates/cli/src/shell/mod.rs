@@ -73,6 +73,7 @@ pub async fn run(arguments: &Arguments, interrupt: Interrupt) -> Result<()> {
 
 /// Runs a command or statements; their failures are reported and do not end the shell.
 async fn run_line(runner: &mut Runner, line: &str) -> Result<Next> {
+    runner.interrupt.reset();
     let result = if line.starts_with('\\') {
         commands::run(runner, line).await
     } else if ["exit", "quit"].iter().any(|word| line.trim_end_matches(';').trim().eq_ignore_ascii_case(word))
