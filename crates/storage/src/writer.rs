@@ -194,7 +194,7 @@ impl TableWriter {
         WriterLane { shared: Arc::clone(&self.shared), lane: Some(lane) }
     }
 
-    /// Rows of finished lanes.
+    /// Rows appended so far.
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Acquire)
     }
@@ -330,9 +330,11 @@ impl WriterLane {
     pub async fn append(&mut self, batch: &RecordBatch) -> Result<()> {
         check_batch(&self.shared.shape, batch)?;
         match &mut self.lane {
-            Some(lane) => lane.append(&self.shared, batch).await,
-            None => Err(StorageError::UnfinishedLane { table: self.shared.shape.name.clone() }),
+            Some(lane) => lane.append(&self.shared, batch).await?,
+            None => return Err(StorageError::UnfinishedLane { table: self.shared.shape.name.clone() }),
         }
+        self.shared.rows.fetch_add(batch.num_rows() as u64, Ordering::AcqRel);
+        Ok(())
     }
 
     /// [`append`](Self::append) for blocking threads.
@@ -346,8 +348,16 @@ impl WriterLane {
         let Some(mut lane) = self.lane.take() else { return Ok(()) };
         loop {
             // Two partly filled pages become one: a statement ends with one short page, however many lanes it had.
-            let other = shared.idle.lock().take();
-            let Some(mut other) = other else { break };
+            let mut other = {
+                let mut idle = shared.idle.lock();
+                match idle.take() {
+                    Some(other) => other,
+                    None => {
+                        *idle = Some(lane);
+                        break;
+                    }
+                }
+            };
             if let Some(rest) = lane.take_rest(&shared)? {
                 other.append(&shared, &rest).await?;
             }
@@ -355,18 +365,8 @@ impl WriterLane {
             lane.wait_until(0).await?;
             lane = other;
         }
-        shared.rows.fetch_add(std::mem::take(&mut lane.rows), Ordering::AcqRel);
-        let displaced = shared.idle.lock().replace(lane);
         shared.open_lanes.fetch_sub(1, Ordering::AcqRel);
-        match displaced {
-            None => Ok(()),
-            // Another lane was put there meanwhile: put both together.
-            Some(displaced) => {
-                shared.open_lanes.fetch_add(1, Ordering::AcqRel);
-                let again = WriterLane { shared, lane: Some(displaced) };
-                Box::pin(again.finish()).await
-            }
-        }
+        Ok(())
     }
 
     /// [`finish`](Self::finish) for blocking threads.
@@ -427,7 +427,6 @@ struct Lane {
     /// Length of each write of `writes`, by its index.
     write_bytes: Vec<usize>,
     in_flight_bytes: usize,
-    rows: u64,
 }
 
 impl Lane {
@@ -436,7 +435,7 @@ impl Lane {
             PageBuilder::new(Arc::clone(shared.shape.page_schema()), shared.shape.page_bytes, RowId::SLOTS);
         let writes = shared.device.batch(shared.account.as_ref());
         let (bounds, write_bytes) = Default::default();
-        Self { builder, bounds, stripe: None, block: None, writes, write_bytes, in_flight_bytes: 0, rows: 0 }
+        Self { builder, bounds, stripe: None, block: None, writes, write_bytes, in_flight_bytes: 0 }
     }
 
     async fn append(&mut self, shared: &Shared, batch: &RecordBatch) -> Result<()> {
@@ -448,7 +447,6 @@ impl Lane {
                 let of_rows = batch.columns().iter().map(|array| PieceBounds::of(&array.slice(from, taken)));
                 self.bounds.push(of_rows.collect());
                 from += taken;
-                self.rows += taken as u64;
             }
             if from < batch.num_rows() {
                 self.flush_page(shared).await?;
@@ -463,8 +461,6 @@ impl Lane {
             return Ok(None);
         }
         self.bounds.clear();
-        self.rows -= self.builder.rows() as u64;
-        shared.rows.fetch_add(std::mem::take(&mut self.rows), Ordering::AcqRel);
         let mut buffer = shared.device.buffer(self.builder.encoded_bytes());
         self.builder.encode(PageIdentity::default(), &mut buffer).map_err(StorageError::Encode)?;
         let page = Page::open(into_buffer(buffer), Arc::clone(shared.shape.page_schema()), Verify::Trusted);

@@ -3,6 +3,8 @@
 
 mod setup;
 
+use std::sync::Barrier;
+
 use arrow_array::RecordBatch;
 use nandina_device::DeviceOptions;
 use nandina_storage::*;
@@ -95,6 +97,33 @@ fn lanes_write_side_by_side() {
     let mut found = keys(&read(&table));
     found.sort_unstable();
     assert_eq!(found, (0..200_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn lanes_that_end_at_once_become_one_page() {
+    let store = Store::open(simulated().0, Mode::Write).unwrap();
+    for statement in 0..50 {
+        let name = format!("t{statement}");
+        let writer =
+            store.create_table_with_rows(definition(&name), IfExists::Fail, WriteOptions::default()).unwrap();
+        let all_have_written = Barrier::new(8);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (mut lane, all_have_written) = (writer.lane(), &all_have_written);
+                scope.spawn(move || {
+                    lane.append_blocking(&rows(number * 5..number * 5 + 5)).unwrap();
+                    all_have_written.wait();
+                    lane.finish_blocking().unwrap();
+                });
+            }
+        });
+        assert_eq!(writer.rows(), 40);
+        let summary = writer.commit_blocking().unwrap();
+        assert_eq!((summary.rows, summary.pages), (40, 1));
+        let mut found = keys(&read(&store.table(&name).unwrap()));
+        found.sort_unstable();
+        assert_eq!(found, (0..40).collect::<Vec<_>>());
+    }
 }
 
 #[test]
