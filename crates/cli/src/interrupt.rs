@@ -1,8 +1,9 @@
-//! Ctrl-C: cancels what runs, and ends the program only when pressed again before that took effect.
+//! Ctrl-C: cancels what runs, and ends the program only when pressed again before that took effect. SIGTERM also cancels
+//! what runs, so that temporary files are removed, and then ends the program.
 
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::failure::{Failure, Result};
 
-/// Hears of Ctrl-C (and of SIGTERM, which is treated alike so that temporary files are removed).
+/// Hears of Ctrl-C and of SIGTERM.
 #[derive(Clone)]
 pub struct Interrupt {
     inner: Arc<Inner>,
@@ -18,6 +19,7 @@ pub struct Interrupt {
 
 struct Inner {
     pressed: AtomicU32,
+    terminated: AtomicBool,
     notify: Notify,
 }
 
@@ -26,7 +28,7 @@ impl Inner {
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = terminate.recv() => self.terminated.store(true, Ordering::SeqCst),
             }
             // The statement did not stop at the first; its temporary files go at the next start.
             if self.pressed.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -52,7 +54,11 @@ impl Interrupt {
             signal(kind).map_err(|error| Failure::io("listening for signals", error))
         };
         let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-        let inner = Arc::new(Inner { pressed: AtomicU32::new(0), notify: Notify::new() });
+        let inner = Arc::new(Inner {
+            pressed: AtomicU32::new(0),
+            terminated: AtomicBool::new(false),
+            notify: Notify::new(),
+        });
         let listener = Interrupt { inner: Arc::clone(&inner) };
         thread::Builder::new()
             .name("signals".to_owned())
@@ -71,13 +77,27 @@ impl Interrupt {
         self.inner.pressed.load(Ordering::SeqCst) > 0
     }
 
+    /// Whether the program was asked to end (SIGTERM). That is not forgotten.
+    pub fn is_terminated(&self) -> bool {
+        self.inner.terminated.load(Ordering::SeqCst)
+    }
+
     /// Completes once Ctrl-C was pressed since the last [`Interrupt::reset`].
     pub async fn pressed(&self) {
+        self.heard(Self::is_pressed).await;
+    }
+
+    /// Completes once the program was asked to end.
+    pub async fn terminated(&self) {
+        self.heard(Self::is_terminated).await;
+    }
+
+    async fn heard(&self, is_heard: impl Fn(&Self) -> bool) {
         loop {
             let notified = self.inner.notify.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if self.is_pressed() {
+            if is_heard(self) {
                 return;
             }
             notified.await;

@@ -185,6 +185,27 @@ fn ctrl_c_cancels_the_query_and_not_the_shell() {
 }
 
 #[test]
+fn the_shell_ends_when_it_is_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let terminate = |terminal: &Terminal| {
+        let id = terminal.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    };
+    let mut terminal = Terminal::open(folder.path(), &["--temp-dir", "temp"]);
+    terminal.expect(PROMPT);
+    terminate(&terminal);
+    terminal.expect_exit(0);
+
+    let mut terminal = Terminal::open(folder.path(), &["-m", "64MB", "--temp-dir", "temp"]);
+    terminal.expect(PROMPT);
+    terminal.type_keys("SELECT count(DISTINCT l_comment) FROM tpch('lineitem', 20);\r");
+    terminal.expect("rows read");
+    terminate(&terminal);
+    terminal.expect("cancelled");
+    terminal.expect_exit(0);
+}
+
+#[test]
 fn long_queries_show_their_progress() {
     let folder = tempfile::tempdir().unwrap();
     let sql = "SELECT count(DISTINCT l_comment) FROM tpch('lineitem', 2)";

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod nested_loop_join;
 mod prefetch;
 mod progress;
+mod push_room;
 pub mod scan;
 mod shared_execution;
 pub mod sort;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod completion;
+mod terminal_modes;
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::statement::{Presentation, Runner};
 
 use commands::Next;
 use completion::ShellHelper;
+use terminal_modes::TerminalModes;
 
 const HISTORY_LINES: usize = 10_000;
 
@@ -41,11 +43,22 @@ pub async fn run(arguments: &Arguments, interrupt: Interrupt) -> Result<()> {
         let _ = editor.load_history(path);
     }
     let mut interrupted_before = false;
-    loop {
+    let modes = TerminalModes::now();
+    while !runner.interrupt.is_terminated() {
         if let Some(helper) = editor.helper_mut() {
             helper.learn(&runner.session).await;
         }
-        match editor.readline("nandina> ") {
+        let typed = tokio::select! {
+            typed = read_line(editor) => typed,
+            () = runner.interrupt.terminated() => {
+                // The line is still being typed, and with it goes what the history has new.
+                modes.restore();
+                return Ok(());
+            }
+        };
+        let line;
+        (editor, line) = typed?;
+        match line {
             Ok(line) => {
                 interrupted_before = false;
                 if !line.trim().is_empty() {
@@ -71,8 +84,24 @@ pub async fn run(arguments: &Arguments, interrupt: Interrupt) -> Result<()> {
     Ok(())
 }
 
+type LineEditor = Editor<ShellHelper, FileHistory>;
+
+/// Reads a line on a thread of its own: nothing ends reading but the user.
+async fn read_line(mut editor: LineEditor) -> Result<(LineEditor, rustyline::Result<String>)> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let read = move || {
+        let line = editor.readline("nandina> ");
+        // Nobody waits any more when the program ends.
+        let _ = sender.send((editor, line));
+    };
+    let failure = |error| Failure::io("reading the terminal", error);
+    std::thread::Builder::new().name("terminal".to_owned()).spawn(read).map_err(failure)?;
+    receiver.await.map_err(|error| failure(std::io::Error::other(error)))
+}
+
 /// Runs a command or statements; their failures are reported and do not end the shell.
 async fn run_line(runner: &mut Runner, line: &str) -> Result<Next> {
+    // What was heard at the prompt, and then what was heard while this ran, is about something that is over.
     runner.interrupt.reset();
     let result = if line.starts_with('\\') {
         commands::run(runner, line).await
@@ -82,6 +111,7 @@ async fn run_line(runner: &mut Runner, line: &str) -> Result<Next> {
     } else {
         runner.run_script(line).await.map(|()| Next::Prompt)
     };
+    runner.interrupt.reset();
     match result {
         Err(Failure::OutputClosed) => Err(Failure::OutputClosed),
         Err(failure) => {
@@ -109,7 +139,7 @@ fn greet(runner: &Runner) {
     println!("SELECT … FROM 'file.parquet';   \\? for help   \\q leaves");
 }
 
-fn editor() -> Result<Editor<ShellHelper, FileHistory>> {
+fn editor() -> Result<LineEditor> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .auto_add_history(false)
@@ -130,7 +160,7 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("nandina").join("history"))
 }
 
-fn save_history(editor: &mut Editor<ShellHelper, FileHistory>, path: &PathBuf) {
+fn save_history(editor: &mut LineEditor, path: &PathBuf) {
     let folder_exists = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());
     if !folder_exists || editor.save_history(path).is_err() {
         eprintln!("note: the history could not be saved to '{}'", path.display());

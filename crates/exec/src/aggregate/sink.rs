@@ -9,7 +9,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -23,6 +23,7 @@ use crate::error::spill_error;
 use crate::held_memory::HeldMemory;
 use crate::join::DestagePolicy;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
+use crate::push_room::{Busy, make_room};
 
 /// The partitions of one level.
 pub struct Sink {
@@ -31,8 +32,6 @@ pub struct Sink {
     /// Bits of the hash, from the top, by which the rows that come here have been scattered before.
     used_bits: u32,
     memory: HeldMemory,
-    /// Bytes reserved for batches that are being pushed right now.
-    pending_bytes: AtomicUsize,
     rows: AtomicU64,
     /// Locked while the reservation is made what is really held; true once the partitions have been handed over.
     handed_over: Mutex<bool>,
@@ -64,7 +63,6 @@ impl Sink {
             state: Arc::clone(state),
             used_bits,
             memory: state.another_reservation(),
-            pending_bytes: AtomicUsize::new(0),
             rows: AtomicU64::new(0),
             handed_over: Mutex::new(false),
             reclaim: Mutex::new(None),
@@ -103,11 +101,11 @@ impl Sink {
     async fn push_portion(&self, groups: &RecordBatch, scatter: &Scatter) -> Result<()> {
         // A quarter more for vectors that grow by doubling.
         let estimate = data_bytes(groups) * 5 / 4;
-        self.make_room(estimate).await?;
+        let room = self.make_room(estimate).await?;
         let timer = self.state.metrics.baseline.elapsed_compute().timer();
         let pushed = self.partitioner.push(groups, scatter).map_err(spill_error);
         drop(timer);
-        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        drop(room);
         self.settle();
         self.state.progress.note();
         pushed?;
@@ -116,26 +114,20 @@ impl Sink {
     }
 
     /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, estimate: usize) -> Result<()> {
-        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
-        while !self.memory.try_grow(estimate) {
-            // Not a governor, or one with nothing left to take from others: give up memory of our own.
-            if self.spill_largest(1).map_err(spill_error)? == 0 {
-                // Everything is on the device already. What is asked for is filled pages on their way there, whose
-                // total the partitioner's shape bounds.
-                self.memory.grow(estimate);
-                break;
-            }
-            let _waiting = self.state.metrics.spill.time.timer();
-            self.partitioner.drain_to(0).await.map_err(spill_error)?;
-            self.settle();
+    async fn make_room(&self, estimate: usize) -> Result<HeldMemory> {
+        let room = self.memory.another();
+        let spill = |busy| self.spill_largest(1, busy);
+        let waiting = &self.state.metrics.spill.time;
+        if !make_room(&self.partitioner, || room.try_grow(estimate), spill, || self.settle(), waiting).await?
+        {
+            room.grow(estimate);
         }
-        Ok(())
+        Ok(room)
     }
 
     /// Starts spilling the largest resident partitions, until `wanted` bytes will be free when they are written;
     /// how many those are.
-    fn spill_largest(&self, wanted: usize) -> nandina_spill::Result<usize> {
+    fn spill_largest(&self, wanted: usize, busy: Busy) -> nandina_spill::Result<usize> {
         let partitions = 0..self.state.options.partitions();
         let sizes = partitions.map(|partition| self.partitioner.resident_bytes(partition));
         let mut freed = 0;
@@ -143,9 +135,8 @@ impl Sink {
             if freed >= wanted {
                 break;
             }
-            if let Some(bytes) = self.partitioner.try_spill(partition)?
-                && bytes > 0
-            {
+            let bytes = busy.spill(&self.partitioner, partition)?;
+            if bytes > 0 {
                 self.state.metrics.spilled_partitions.add(1);
                 freed += bytes;
             }
@@ -153,11 +144,11 @@ impl Sink {
         Ok(freed)
     }
 
-    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
     fn settle(&self) {
         let handed_over = self.handed_over.lock();
         if !*handed_over {
-            self.memory.resize(self.partitioner.memory_bytes() + self.pending_bytes.load(Ordering::Relaxed));
+            self.memory.resize(self.partitioner.memory_bytes());
         }
     }
 
@@ -193,7 +184,8 @@ impl Reclaim for Sink {
 
     fn reclaim(&self, bytes: usize) -> usize {
         let before = self.memory.bytes();
-        let spilled = self.spill_largest(bytes).and_then(|_| self.partitioner.drain_to_blocking(0));
+        let spilled =
+            self.spill_largest(bytes, Busy::Skipped).and_then(|_| self.partitioner.drain_to_blocking(0));
         if let Err(error) = spilled {
             log::warn!("an aggregation could not give memory back: {error}");
         }

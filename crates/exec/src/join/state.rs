@@ -44,6 +44,7 @@ use crate::key_hasher::KeyHasher;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use crate::progress::Progress;
+use crate::push_room::{Busy, make_room};
 
 /// Where the join stands.
 enum Stage {
@@ -106,8 +107,6 @@ pub struct JoinState {
     /// What the outputs do, for those that wait.
     pub progress: Progress,
     reservation: MemoryReservation,
-    /// Bytes reserved for batches that are being pushed right now.
-    pending_bytes: AtomicUsize,
     settling: Mutex<()>,
     stage: RwLock<Stage>,
     inner_any_rows: AtomicBool,
@@ -152,7 +151,6 @@ impl JoinState {
             spilled_keys,
             progress: Progress::default(),
             reservation,
-            pending_bytes: AtomicUsize::new(0),
             settling: Mutex::new(()),
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
             inner_any_rows: AtomicBool::new(false),
@@ -226,10 +224,10 @@ impl JoinState {
     ) -> Result<()> {
         // A quarter more for vectors that grow by doubling.
         let estimate = data_bytes(rows) * 5 / 4 + rows.num_rows() * TABLE_BYTES_PER_ROW;
-        self.make_room(partitioner, estimate).await?;
+        let room = self.make_room(partitioner, estimate).await?;
         let timer = self.metrics.build_time.timer();
         let pushed = partitioner.push(rows, scatter).map_err(spill_error);
-        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        room.free();
         self.settle(partitioner);
         self.note_step();
         drop(timer);
@@ -271,28 +269,21 @@ impl JoinState {
     }
 
     /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<()> {
-        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
-        while self.reservation.try_grow(estimate).is_err() {
-            // Not a governor, or one with nothing left to take from others: give up memory of our own.
-            if self.spill_next(partitioner).map_err(spill_error)? == 0 {
-                // Everything is on the device already. What is asked for is filled pages on their way there,
-                // whose total the partitioner's shape bounds.
-                self.reservation.grow(estimate);
-                break;
-            }
-            let waiting = self.metrics.spill.time.timer();
-            partitioner.drain_to(0).await.map_err(spill_error)?;
-            drop(waiting);
-            self.settle(partitioner);
+    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<MemoryReservation> {
+        let room = self.reservation.new_empty();
+        let is_granted = || room.try_grow(estimate).is_ok();
+        let spill = |busy| self.spill_next(partitioner, busy);
+        let waiting = &self.metrics.spill.time;
+        if !make_room(partitioner, is_granted, spill, || self.settle(partitioner), waiting).await? {
+            room.grow(estimate);
         }
-        self.note_memory(0);
-        Ok(())
+        self.note_memory(room.size());
+        Ok(room)
     }
 
     /// Starts spilling the next resident partition, or more if the policy says so; the bytes that will be free when
     /// it is written.
-    fn spill_next(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
+    fn spill_next(&self, partitioner: &Partitioner, busy: Busy) -> nandina_spill::Result<usize> {
         let sizes = (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition));
         let wanted = self.destage.wanted_bytes(1);
         let mut freed = 0;
@@ -301,9 +292,8 @@ impl JoinState {
                 break;
             }
             let rows = partitioner.resident_rows(partition);
-            if let Some(bytes) = partitioner.try_spill(partition)?
-                && bytes > 0
-            {
+            let bytes = busy.spill(partitioner, partition)?;
+            if bytes > 0 {
                 self.metrics.spilled_partitions.add(1);
                 freed += bytes + rows * TABLE_BYTES_PER_ROW;
             }
@@ -311,19 +301,19 @@ impl JoinState {
         Ok(freed)
     }
 
-    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
     fn settle(&self, partitioner: &Partitioner) {
         let _settling = self.settling.lock();
         let rows: usize =
             (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
         let held = partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW + self.spilled_keys.memory_bytes();
-        self.reservation.resize(held + self.pending_bytes.load(Ordering::Relaxed));
+        self.reservation.resize(held);
     }
 
     /// Ends the build side: makes the tables of the resident partitions. All input has been taken in.
     pub async fn finish_build(self: &Arc<Self>) -> Result<()> {
         let Some(partitioner) = self.building() else { return Ok(()) };
-        self.make_room_for_probe_buffers(&partitioner).await?;
+        let probe_buffers = self.make_room_for_probe_buffers(&partitioner).await?;
         let finished = partitioner.finish().map_err(spill_error)?;
         let waiting = self.metrics.spill.time.timer();
         partitioner.drain_to(0).await.map_err(spill_error)?;
@@ -350,19 +340,17 @@ impl JoinState {
         }
         drop(timer);
         *self.stage.write() = Stage::Probing(Probing { build, pages, probe });
+        probe_buffers.free();
         self.reservation.resize(held);
         self.note_memory(0);
         Ok(())
     }
 
     /// Once something is spilled, probe rows need pages to be collected in.
-    async fn make_room_for_probe_buffers(&self, partitioner: &Partitioner) -> Result<()> {
+    async fn make_room_for_probe_buffers(&self, partitioner: &Partitioner) -> Result<MemoryReservation> {
         let spilled = (0..self.options.partitions()).any(|partition| partitioner.is_spilled(partition));
-        if spilled {
-            self.make_room(partitioner, self.options.write_buffer_bytes()).await?;
-            self.pending_bytes.store(0, Ordering::Relaxed);
-        }
-        Ok(())
+        let bytes = if spilled { self.options.write_buffer_bytes() } else { 0 };
+        self.make_room(partitioner, bytes).await
     }
 
     /// The tables of resident partitions, made by as many tasks as there are processors.
@@ -501,7 +489,7 @@ impl JoinState {
         let before = self.reservation.size();
         let mut freed = 0;
         while freed < bytes {
-            match self.spill_next(partitioner)? {
+            match self.spill_next(partitioner, Busy::Skipped)? {
                 0 => break,
                 spilled => freed += spilled,
             }

@@ -169,11 +169,11 @@ impl MemoryGovernor {
         // Asking for a little more than is missing keeps the next few requests from coming back here.
         let wanted = additional.max(limit_bytes / 64);
         loop {
-            let mut holders: Vec<(usize, f64, Arc<dyn Reclaim>)> = self
-                .reclaimers
-                .lock()
-                .iter()
-                .filter_map(Weak::upgrade)
+            // Dropping the last reference to one ends its registration: never under the lock.
+            let registered: Vec<Arc<dyn Reclaim>> =
+                self.reclaimers.lock().iter().filter_map(Weak::upgrade).collect();
+            let mut holders: Vec<(usize, f64, Arc<dyn Reclaim>)> = registered
+                .into_iter()
                 .map(|holder| (holder.reclaimable_bytes(), holder.io_per_byte(), holder))
                 .filter(|(bytes, ..)| *bytes > 0)
                 .collect();
@@ -319,6 +319,39 @@ mod tests {
         let error = scan.try_grow(200).unwrap_err().to_string();
         assert!(error.contains("scan needs 200"), "{error}");
         assert_eq!(pool.reserved(), 900);
+    }
+
+    /// Its owner lets go of it while it is asked what it has.
+    struct Leaving {
+        owned: Mutex<Option<Arc<Leaving>>>,
+        handle: Mutex<Option<ReclaimHandle>>,
+    }
+
+    impl Reclaim for Leaving {
+        fn reclaimable_bytes(&self) -> usize {
+            drop(self.owned.lock().take());
+            0
+        }
+
+        fn reclaim(&self, _bytes: usize) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn an_operator_may_end_while_it_is_asked() {
+        let pool = pool(1000);
+        let leaving = Arc::new(Leaving { owned: Mutex::new(None), handle: Mutex::new(None) });
+        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&leaving) as Arc<dyn Reclaim>));
+        *leaving.handle.lock() = MemoryGovernor::register_reclaimer(&pool, weak);
+        *leaving.owned.lock() = Some(Arc::clone(&leaving));
+        drop(leaving);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let scan = MemoryConsumer::new("scan").register(&pool);
+            sender.send(scan.try_grow(2000).is_err()).unwrap();
+        });
+        assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! ones are kept for the device's pages. Which build rows had matched stays in memory, a bit for each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -31,6 +30,7 @@ use crate::join::spec::JoinSpec;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use crate::progress::Progress;
+use crate::push_room::{Busy, make_room};
 
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;
@@ -78,8 +78,6 @@ pub struct LoopState {
     /// What the outputs do, for those that wait.
     pub progress: Progress,
     reservation: MemoryReservation,
-    /// Bytes reserved for batches that are being pushed right now.
-    pending_bytes: AtomicUsize,
     settling: Mutex<()>,
     stage: RwLock<Stage>,
     _reclaim: Mutex<Option<ReclaimHandle>>,
@@ -111,7 +109,6 @@ impl LoopState {
             options,
             progress: Progress::default(),
             reservation,
-            pending_bytes: AtomicUsize::new(0),
             settling: Mutex::new(()),
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
             _reclaim: Mutex::new(None),
@@ -185,10 +182,10 @@ impl LoopState {
     ) -> Result<()> {
         // A quarter more for vectors that grow by doubling.
         let estimate = data_bytes(rows) * 5 / 4 + RowBits::bytes_for(rows.num_rows());
-        self.make_room(partitioner, estimate).await?;
+        let room = self.make_room(partitioner, estimate).await?;
         let timer = self.metrics.build_time.timer();
         let pushed = partitioner.push(rows, scatter).map_err(spill_error);
-        self.pending_bytes.fetch_sub(estimate, Ordering::Relaxed);
+        room.free();
         self.settle(partitioner);
         self.note_step();
         drop(timer);
@@ -198,49 +195,40 @@ impl LoopState {
     }
 
     /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<()> {
-        self.pending_bytes.fetch_add(estimate, Ordering::Relaxed);
-        while self.reservation.try_grow(estimate).is_err() {
-            // Not a governor, or one with nothing left to take from others: give up memory of our own.
-            if self.spill_largest(partitioner).map_err(spill_error)? == 0 {
-                // Everything is on the device already. What is asked for is filled pages on their way there,
-                // whose total the partitioner's shape bounds.
-                self.reservation.grow(estimate);
-                break;
-            }
-            let waiting = self.metrics.spill.time.timer();
-            partitioner.drain_to(0).await.map_err(spill_error)?;
-            drop(waiting);
-            self.settle(partitioner);
+    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<MemoryReservation> {
+        let room = self.reserve_more();
+        let is_granted = || room.try_grow(estimate).is_ok();
+        let spill = |busy| self.spill_largest(partitioner, busy);
+        let waiting = &self.metrics.spill.time;
+        if !make_room(partitioner, is_granted, spill, || self.settle(partitioner), waiting).await? {
+            room.grow(estimate);
         }
-        self.note_memory(0);
-        Ok(())
+        self.note_memory(room.size());
+        Ok(room)
     }
 
     /// Starts spilling the largest partition in memory; the bytes that will be free when it is written.
-    fn spill_largest(&self, partitioner: &Partitioner) -> nandina_spill::Result<usize> {
+    fn spill_largest(&self, partitioner: &Partitioner, busy: Busy) -> nandina_spill::Result<usize> {
         let mut sizes: Vec<(usize, usize)> = (0..self.options.partitions())
             .map(|partition| (partitioner.resident_bytes(partition), partition))
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
         sizes.sort_unstable_by(|one, other| other.cmp(one));
         for (_, partition) in sizes {
-            if let Some(bytes) = partitioner.try_spill(partition)?
-                && bytes > 0
-            {
+            let bytes = busy.spill(partitioner, partition)?;
+            if bytes > 0 {
                 return Ok(bytes);
             }
         }
         Ok(0)
     }
 
-    /// Makes the reservation what is really held, plus what is reserved for pushes in progress.
+    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
     fn settle(&self, partitioner: &Partitioner) {
         let _settling = self.settling.lock();
         let rows: usize =
             (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
-        let held = partitioner.memory_bytes() + RowBits::bytes_for(rows);
-        self.reservation.resize(held + self.pending_bytes.load(Ordering::Relaxed));
+        self.reservation.resize(partitioner.memory_bytes() + RowBits::bytes_for(rows));
     }
 
     /// Ends the build side: a block if all of it is in memory, else files. All input has been taken in.
@@ -322,7 +310,7 @@ impl LoopState {
         let before = self.reservation.size();
         let mut freed = 0;
         while freed < bytes {
-            match self.spill_largest(partitioner)? {
+            match self.spill_largest(partitioner, Busy::Skipped)? {
                 0 => break,
                 spilled => freed += spilled,
             }
