@@ -1,26 +1,19 @@
 //! The keys of a table's groups, column by column, and the keys of a batch that are compared with them.
 //!
-//! Values are vectors of byte arrays of the column's width, which compare as integers do; strings are 16-byte views
-//! like Arrow's, whose longer values lie in one heap: most comparisons end with the length and the first four bytes.
+//! Values are vectors of byte arrays of the column's width, which compare as integers do; strings are views
+//! ([`ByteViews`]).
 
 #![allow(clippy::indexing_slicing, reason = "row numbers come from the batch, group numbers from the table")]
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BinaryViewArray, BooleanArray, StringViewArray, make_array,
-    new_null_array,
-};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, make_array, new_null_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use nandina_pages::ColumnLayout;
 
-/// Longest value that a view holds itself.
-const INLINE_BYTES: usize = 12;
-/// Views address windows of the heap that begin at multiples of this. A window reaches twice as far, so that every
-/// value lies inside one.
-const HEAP_WINDOW_BYTES: usize = 1 << 30;
+use super::byte_views::{BatchViews, ByteViews};
 
 /// Calls `$body` with `$values` bound to the vector inside, whatever the width.
 macro_rules! each_width {
@@ -79,17 +72,19 @@ impl BatchKey {
         Self { nulls, values }
     }
 
+    /// The values, if they are texts or bytes.
     #[inline]
-    fn is_valid(&self, row: usize) -> bool {
+    pub fn views(&self) -> Option<BatchViews<'_>> {
+        match &self.values {
+            BatchValues::Views(views, buffers) => Some(BatchViews { views, buffers }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn is_valid(&self, row: usize) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
     }
-}
-
-/// The bytes of a long view of a batch.
-#[inline]
-fn long_bytes(view: u128, buffers: &[Buffer]) -> &[u8] {
-    let (length, buffer, offset) = (view as u32, (view >> 64) as u32, (view >> 96) as u32);
-    &buffers[buffer as usize][offset as usize..offset as usize + length as usize]
 }
 
 /// One key column of all groups.
@@ -112,11 +107,7 @@ enum Values {
     Fixed8(Vec<[u8; 8]>),
     Fixed16(Vec<[u8; 16]>),
     Fixed32(Vec<[u8; 32]>),
-    /// As Arrow's views, but that long ones end in the place of their bytes in `heap`, of 64 bits.
-    Bytes {
-        views: Vec<u128>,
-        heap: Vec<u8>,
-    },
+    Bytes(ByteViews),
 }
 
 impl GroupKey {
@@ -131,9 +122,7 @@ impl GroupKey {
             (ColumnLayout::Fixed { width_bytes: 8 }, _) => Values::Fixed8(Vec::new()),
             (ColumnLayout::Fixed { width_bytes: 16 }, _) => Values::Fixed16(Vec::new()),
             (ColumnLayout::Fixed { width_bytes: 32 }, _) => Values::Fixed32(Vec::new()),
-            (_, DataType::Utf8View | DataType::BinaryView) => {
-                Values::Bytes { views: Vec::new(), heap: Vec::new() }
-            }
+            (_, DataType::Utf8View | DataType::BinaryView) => Values::Bytes(ByteViews::default()),
             _ => return Err(DataFusionError::Internal(format!("keys are not stored as {data_type}"))),
         };
         Ok(Self { data_type: data_type.clone(), groups: 0, valid: None, values })
@@ -154,7 +143,7 @@ impl GroupKey {
                 let BatchValues::Bits(bits) = &batch.values else { return };
                 values.extend(rows.iter().map(|&row| bits.value(row as usize)));
             }
-            Values::Bytes { views, heap } => append_views(views, heap, batch, rows),
+            Values::Bytes(values) => append_views(values, batch, rows),
         );
     }
 
@@ -191,11 +180,9 @@ impl GroupKey {
                 let BatchValues::Bits(bits) = &batch.values else { return };
                 rows.retain(|&row| keep(row, values[groups[row as usize]] == bits.value(row as usize)));
             }
-            Values::Bytes { views, heap } => {
-                let BatchValues::Views(ours, buffers) = &batch.values else { return };
-                rows.retain(|&row| {
-                    keep(row, views_equal(views[groups[row as usize]], heap, ours[row as usize], buffers))
-                });
+            Values::Bytes(values) => {
+                let Some(views) = batch.views() else { return };
+                rows.retain(|&row| keep(row, values.is_equal(groups[row as usize], views, row as usize)));
             }
         );
     }
@@ -214,10 +201,9 @@ impl GroupKey {
             Values::Bits(values) => {
                 matches!(&batch.values, BatchValues::Bits(bits) if bits.value(row) == values[group])
             }
-            Values::Bytes { views, heap } => match &batch.values {
-                BatchValues::Views(ours, buffers) => views_equal(views[group], heap, ours[row], buffers),
-                _ => false,
-            },
+            Values::Bytes(values) => {
+                batch.views().is_some_and(|views| values.is_equal(group, views, row))
+            }
         )
     }
 
@@ -226,7 +212,7 @@ impl GroupKey {
         let values = each_width!(&self.values, values => vector_bytes(values),
             Values::Null => 0,
             Values::Bits(values) => vector_bytes(values),
-            Values::Bytes { views, heap } => vector_bytes(views) + vector_bytes(heap),
+            Values::Bytes(values) => values.memory_bytes(),
         );
         values + self.valid.as_ref().map_or(0, Vec::capacity)
     }
@@ -249,19 +235,7 @@ impl GroupKey {
             Values::Bits(values) => {
                 Ok(Arc::new(BooleanArray::new(BooleanBuffer::from(std::mem::take(values)), nulls)))
             }
-            Values::Bytes { views, heap } => {
-                let (views, buffers) = arrow_views(std::mem::take(views), std::mem::take(heap));
-                Ok(match self.data_type {
-                    DataType::Utf8View => Arc::new(
-                        // SAFETY: values were copied whole from arrays of strings; views lie within the buffers.
-                        unsafe { StringViewArray::new_unchecked(views, buffers, nulls) },
-                    ),
-                    _ => Arc::new(
-                        // SAFETY: every view lies within the buffers.
-                        unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) },
-                    ),
-                })
-            }
+            Values::Bytes(values) => Ok(values.take(&self.data_type, nulls)),
         )
     }
 }
@@ -284,52 +258,20 @@ fn append_fixed<const WIDTH: usize>(values: &mut Vec<[u8; WIDTH]>, batch: &Batch
     values.extend(rows.iter().map(|&row| bytes[row as usize]));
 }
 
-fn append_views(views: &mut Vec<u128>, heap: &mut Vec<u8>, batch: &BatchKey, rows: &[u32]) {
-    let BatchValues::Views(ours, buffers) = &batch.values else { return };
-    views.extend(rows.iter().map(|&row| {
-        let view = ours[row as usize];
-        if !batch.is_valid(row as usize) {
-            return 0;
+fn append_views(values: &mut ByteViews, batch: &BatchKey, rows: &[u32]) {
+    let Some(views) = batch.views() else { return };
+    for &row in rows {
+        if batch.is_valid(row as usize) {
+            values.push(views, row as usize);
+        } else {
+            values.push_empty();
         }
-        if view as u32 as usize <= INLINE_BYTES {
-            return view;
-        }
-        let place = heap.len() as u128;
-        heap.extend_from_slice(long_bytes(view, buffers));
-        place << 64 | u128::from(view as u64)
-    }));
-}
-
-#[inline]
-fn views_equal(group: u128, heap: &[u8], row: u128, buffers: &[Buffer]) -> bool {
-    let length = group as u32 as usize;
-    if group as u64 != row as u64 {
-        return false;
     }
-    if length <= INLINE_BYTES {
-        return group == row;
-    }
-    let place = (group >> 64) as usize;
-    &heap[place..place + length] == long_bytes(row, buffers)
-}
-
-/// Views as Arrow has them, and the windows of the heap that they point into.
-fn arrow_views(mut views: Vec<u128>, heap: Vec<u8>) -> (ScalarBuffer<u128>, Vec<Buffer>) {
-    for view in views.iter_mut().filter(|view| **view as u32 as usize > INLINE_BYTES) {
-        let place = (*view >> 64) as usize;
-        let (window, offset) = (place / HEAP_WINDOW_BYTES, place % HEAP_WINDOW_BYTES);
-        *view = (offset as u128) << 96 | (window as u128) << 64 | u128::from(*view as u64);
-    }
-    let heap = Buffer::from_vec(heap);
-    let windows = (0..heap.len())
-        .step_by(HEAP_WINDOW_BYTES)
-        .map(|start| heap.slice_with_length(start, (heap.len() - start).min(2 * HEAP_WINDOW_BYTES - 1)));
-    (ScalarBuffer::from(views), windows.collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Decimal128Array, Int32Array, NullArray};
+    use arrow::array::{Decimal128Array, Int32Array, NullArray, StringViewArray};
 
     use super::*;
 

@@ -16,13 +16,15 @@
 //! section 4.4; Kuiper, Boncz, Mühleisen, *Robust External Hash Aggregation in the Solid State Age*, ICDE 2024);
 //! partitions, pages and writes are those of the joins.
 //!
-//! Aggregate functions are DataFusion's own, whatever they are: states are what its accumulators say they are.
+//! Aggregate functions are DataFusion's own, but for `min` and `max` of texts: states are what its accumulators say
+//! they are.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `spec` | what is known before the first row; rows and groups in stored form |
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
+//! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
@@ -36,6 +38,8 @@
 //! - Only one group alone may take more memory than its share: its state is as large as it is.
 
 mod bounded;
+mod byte_views;
+mod bytes_min_max;
 mod exec;
 mod groups;
 mod key_columns;

@@ -18,6 +18,7 @@ use datafusion::physical_plan::aggregates::{
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::GroupsAccumulatorAdapter;
 use nandina_pages::PageSchema;
 
+use super::bytes_min_max::BytesMinMax;
 use super::key_columns::BatchKey;
 use super::key_layout::KeyLayout;
 use crate::error::pages_error;
@@ -40,7 +41,7 @@ pub struct AggregateSpec {
     pub schema: SchemaRef,
     /// Most rows in an output batch.
     pub batch_rows: usize,
-    /// Whether all states have a fixed width. Accumulators of others may do work for every group with every batch, which
+    /// Whether all states have a fixed width, or are our own. Accumulators of others may do work for every group with every batch, which
     /// tables of many groups do not bear.
     pub grows_well: bool,
     /// Whether rows can become states without an accumulator. DataFusion's conversions rely on a single argument in
@@ -79,12 +80,15 @@ impl AggregateSpec {
             let states = expression.state_fields()?;
             let of_function = next_state..next_state + states.len();
             next_state = of_function.end;
+            let mut has_fixed_states = true;
             for (state, number) in states.iter().zip(of_function.clone()) {
                 let field = Field::new(format!("state {number}"), state.data_type().clone(), true);
-                grows_well &= state.data_type().is_primitive() || state.data_type() == &DataType::Boolean;
+                has_fixed_states &=
+                    state.data_type().is_primitive() || state.data_type() == &DataType::Boolean;
                 fields.push(Arc::new(field));
             }
-            grows_well &= expression.groups_accumulator_supported();
+            let is_vectorised = expression.groups_accumulator_supported() && has_fixed_states;
+            grows_well &= is_vectorised || BytesMinMax::of(expression).is_some();
             converts_rows &= arguments.len() < 2;
             let expression = Arc::clone(expression);
             functions.push(AggregateFunction { expression, arguments, filter, states: of_function });
@@ -211,6 +215,9 @@ pub fn hashes_of(stored: &RecordBatch) -> &ScalarBuffer<u64> {
 
 impl AggregateFunction {
     fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
+        if let Some(own) = BytesMinMax::of(&self.expression) {
+            return Ok(Box::new(own));
+        }
         if self.expression.groups_accumulator_supported() {
             return self.expression.create_groups_accumulator();
         }
