@@ -226,8 +226,10 @@ fn rows_longer_than_pages_do_not_gather_in_rings() {
     let row_bytes = 1 << 20;
     let row = |key: i64| {
         let keys: ArrayRef = Arc::new(Int64Array::from_iter_values([key]));
-        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values([format!("{key}").repeat(row_bytes)]));
-        RecordBatch::try_from_iter_with_nullable([("key", keys, false), ("text", texts, true)]).expect("a row")
+        let texts: ArrayRef =
+            Arc::new(StringViewArray::from_iter_values([format!("{key}").repeat(row_bytes)]));
+        RecordBatch::try_from_iter_with_nullable([("key", keys, false), ("text", texts, true)])
+            .expect("a row")
     };
     for algorithm in ALGORITHMS {
         let (_space, query) = space(Compression::Off);
