@@ -41,7 +41,9 @@ fn copy(column: &ArrayRef) -> Result<ArrayRef> {
 
 /// The column with views into buffers of its own: a copy of views points to where they pointed.
 fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
-    let own = |values: &ArrayRef| with_own_texts(values);
+    if !has_views(column.data_type()) {
+        return Ok(Arc::clone(column));
+    }
     Ok(match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),
         DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
@@ -49,7 +51,7 @@ fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
         DataType::LargeList(_) => list_with_own_texts(column.as_list::<i64>())?,
         DataType::FixedSizeList(field, len) => {
             let (list, nulls) = (column.as_fixed_size_list(), column.nulls().cloned());
-            let values = own(list.values())?;
+            let values = with_own_texts(list.values())?;
             Arc::new(FixedSizeListArray::try_new_with_length(
                 Arc::clone(field),
                 *len,
@@ -67,6 +69,18 @@ fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
         DataType::Struct(_) => Arc::new(struct_with_own_texts(column.as_struct())?),
         _ => Arc::clone(column),
     })
+}
+
+fn has_views(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8View | DataType::BinaryView => true,
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => has_views(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_views(field.data_type())),
+        _ => false,
+    }
 }
 
 fn list_with_own_texts<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef> {
