@@ -19,7 +19,8 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Int16Type, Int64Type};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use harness::rows::{assert_same_rows, row_count};
+use harness::input::{Ending, Tap, in_order, scripted};
+use harness::rows::{assert_same_rows, rows};
 use harness::sorts::{DIRECTIONS, Sort};
 use harness::streams::{read_all, streams};
 use harness::tables::{KEY_TYPES, KeyType, Skew, Table, TableShape};
@@ -276,7 +277,8 @@ fn shown(plan: &Arc<dyn ExecutionPlan>) -> String {
 
 #[test]
 fn an_input_in_order_is_read_no_further_than_needed() {
-    use datafusion::datasource::memory::MemorySourceConfig;
+    use std::sync::atomic::Ordering;
+
     use datafusion::physical_expr::expressions::col;
     use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 
@@ -285,22 +287,53 @@ fn an_input_in_order_is_read_no_further_than_needed() {
         let times: ArrayRef = Arc::new(Int64Array::from_iter_values((0..50_000).map(|n| n * 7919 % 100)));
         let table = Table::of_columns(&["day", "time"], vec![days, times]);
         let day = PhysicalSortExpr::new_default(col("day", &table.schema).unwrap()).nulls_last();
-        let source = MemorySourceConfig::try_new(
-            std::slice::from_ref(&table.batches),
-            Arc::clone(&table.schema),
-            None,
-        )
-        .unwrap()
-        .try_with_sort_information(vec![LexOrdering::new([day]).unwrap()])
-        .unwrap();
-        let scan: Arc<dyn ExecutionPlan> =
-            datafusion::datasource::source::DataSourceExec::from_data_source(source);
         let sort = Sort { directions: vec![DIRECTIONS[0]; 2], fetch: Some(150), by_partition: false };
-        let engine = Engine::new(None, 1);
-        let plan = sort.plan(Arc::clone(&scan));
-        let ours = engine.collect(&plan).await.unwrap();
-        sort.assert_right(&ours, &sort.right_rows(&table).await, &table, "an input in order");
-        assert!(metric(&scan, "output_rows") < 3 * BATCH_ROWS, "{} rows read", metric(&scan, "output_rows"));
-        assert_eq!(row_count(&ours), 150);
+        let right = sort.right_rows(&table).await;
+        let batches_read = async |input: Arc<dyn ExecutionPlan>, tap: &Tap| {
+            let ours = Engine::new(None, 1).collect(&sort.plan(input)).await.unwrap();
+            sort.assert_right(&ours, &right, &table, "an input in order");
+            tap.asked.load(Ordering::SeqCst)
+        };
+        let tap = Tap::open();
+        let known = in_order(&table, LexOrdering::new([day]).unwrap(), &tap);
+        assert!(batches_read(known, &tap).await <= 2);
+        // Where nobody says that it is in order, all of it is read.
+        let tap = Tap::open();
+        let unknown = scripted(&table, 1, Ending::Complete, &tap);
+        assert_eq!(batches_read(unknown, &tap).await, table.batches.len());
     });
+}
+
+#[test]
+fn partitions_sorted_by_themselves_hold_the_first_rows_of_all() {
+    let table = Table::draw("", &[KeyType::Int64], &TableShape { text_bytes: 500, ..shape() });
+    for wanted in [10, 700, 9_000] {
+        let first = Sort::by(DIRECTIONS[1]).first(wanted);
+        let sort = first.clone().by_partition();
+        for limit in LIMITS {
+            run(async {
+                let what = format!("the first {wanted} at {limit:?}");
+                let right = first.keys(&first.right_rows(&table).await);
+                let engine = Engine::new(limit, 3);
+                let plan = sort.plan(table.scan(3));
+                let mut keys = Vec::new();
+                let outcomes = read_all(streams(&engine, &plan)).await;
+                for (outcome, dealt) in outcomes.into_iter().zip(table.deal(3)) {
+                    let ours = outcome.unwrap();
+                    let of_partition = sort.keys(&ours);
+                    assert!(of_partition.is_sorted() && of_partition.len() <= wanted, "{what}");
+                    let (some, whole) = (rows(&ours), rows(&dealt));
+                    assert!(some.windows(2).all(|pair| pair[0] != pair[1]), "{what}: a row came twice");
+                    assert!(some.iter().all(|row| whole.binary_search(row).is_ok()), "{what}");
+                    keys.extend(of_partition);
+                }
+                keys.sort();
+                // Each may hold others as well; whoever merges them takes the first.
+                assert_eq!(keys[..wanted], right[..], "{what}");
+                assert!(metric(&plan, "spilled_runs") > 0 || limit != Some(MIB) || wanted < 9_000);
+                drop(plan);
+                engine.assert_clean(&what).await;
+            });
+        }
+    }
 }

@@ -85,7 +85,8 @@ impl PartitionerOptions {
         1 << self.partition_bits
     }
 
-    /// The most memory that filling, full and in-flight pages of spilled partitions take.
+    /// The most memory that filling, full and in-flight pages of spilled partitions take, but for the bytes by which
+    /// single rows are longer than a page.
     pub fn write_buffer_bytes(&self) -> usize {
         let rings = self.partitions() * self.page_bytes * (1 + self.ring_pages);
         match self.algorithm {
@@ -100,7 +101,8 @@ struct Filling {
     builder: PageBuilder,
     /// Full sub-buffers waiting to be written (spilled partitions only).
     ring: Vec<Outgoing>,
-    /// How much of the ring is taken: a sub-buffer for each page, but of packed ones only their bytes.
+    /// How much of the ring is taken: a sub-buffer for each page, more for one of a row that is longer, and of packed
+    /// ones only their bytes.
     ring_taken_bytes: usize,
     /// Position in the ring of its first full sub-buffer: where the ring wraps, a write must end.
     ring_head: usize,
@@ -281,7 +283,7 @@ impl Partitioner {
             let page = self.outgoing(page);
             filling.ring_bytes += page.memory_bytes();
             filling.ring_taken_bytes += match &page {
-                Outgoing::Plain(_) => self.options.page_bytes,
+                Outgoing::Plain(page) => page.len_bytes().max(self.options.page_bytes),
                 Outgoing::Packed(page) => page.memory_bytes(),
             };
             filling.ring.push(page);
@@ -322,14 +324,15 @@ impl Partitioner {
         let Filling { ring, ring_head, ring_bytes, ring_taken_bytes, file: Some(file), .. } = filling else {
             return Ok(());
         };
-        (*ring_bytes, *ring_taken_bytes) = (0, 0);
         let ring_pages = self.options.ring_pages.max(1);
+        let taken_pages = ring_taken_bytes.div_ceil(self.options.page_bytes.max(1)).min(ring_pages);
+        (*ring_bytes, *ring_taken_bytes) = (0, 0);
         let until_wrap = match self.options.algorithm {
             // Vectored writes take sub-buffers from anywhere: only the seed's rings have to end where they wrap.
             Algorithm::OverlappedNHash => ring.len(),
             Algorithm::Classic | Algorithm::NHash => ring.len().min(ring_pages - *ring_head),
         };
-        *ring_head = (*ring_head + ring.len()) % ring_pages;
+        *ring_head = (*ring_head + taken_pages) % ring_pages;
         let wrapped = ring.split_off(until_wrap);
         for mut contiguous in [std::mem::take(ring), wrapped] {
             match self.options.write_unit {

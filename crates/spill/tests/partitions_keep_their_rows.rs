@@ -220,3 +220,36 @@ fn n_hash_writes_rings_together_and_classic_alone() {
     assert!(n_hash_depth >= 4, "depth {n_hash_depth}");
     assert!(n_hash_requests > classic_requests / 2, "{n_hash_requests} against {classic_requests}");
 }
+
+#[test]
+fn rows_longer_than_pages_do_not_gather_in_rings() {
+    let row_bytes = 1 << 20;
+    let row = |key: i64| {
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter_values([key]));
+        let texts: ArrayRef =
+            Arc::new(StringViewArray::from_iter_values([format!("{key}").repeat(row_bytes)]));
+        RecordBatch::try_from_iter_with_nullable([("key", keys, false), ("text", texts, true)])
+            .expect("a row")
+    };
+    for algorithm in ALGORITHMS {
+        let (_space, query) = space(Compression::Off);
+        let options = PartitionerOptions { partition_bits: 0, ..options(algorithm, WriteUnit::Blocked, 16) };
+        let bound = options.write_buffer_bytes() + 3 * row_bytes;
+        let schema = PageSchema::try_new(row(0).schema()).expect("a page schema");
+        let partitioner = Partitioner::new(schema, options, Arc::clone(&query));
+        spill_all(&partitioner);
+        let mut peak = 0;
+        for key in 0..9 {
+            push(&partitioner, &row(key));
+            // What is in flight is for whoever pushes to wait for.
+            partitioner.drain_to_blocking(0).expect("written rows");
+            peak = peak.max(partitioner.memory_bytes());
+        }
+        assert!(peak > row_bytes && peak < bound, "{algorithm:?}: {peak} bytes in memory");
+        let partitions = partitioner.finish().expect("a finished partition");
+        partitioner.drain_to_blocking(0).expect("a written partition");
+        let found = rows_of(&partitions[0], partitioner.schema());
+        assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), (0..9).collect::<Vec<i64>>());
+        assert!(found.iter().all(|(_, text)| text.as_ref().is_some_and(|text| text.len() == row_bytes)));
+    }
+}

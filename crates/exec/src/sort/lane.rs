@@ -65,7 +65,7 @@ impl Lane {
     /// Takes in all rows that may be wanted.
     pub async fn take_in(&self, mut input: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = input.next().await {
-            let batch = batch?;
+            let batch = self.state.spec.volatile.add(batch?)?;
             let portion_rows = portion_rows(&batch, self.state.memory_limit);
             for first in (0..batch.num_rows()).step_by(portion_rows) {
                 let portion = batch.slice(first, portion_rows.min(batch.num_rows() - first));

@@ -27,8 +27,8 @@ use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 pub struct Merge {
     state: Arc<SortState>,
     sources: Mutex<Sources>,
-    /// Bytes of chunks, readable without the lock.
-    chunk_bytes: AtomicUsize,
+    /// Bytes that writing chunks would free, readable without the lock.
+    reclaimable_bytes: AtomicUsize,
     reclaim: Mutex<Option<ReclaimHandle>>,
 }
 
@@ -39,8 +39,8 @@ struct Sources {
 
 /// What a source's rows are behind those at hand.
 enum Source {
-    /// A chunk, all of which is at hand.
-    Chunk(HeldMemory),
+    /// A chunk, all of which is at hand, and the bytes that writing it would free.
+    Chunk(HeldMemory, usize),
     Run(RunPages, HeldMemory),
     /// A run of which a page is being read, or a source that has ended.
     Away,
@@ -53,10 +53,12 @@ impl Merge {
         chunks.iter().for_each(|(chunk, _)| prefix.join(chunk.prefix()));
         runs.iter().for_each(|run| prefix.join(&run.prefix));
         let (mut kinds, mut at_hand) = (Vec::new(), Vec::new());
-        let chunk_bytes = chunks.iter().map(|(chunk, _)| chunk.bytes()).sum();
+        let mut all_reclaimable = 0;
         for (chunk, memory) in chunks {
+            let reclaimable = reclaimable_bytes(&chunk, state);
+            all_reclaimable += reclaimable;
             at_hand.push((chunk, 0));
-            kinds.push(Source::Chunk(memory));
+            kinds.push(Source::Chunk(memory, reclaimable));
         }
         for run in runs {
             at_hand.push((Arc::new(run.first), 0));
@@ -66,7 +68,7 @@ impl Merge {
         Self {
             state: Arc::clone(state),
             sources: Mutex::new(Sources { merger, kinds }),
-            chunk_bytes: AtomicUsize::new(chunk_bytes),
+            reclaimable_bytes: AtomicUsize::new(all_reclaimable),
             reclaim: Mutex::new(None),
         }
     }
@@ -87,6 +89,9 @@ impl Merge {
                 Filled::Page(source, pages, memory) => (source, pages, memory),
             };
             let chunk = pages.next(&self.state).await?;
+            if let Some(chunk) = &chunk {
+                pages.hold(chunk, &memory);
+            }
             let mut sources = self.sources.lock();
             if chunk.is_some()
                 && let Some(kind) = sources.kinds.get_mut(source)
@@ -108,9 +113,8 @@ impl Merge {
             let kind = kinds.get_mut(source).map(|kind| std::mem::replace(kind, Source::Away));
             match kind {
                 Some(Source::Run(pages, memory)) => return Filled::Page(source, pages, memory),
-                Some(Source::Chunk(_)) => {
-                    let bytes = merger.at_hand(source).map_or(0, |(chunk, _)| chunk.bytes());
-                    self.chunk_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                Some(Source::Chunk(_, reclaimable)) => {
+                    self.reclaimable_bytes.fetch_sub(reclaimable, Ordering::Relaxed);
                     merger.supply(source, None);
                 }
                 Some(Source::Away) | None => merger.supply(source, None),
@@ -128,15 +132,27 @@ enum Filled {
 }
 
 impl Sources {
-    /// Writes what is left of a chunk to the device, but for the rows that come next. The bytes that frees.
+    /// Takes out what writing a chunk would free: that it could is not told again.
+    fn take_reclaimable(&mut self, source: usize) -> usize {
+        match self.kinds.get_mut(source) {
+            Some(Source::Chunk(_, reclaimable)) => std::mem::take(reclaimable),
+            _ => 0,
+        }
+    }
+
+    /// Writes what is left of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
+    /// free none, nothing is written.
     fn spill(&mut self, source: usize, state: &SortState) -> Result<usize> {
         let Some((chunk, at)) = self.merger.at_hand(source) else { return Ok(0) };
         let (kept_end, chunk) = (at + kept_rows(chunk, state), Arc::clone(chunk));
-        let Some(Source::Chunk(memory)) = self.kinds.get(source) else { return Ok(0) };
+        let Some(Source::Chunk(memory, _)) = self.kinds.get(source) else { return Ok(0) };
         if kept_end >= chunk.len() {
             return Ok(0);
         }
         let kept = chunk.copied(at, kept_end, &state.spec)?;
+        if memory.bytes() <= kept.bytes() + Reading::least(state, 0).run_bytes {
+            return Ok(0);
+        }
         let Some(run) = block_on(write_run(state, &[(Arc::clone(&chunk), kept_end)]))? else { return Ok(0) };
         let reading = Reading::least(state, run.largest_page_bytes());
         let now = kept.bytes() + reading.run_bytes;
@@ -144,7 +160,7 @@ impl Sources {
         memory.resize(now);
         let pages = run.read(state, reading.unit_bytes);
         if let Some(kind) = self.kinds.get_mut(source)
-            && let Source::Chunk(memory) = std::mem::replace(kind, Source::Away)
+            && let Source::Chunk(memory, _) = std::mem::replace(kind, Source::Away)
         {
             *kind = Source::Run(pages, memory);
         }
@@ -155,13 +171,22 @@ impl Sources {
 
 /// Rows that come next: enough for the merge to go on while the others are on the device.
 fn kept_rows(chunk: &Chunk, state: &SortState) -> usize {
-    let row_bytes = (chunk.bytes() / chunk.len().max(1)).max(1);
-    (state.output_bytes() / row_bytes).clamp(1, state.spec.batch_rows)
+    (state.output_bytes() / row_bytes(chunk)).clamp(1, state.spec.batch_rows)
+}
+
+fn row_bytes(chunk: &Chunk) -> usize {
+    (chunk.bytes() / chunk.len().max(1)).max(1)
+}
+
+/// Bytes that writing a chunk frees: what comes next of it stays, and it takes memory to be read.
+fn reclaimable_bytes(chunk: &Chunk, state: &SortState) -> usize {
+    let kept_bytes = kept_rows(chunk, state) * row_bytes(chunk);
+    chunk.bytes().saturating_sub(kept_bytes + Reading::least(state, 0).run_bytes)
 }
 
 impl Reclaim for Merge {
     fn reclaimable_bytes(&self) -> usize {
-        self.chunk_bytes.load(Ordering::Relaxed)
+        self.reclaimable_bytes.load(Ordering::Relaxed)
     }
 
     fn reclaim(&self, bytes: usize) -> usize {
@@ -171,19 +196,85 @@ impl Reclaim for Merge {
             if freed >= bytes {
                 break;
             }
-            let chunk_bytes = sources.merger.at_hand(source).map_or(0, |(chunk, _)| chunk.bytes());
+            let reclaimable = sources.take_reclaimable(source);
+            if reclaimable == 0 {
+                continue;
+            }
             match sources.spill(source, &self.state) {
-                Ok(0) => {}
                 Ok(bytes) => {
                     freed += bytes;
-                    self.chunk_bytes.fetch_sub(chunk_bytes, Ordering::Relaxed);
+                    self.reclaimable_bytes.fetch_sub(reclaimable, Ordering::Relaxed);
                 }
                 Err(error) => {
                     log::warn!("a sort could not give memory back: {error}");
+                    // It is all still there, and may be asked for again.
+                    if let Some(Source::Chunk(_, of_source)) = sources.kinds.get_mut(source) {
+                        *of_source = reclaimable;
+                    }
                     break;
                 }
             }
         }
         freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{numbered, sort_by, state, text};
+    use super::*;
+
+    /// A merge of one chunk of so many rows, ten kilobytes each with their keys.
+    fn merge_of(rows: usize) -> Merge {
+        let state = state(sort_by(text(), 10), 64 << 20);
+        let chunk = numbered(&state.spec, rows, 5000);
+        let memory = state.another_reservation();
+        memory.grow(chunk.bytes());
+        Merge::new(&state, vec![(chunk, memory)], Vec::new())
+    }
+
+    fn assert_gives(merge: &Merge, rows: usize) {
+        let mut outgoing = Outgoing::default();
+        let mut given = 0;
+        while let Some(batch) = block_on(merge.next(&mut outgoing)).unwrap() {
+            let batch = batch.gather(&merge.state.spec.schema).unwrap();
+            let texts = arrow::array::AsArray::as_string::<i32>(batch.column(0)).iter().flatten();
+            texts.for_each(|text| {
+                assert_eq!(text.parse(), Ok(given));
+                given += 1;
+            });
+        }
+        assert_eq!(given, rows);
+        assert_eq!(merge.reclaimable_bytes(), 0);
+    }
+
+    #[test]
+    fn a_chunk_is_written_if_that_frees_memory() {
+        let merge = merge_of(1000);
+        let (before, promised) = (merge.state.pool.reserved(), merge.reclaimable_bytes());
+        let freed = merge.reclaim(1);
+        assert!(freed > before / 2 && freed.abs_diff(promised) < before / 10, "{freed} of {promised} bytes");
+        assert_eq!(merge.state.pool.reserved(), before - freed);
+        assert_eq!((merge.reclaimable_bytes(), merge.reclaim(1)), (0, 0));
+        assert_gives(&merge, 1000);
+    }
+
+    #[test]
+    fn a_chunk_that_would_take_more_memory_to_be_read_stays() {
+        // What comes next of it and the pages of a run would be 700 KB.
+        let merge = merge_of(50);
+        let before = merge.state.pool.reserved();
+        assert!(before > 300 << 10, "{before} bytes");
+        assert_eq!((merge.reclaimable_bytes(), merge.reclaim(1)), (0, 0));
+        assert_eq!((merge.state.pool.reserved(), merge.state.space.used_bytes()), (before, 0));
+        assert_gives(&merge, 50);
+    }
+
+    #[test]
+    fn a_chunk_that_ends_is_not_promised_any_more() {
+        let merge = merge_of(1000);
+        assert!(merge.reclaimable_bytes() > 0);
+        assert_gives(&merge, 1000);
+        assert_eq!(merge.state.pool.reserved(), 0);
     }
 }

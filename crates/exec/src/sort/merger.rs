@@ -179,6 +179,11 @@ impl Outgoing {
         self.places.is_empty()
     }
 
+    /// Bytes of the rows.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes the rows out; those that follow are another batch.
     pub fn take(&mut self) -> Self {
         let number = self.number.wrapping_add(1);

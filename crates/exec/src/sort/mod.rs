@@ -26,6 +26,7 @@
 //! | `compact` | batches that hold more memory than their rows need |
 //! | `lane` | taking in one input |
 //! | `threshold` | what a limit of rows lets drop |
+//! | `volatile` | sort expressions that have another value each time |
 //! | `loser_tree`, `merger` | which row comes next |
 //! | `merge` | merging chunks and runs, giving memory back meanwhile |
 //! | `passes` | fewer runs out of many |
@@ -35,6 +36,7 @@
 //! Invariants
 //! - A row that was taken in is in one lane, one run or one source of a merge, until it is given out.
 //! - Whoever holds the lock of a lane or of a merge neither waits for another task nor asks the governor for memory.
+//! - Sort expressions that may be computed more than once have the same value each time.
 //! - The order of equal keys is not defined.
 
 mod chunk;
@@ -51,6 +53,9 @@ mod shared_prefix;
 mod spec;
 mod state;
 mod stored_run;
+#[cfg(test)]
+mod testing;
 mod threshold;
+mod volatile;
 
 pub use exec::ExternalSortExec;

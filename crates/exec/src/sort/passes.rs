@@ -18,9 +18,10 @@ use super::state::SortState;
 use super::stored_run::{RunPages, RunSink, StoredRun};
 use crate::held_memory::HeldMemory;
 
-/// Pages of a run that are in memory while it is read: two reads are under way, the pages of a third are used, and their
-/// keys take up to as much as two.
-const PAGES_OF_A_RUN: usize = 5;
+/// Units of a run that are in memory while it is read: two are on their way, and the pages of a third are used.
+const UNITS_OF_ROWS: usize = 3;
+/// Room for the keys of the third, in units. Those that are longer take more when they are made.
+const UNITS_OF_KEYS: usize = 2;
 /// The share of memory that reading may take, and that it may take to read in larger units than pages. It is not given
 /// back while runs are read, and who stands above needs memory, too.
 const READING_SHARE: usize = 4;
@@ -41,7 +42,7 @@ impl Reading {
     /// The least that reading a run takes, whose largest page is as large as this. Nothing is reserved.
     pub fn least(state: &SortState, largest_page_bytes: usize) -> Self {
         let unit_bytes = largest_page_bytes.max(state.run_options.page_bytes);
-        Self { unit_bytes, run_bytes: PAGES_OF_A_RUN * unit_bytes, memory: state.another_reservation() }
+        Self { unit_bytes, run_bytes: run_bytes(unit_bytes, 0), memory: state.another_reservation() }
     }
 
     /// Memory to read as many of `runs` as possible at once, and how many those are.
@@ -65,13 +66,13 @@ impl Reading {
     /// Larger reads are better up to a size that the device knows, but nobody is to spill for them.
     fn enlarge(&mut self, state: &SortState, at_once: usize) {
         let share = state.memory_limit.unwrap_or(usize::MAX) / LARGE_READS_SHARE;
-        let full_bytes = PAGES_OF_A_RUN * state.space.device().sizes().read_bytes;
-        let run_bytes = (share / at_once.max(1)).min(full_bytes);
-        let more = run_bytes.saturating_sub(self.run_bytes) * at_once;
+        let most_bytes = (share / at_once.max(1)).min(run_bytes(state.space.device().sizes().read_bytes, 0));
+        let unit_bytes = most_bytes / run_bytes(1, 0);
+        let more = run_bytes(unit_bytes, 0).saturating_sub(self.run_bytes) * at_once;
         let limit = state.memory_limit.unwrap_or(usize::MAX);
         if more > 0 && state.pool.reserved().saturating_add(more) <= limit && self.memory.try_grow(more) {
-            self.run_bytes = run_bytes;
-            self.unit_bytes = run_bytes / PAGES_OF_A_RUN;
+            self.run_bytes = run_bytes(unit_bytes, 0);
+            self.unit_bytes = unit_bytes;
         }
     }
 
@@ -81,6 +82,11 @@ impl Reading {
         memory.resize(self.run_bytes);
         memory
     }
+}
+
+/// Bytes that reading a run takes, in units of so many, while the keys of the rows at hand are of so many.
+pub fn run_bytes(unit_bytes: usize, key_bytes: usize) -> usize {
+    UNITS_OF_ROWS * unit_bytes + key_bytes.max(UNITS_OF_KEYS * unit_bytes)
 }
 
 /// A run whose first page has been read.
@@ -101,7 +107,9 @@ pub async fn open(state: &SortState, runs: Vec<StoredRun>, reading: &Reading) ->
     let mut open = Vec::with_capacity(begun.len());
     for (mut pages, prefix) in begun {
         let first = pages.next(state).await?.unwrap_or_default();
-        open.push(OpenRun { pages, first, prefix, memory: reading.memory_of_one() });
+        let memory = reading.memory_of_one();
+        pages.hold(&first, &memory);
+        open.push(OpenRun { pages, first, prefix, memory });
     }
     Ok(open)
 }
@@ -141,4 +149,47 @@ async fn merged(
         sink.push(&batch.gather(&state.spec.schema)?).await?;
     }
     sink.finish(prefix).await
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::BinaryExpr;
+    use futures::executor::block_on;
+
+    use super::super::stored_run::write_run;
+    use super::super::testing::{numbered, sort_by, state, text};
+    use super::*;
+
+    #[test]
+    fn keys_that_are_longer_than_their_rows_are_reserved() {
+        // Sixty-four times the text.
+        let long = (0..6).fold(text(), |key, _| {
+            Arc::new(BinaryExpr::new(Arc::clone(&key), Operator::StringConcat, key)) as _
+        });
+        let state = state(sort_by(long, 100), 64 << 20);
+        let rows = 4000;
+        let chunk = numbered(&state.spec, rows, 100);
+        block_on(async {
+            let run = write_run(&state, &[(chunk, 0)]).await.unwrap().unwrap();
+            let runs = vec![run];
+            let (reading, _) = Reading::reserved(&state, &runs);
+            let open = open(&state, runs, &reading).await.unwrap();
+            let first = &open[0].first;
+            assert!(first.key_bytes() > 4 * reading.unit_bytes, "{} bytes of keys", first.key_bytes());
+            let held = 3 * reading.unit_bytes + first.key_bytes();
+            assert_eq!(open[0].memory.bytes(), held);
+            // So it is with the pages that follow.
+            let merge = Merge::new(&state, Vec::new(), open);
+            let (mut given, mut outgoing, mut held_least) = (0, Outgoing::default(), usize::MAX);
+            while let Some(batch) = merge.next(&mut outgoing).await.unwrap() {
+                given += batch.gather(&state.spec.schema).unwrap().num_rows();
+                if given < rows / 2 {
+                    held_least = held_least.min(state.pool.reserved());
+                }
+            }
+            assert_eq!(given, rows);
+            assert!(held_least > held / 2 && held_least < usize::MAX, "{held_least} bytes while merging");
+        });
+    }
 }

@@ -9,6 +9,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use nandina_pages::PageSchema;
 
+use super::volatile::VolatileColumns;
 use crate::error::pages_error;
 
 /// The sort as the operator's parts see it.
@@ -16,7 +17,10 @@ use crate::error::pages_error;
 pub struct SortSpec {
     pub ordering: LexOrdering,
     encoder: KeyEncoder,
+    /// Of rows inside of the sort.
     pub schema: SchemaRef,
+    /// What rows outside of it do not have.
+    pub volatile: VolatileColumns,
     /// The layout of the pages of runs.
     pub pages: Arc<PageSchema>,
     /// Most rows in an output batch.
@@ -33,9 +37,11 @@ impl SortSpec {
         batch_rows: usize,
         fetch: Option<usize>,
     ) -> Result<Self> {
+        let (volatile, ordering) = VolatileColumns::of(ordering, schema)?;
+        let schema = Arc::clone(volatile.schema());
         let encoder = KeyEncoder::try_new(ordering.iter().cloned(), &schema)?;
         let pages = PageSchema::try_new(Arc::clone(&schema)).map_err(pages_error)?;
-        Ok(Self { ordering, encoder, schema, pages, batch_rows, fetch })
+        Ok(Self { ordering, encoder, schema, volatile, pages, batch_rows, fetch })
     }
 
     /// The keys of all rows.

@@ -8,6 +8,7 @@ use nandina_spill::{PartitionReader, Run, RunWriter};
 
 use super::chunk::Chunk;
 use super::merger::{Merger, Outgoing, Step};
+use super::passes::run_bytes;
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
 use crate::batch_bytes::data_bytes;
@@ -33,6 +34,7 @@ pub struct RunSink<'a> {
 /// A run that is being read.
 pub struct RunPages {
     reader: Option<PartitionReader>,
+    unit_bytes: usize,
 }
 
 /// Writes the rows of sorted chunks, each from its row of this number on, into one run; `None` if there are no rows.
@@ -106,11 +108,20 @@ impl StoredRun {
         if let Some(reader) = &mut reader {
             reader.read_ahead();
         }
-        RunPages { reader }
+        RunPages { reader, unit_bytes }
     }
 }
 
 impl RunPages {
+    /// Makes `memory` what the run takes while `page` is at hand. Keys may be far longer than the values that they are
+    /// made of; what they take is asked for, and taken if it is not granted: without them nothing can leave memory.
+    pub fn hold(&self, page: &Chunk, memory: &HeldMemory) {
+        let bytes = run_bytes(self.unit_bytes, page.key_bytes());
+        if !memory.try_resize(bytes) {
+            memory.resize(bytes);
+        }
+    }
+
     /// The rows of the next page with their keys; `None` after the last.
     pub async fn next(&mut self, state: &SortState) -> Result<Option<Chunk>> {
         let Some(reader) = &mut self.reader else { return Ok(None) };

@@ -16,6 +16,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, DynamicFilterPhysicalExpr, is_not_null, is_null, lit,
 };
 use datafusion::physical_expr::{PhysicalExprRef, PhysicalSortExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use parking_lot::RwLock;
 
 use super::chunk::Chunk;
@@ -52,6 +53,8 @@ impl Threshold {
         filter: Option<PhysicalExprRef>,
         outputs: usize,
     ) -> Result<Self> {
+        let sorted_by: Vec<_> =
+            sorted_by.into_iter().take_while(|column| !is_volatile(&column.expr)).collect();
         let sorted_by = match sorted_by.is_empty() {
             true => None,
             false => Some(KeyEncoder::try_new(sorted_by, &spec.schema)?),
@@ -114,7 +117,10 @@ impl Threshold {
         if !is_better(&best) {
             return Ok(());
         }
-        if let (Some(filter), Some(is_before)) = (&self.filter, &is_before) {
+        // Scans do not have the columns that rows have only here.
+        if let (Some(filter), Some(is_before), true) =
+            (&self.filter, &is_before, self.spec.volatile.is_empty())
+        {
             filter.update(Arc::clone(is_before))?;
         }
         *best = Some(Arc::new(Best { key: key.into(), sorted_key, is_before }));

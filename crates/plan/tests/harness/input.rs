@@ -9,6 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
@@ -113,6 +114,21 @@ impl PartitionStream for ScriptedInput {
 
 /// A scan of `table` dealt to `partitions`, each of which ends as `ending` says; `tap` serves all of them.
 pub fn scripted(table: &Table, partitions: usize, ending: Ending, tap: &Arc<Tap>) -> Arc<dyn ExecutionPlan> {
+    scan(table, partitions, ending, tap, None)
+}
+
+/// A scan of `table` in one partition, whose rows come in an order that is known.
+pub fn in_order(table: &Table, ordering: LexOrdering, tap: &Arc<Tap>) -> Arc<dyn ExecutionPlan> {
+    scan(table, 1, Ending::Complete, tap, Some(ordering))
+}
+
+fn scan(
+    table: &Table,
+    partitions: usize,
+    ending: Ending,
+    tap: &Arc<Tap>,
+    ordering: Option<LexOrdering>,
+) -> Arc<dyn ExecutionPlan> {
     let streams: Vec<Arc<dyn PartitionStream>> = table
         .deal(partitions)
         .into_iter()
@@ -122,6 +138,6 @@ pub fn scripted(table: &Table, partitions: usize, ending: Ending, tap: &Arc<Tap>
                 as Arc<dyn PartitionStream>
         })
         .collect();
-    let scan = StreamingTableExec::try_new(Arc::clone(&table.schema), streams, None, [], false, None);
+    let scan = StreamingTableExec::try_new(Arc::clone(&table.schema), streams, None, ordering, false, None);
     Arc::new(scan.expect("a scan"))
 }
