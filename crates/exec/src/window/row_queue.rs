@@ -237,7 +237,7 @@ impl Reclaim for Waiting {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{AsArray, Int64Array};
+    use arrow::array::{ArrayRef, AsArray, Int64Array};
     use arrow::datatypes::{DataType, Field, Int64Type, Schema};
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
     use nandina_device::{Device, FaultPlan};
@@ -329,6 +329,18 @@ mod tests {
         assert!(stage.bytes() <= most, "{} of {most}", stage.bytes());
         stage.pop_all().await;
         assert_eq!(stage.popped, 600_000);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rows_that_wait_do_not_keep_what_they_were_cut_from() {
+        let mut stage = Stage::new();
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000_000));
+        let large = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        stage.queue.push(large.slice(500, 100)).await.unwrap();
+        assert!(stage.bytes() < 4096, "{}", stage.bytes());
+        let rows = stage.queue.pop(100).await.unwrap().unwrap();
+        assert_eq!(rows, large.slice(500, 100));
+        assert!(rows.get_array_memory_size() < 4096, "{}", rows.get_array_memory_size());
     }
 
     #[tokio::test(flavor = "multi_thread")]
