@@ -1,5 +1,6 @@
 //! Rows in temporary space that come back in the order in which they went. A chapter is written until its reader has
-//! nothing else left; then it is read, and rows that come meanwhile begin the next one.
+//! nothing else left; then it is read, and rows that come meanwhile begin the next one. One that gets no more rows, but
+//! is not read yet, is closed: it takes no memory.
 
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
+use futures::executor::block_on;
 use nandina_pages::PageSchema;
-use nandina_spill::{Partitioner, PartitionerOptions, QuerySpace, Scatter};
+use nandina_spill::{Partition, PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter};
 
 use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
@@ -49,6 +51,14 @@ pub struct Chapter {
     partitioner: Arc<Partitioner>,
     /// The memory of pages being filled and written.
     buffers: MemoryReservation,
+}
+
+/// A chapter that has been written.
+pub struct ClosedChapter {
+    shelf: Arc<Shelf>,
+    file: Option<Arc<PartitionFile>>,
+    /// Empty: what will be taken for reading.
+    window: MemoryReservation,
 }
 
 /// A chapter that is being read.
@@ -113,26 +123,47 @@ impl Chapter {
         async move { partitioner.throttle().await.map_err(spill_error) }
     }
 
-    /// Waits, blocking the thread, until all that is on its way to the device has arrived.
+    /// Like [`Self::throttle`], blocking the thread.
     pub fn throttle_blocking(&self) -> Result<()> {
-        self.partitioner.drain_to_blocking(0).map_err(spill_error)
+        block_on(self.partitioner.throttle()).map_err(spill_error)
     }
 
     /// Ends the chapter and begins to read it.
     pub async fn read(self, waiting: &Time) -> Result<Option<Reading>> {
-        let Self { shelf, partitioner, buffers } = self;
-        let finished = partitioner.finish().map_err(spill_error)?;
+        let finished = self.partitioner.finish().map_err(spill_error)?;
         let timer = waiting.timer();
-        partitioner.drain_to(0).await.map_err(spill_error)?;
+        self.partitioner.drain_to(0).await.map_err(spill_error)?;
         drop(timer);
+        Ok(self.written_as(finished).read(waiting))
+    }
+
+    /// Ends the chapter, blocking the thread until all of it has arrived at the device.
+    pub fn close_blocking(self) -> Result<ClosedChapter> {
+        let finished = self.partitioner.finish().map_err(spill_error)?;
+        self.partitioner.drain_to_blocking(0).map_err(spill_error)?;
+        Ok(self.written_as(finished))
+    }
+
+    fn written_as(self, finished: Vec<Partition>) -> ClosedChapter {
+        let Self { shelf, partitioner, buffers: window } = self;
+        drop(partitioner);
+        window.free();
         shelf.report_io();
-        let Some(file) = finished.into_iter().find_map(|partition| partition.file) else { return Ok(None) };
+        let file = finished.into_iter().find_map(|partition| partition.file);
+        ClosedChapter { shelf, file, window }
+    }
+}
+
+impl ClosedChapter {
+    /// Begins to read; `None` if there are no rows.
+    pub fn read(self, waiting: &Time) -> Option<Reading> {
+        let Self { shelf, file, window } = self;
+        let file = file?;
         let window_bytes = read_window_bytes(shelf.memory_limit, &shelf.space.device().sizes());
-        let window = buffers;
-        window.resize(window_bytes);
+        window.grow(window_bytes);
         let reader = file.read(Arc::clone(&shelf.pages), window_bytes);
         let batches = BatchReader::new(reader, Arc::clone(&shelf.pages), shelf.batch_rows, waiting.clone());
-        Ok(Some(Reading { shelf, batches, _window: window }))
+        Some(Reading { shelf, batches, _window: window })
     }
 }
 

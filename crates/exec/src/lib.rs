@@ -8,6 +8,7 @@ mod chapter;
 mod error;
 pub mod exchange;
 pub mod flow;
+mod held_batch;
 mod held_memory;
 pub mod join;
 mod key_hasher;

@@ -10,7 +10,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use nandina_exec::window::SpillingWindowExec;
 
 /// Replaces `WindowAggExec` and `BoundedWindowAggExec` by [`SpillingWindowExec`], unless their input is not sorted by
-/// partitions or carries columns of a type that cannot be spilled.
+/// partitions or carries columns of a type that cannot be spilled. Refuses functions that nobody can compute.
 #[derive(Debug)]
 pub struct ReplaceWindow;
 
@@ -21,12 +21,12 @@ impl PhysicalOptimizerRule for ReplaceWindow {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let replace = |node: Arc<dyn ExecutionPlan>| {
-            Ok(match SpillingWindowExec::try_new(Arc::clone(&node)) {
-                Ok(Some(window)) => {
+            Ok(match SpillingWindowExec::try_new(Arc::clone(&node))? {
+                Some(window) => {
                     let window: Arc<dyn ExecutionPlan> = Arc::new(window);
                     Transformed::yes(window)
                 }
-                Ok(None) | Err(_) => Transformed::no(node),
+                None => Transformed::no(node),
             })
         };
         plan.transform_up(replace).data()

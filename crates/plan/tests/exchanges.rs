@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
@@ -192,6 +193,51 @@ fn a_full_disk_is_an_error_and_not_a_hang() {
         let error = in_turn(streams(&engine, &plan)).await.unwrap_err().to_string();
         assert!(error.contains("no space left"), "{error}");
         engine.assert_clean("a full disk").await;
+    });
+}
+
+/// An exchange of which one output has been read to its end, so that what is for the others waits.
+async fn two_thirds_wait(engine: &Engine, table: &Table) -> (Waiting, usize) {
+    let plan = exchange(table.scan(2), by_hash(table));
+    let mut streams = streams(engine, &plan);
+    let rows = row_count(&read(streams.remove(0)).await.unwrap());
+    assert!(engine.governor.used_bytes() > 2 * MIB, "{}", engine.governor.used_bytes());
+    assert_eq!(metric(&plan, "spilled_rows"), 0, "all rows fit at first");
+    ((plan, streams), rows)
+}
+
+type Waiting = (Arc<dyn ExecutionPlan>, Vec<SendableRecordBatchStream>);
+
+#[test]
+fn others_may_ask_for_the_memory_of_rows_that_wait() {
+    let table = table(Skew::Even);
+    run(async {
+        let engine = Engine::new(Some(6 * MIB), OUTPUTS);
+        let ((plan, streams), rows) = two_thirds_wait(&engine, &table).await;
+        let other = MemoryConsumer::new("other").register(&engine.pool());
+        other.try_grow(5 * MIB).expect("memory that rows waited in");
+        assert!(metric(&plan, "spilled_rows") > 0);
+        assert!(engine.governor.used_bytes() <= 6 * MIB, "{}", engine.governor.used_bytes());
+        let others = in_turn(streams).await.unwrap().concat();
+        assert_eq!(rows + row_count(&others), table.rows());
+        drop((other, others, plan));
+        engine.assert_clean("an exchange that gave memory back").await;
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_given_back_ends_the_exchange() {
+    let table = table(Skew::Even);
+    run(async {
+        let (engine, faults) = Engine::simulated(Some(6 * MIB), OUTPUTS);
+        let ((plan, streams), _) = two_thirds_wait(&engine, &table).await;
+        faults.set_plan(FaultPlan::none().capacity(256 * KIB as u64));
+        let other = MemoryConsumer::new("other").register(&engine.pool());
+        assert!(other.try_grow(6 * MIB).is_err(), "rows were written to a full disk");
+        let error = in_turn(streams).await.unwrap_err().to_string();
+        assert!(error.contains("no space left"), "{error}");
+        drop((other, plan));
+        engine.assert_clean("an exchange that could not give memory back").await;
     });
 }
 

@@ -28,6 +28,7 @@ use super::producer::produce;
 use super::queue::{Found, Queues};
 use crate::chapter::{Reading, Shelf};
 use crate::error::pages_error;
+use crate::memory::ReclaimHandle;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -44,6 +45,7 @@ pub struct ExchangeExec {
 /// What the outputs of an execution share. Inputs end with the last of them.
 struct Running {
     queues: Arc<Queues>,
+    _reclaim: Option<ReclaimHandle>,
     _producers: JoinSet<()>,
 }
 
@@ -97,7 +99,8 @@ impl ExchangeExec {
             )?;
             producers.spawn(produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows));
         }
-        Ok(Arc::new(Running { queues, _producers: producers }))
+        let reclaim = queues.register();
+        Ok(Arc::new(Running { queues, _reclaim: reclaim, _producers: producers }))
     }
 }
 

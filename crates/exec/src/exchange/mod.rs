@@ -5,7 +5,7 @@
 //!   input 1 ─► split …                            ─┼──►──┼─► queue 1 ─► output 1
 //!   input n ─► split …                            ─┘     └─► queue m ─► output m
 //!                                                             │  ▲
-//!                                             no memory left: ▼  │ when memory has been emptied
+//!                        no memory left, or others want it:   ▼  │ when memory has been emptied
 //!                                                      temporary space (chapters)
 //! ```
 //!

@@ -1,8 +1,11 @@
 //! The rows on their way from all inputs to the outputs.
+//!
+//! An output that gets few rows keeps the inputs going, whose rows for the others then take all memory there is. So
+//! whoever needs it may ask for it: the rows of the fullest queues move to temporary space.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
@@ -11,9 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::metrics::SharedMetrics;
-use crate::batch_bytes::data_bytes;
 use crate::chapter::{Chapter, Shelf};
-use crate::memory::has_room;
+use crate::held_batch::HeldBatch;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 
 /// The queues of all outputs.
 pub struct Queues {
@@ -39,21 +42,27 @@ struct Queue {
 
 #[derive(Default)]
 struct Rows {
-    batches: VecDeque<Held>,
+    batches: VecDeque<HeldBatch>,
     chapter: Option<Chapter>,
     /// The output was dropped: nothing is kept for it.
     is_closed: bool,
 }
 
-/// A batch and the memory that is reserved for it.
-struct Held {
-    batch: RecordBatch,
-    bytes: usize,
-}
-
 impl Rows {
     fn is_empty(&self) -> bool {
         self.batches.is_empty() && self.chapter.is_none()
+    }
+
+    /// The chapter that is being written, perhaps a new one.
+    fn chapter(&mut self, shelf: &Arc<Shelf>, memory: &MemoryReservation) -> Result<&Chapter> {
+        Ok(match &mut self.chapter {
+            Some(chapter) => chapter,
+            none => none.insert(shelf.chapter(memory)?),
+        })
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.batches.iter().map(|held| held.bytes).sum()
     }
 }
 
@@ -93,10 +102,16 @@ impl Queues {
         })
     }
 
+    /// Lets others ask for the memory of rows that wait, for as long as the handle is kept.
+    pub fn register(self: &Arc<Self>) -> Option<ReclaimHandle> {
+        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
+        MemoryGovernor::register_reclaimer(&self.pool, weak)
+    }
+
     /// Puts rows into the queue of an output: in memory if there is some, else in temporary space.
     pub async fn push(&self, output: usize, batch: RecordBatch) -> Result<()> {
         let Some(queue) = self.queues.get(output).filter(|_| batch.num_rows() > 0) else { return Ok(()) };
-        let bytes = data_bytes(&batch);
+        let HeldBatch { rows: batch, bytes } = HeldBatch::new(batch)?;
         // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), bytes) && queue.memory.try_grow(bytes).is_ok();
         let written = {
@@ -109,14 +124,11 @@ impl Queues {
                 }
                 (true, false) => None,
                 (false, true) => {
-                    rows.batches.push_back(Held { batch, bytes });
+                    rows.batches.push_back(HeldBatch { rows: batch, bytes });
                     None
                 }
                 (false, false) => {
-                    let chapter = match &mut rows.chapter {
-                        Some(chapter) => chapter,
-                        none => none.insert(self.shelf.chapter(&queue.memory)?),
-                    };
+                    let chapter = rows.chapter(&self.shelf, &queue.memory)?;
                     chapter.push(&batch)?;
                     Some(chapter.throttle())
                 }
@@ -159,7 +171,7 @@ impl Queues {
             let found = match (rows.batches.pop_front(), &mut rows.chapter) {
                 (Some(held), _) => {
                     queue.memory.shrink(held.bytes);
-                    Some(Found::Batch(held.batch))
+                    Some(Found::Batch(held.rows))
                 }
                 (None, chapter) => chapter.take().map(Found::Chapter),
             };
@@ -194,7 +206,7 @@ impl Queues {
             }
             left
         };
-        queue.memory.shrink(rows.batches.iter().map(|held| held.bytes).sum());
+        queue.memory.shrink(rows.held_bytes());
     }
 
     /// An input has ended, well or with an error.
@@ -204,5 +216,65 @@ impl Queues {
         }
         self.producers.fetch_sub(1, Ordering::AcqRel);
         self.queues.iter().for_each(|queue| queue.arrived.notify_one());
+    }
+
+    /// What moving a queue's rows to temporary space would free, at least: a chapter needs buffers, too, and few rows
+    /// are not worth one.
+    fn reclaimable(&self, rows: &Rows) -> usize {
+        let (bytes, buffers) = (rows.held_bytes(), self.shelf.write_buffer_bytes());
+        match &rows.chapter {
+            Some(_) => bytes,
+            None if bytes > 2 * buffers => bytes - buffers,
+            None => 0,
+        }
+    }
+
+    /// Moves the rows that a queue has in memory to temporary space, and returns the bytes that are free then.
+    fn spill(&self, queue: &Queue, rows: &mut Rows) -> Result<usize> {
+        let reclaimable = self.reclaimable(rows);
+        if reclaimable == 0 {
+            return Ok(0);
+        }
+        let freed = rows.held_bytes();
+        let batches = std::mem::take(&mut rows.batches);
+        let written = rows.chapter(&self.shelf, &queue.memory).and_then(|chapter| {
+            batches.iter().try_for_each(|held| {
+                chapter.push(&held.rows)?;
+                chapter.throttle_blocking()
+            })
+        });
+        drop(batches);
+        queue.memory.shrink(freed);
+        written.map(|()| reclaimable)
+    }
+}
+
+impl Reclaim for Queues {
+    fn reclaimable_bytes(&self) -> usize {
+        let of_queue = |queue: &Queue| queue.rows.try_lock().map_or(0, |rows| self.reclaimable(&rows));
+        self.queues.iter().map(of_queue).sum()
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let mut queues: Vec<&Queue> = self.queues.iter().collect();
+        queues.sort_by_key(|queue| std::cmp::Reverse(queue.memory.size()));
+        let mut freed = 0;
+        for queue in queues {
+            if freed >= bytes {
+                break;
+            }
+            let Some(mut rows) = queue.rows.try_lock() else { continue };
+            match self.spill(queue, &mut rows) {
+                Ok(of_queue) => freed += of_queue,
+                Err(error) => {
+                    // Which rows of the chapter are missing is not known: the exchange ends with the error.
+                    drop(rows);
+                    self.failure.lock().get_or_insert(Arc::new(error));
+                    self.queues.iter().for_each(|queue| queue.arrived.notify_one());
+                    break;
+                }
+            }
+        }
+        freed
     }
 }

@@ -7,12 +7,12 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::partition;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::utils::get_row_at_idx;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
-use super::function::{AtEnd, Functions, Source};
+use super::function::{AtEnd, Functions, Running, Source};
 use super::partition::OpenPartition;
 use super::results::Results;
 use super::row_queue::RowQueue;
@@ -137,10 +137,34 @@ impl Course {
         self.assemble(&rows, rows.columns().to_vec(), results).map(Some)
     }
 
+    /// Fails if rows have been left without results, or results without rows, after all have been given out.
+    pub async fn nothing_is_left(&mut self) -> Result<()> {
+        let mut rows_left = false;
+        for queue in
+            self.waiting.iter_mut().chain(self.computed.iter_mut().map(|computed| &mut computed.rows))
+        {
+            rows_left |= queue.pop(1).await?.is_some();
+        }
+        if rows_left || self.running_results.iter().chain(&self.end_results).any(|results| results.rows() > 0)
+        {
+            return Err(DataFusionError::Internal(
+                "a window has more rows than results, or fewer".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// A partition that one batch has all rows of.
     fn whole_partition(&mut self, rows: &RecordBatch) -> Result<()> {
         for (function, results) in self.functions.running.iter().zip(&mut self.running_results) {
-            results.push(function.evaluate(rows)?);
+            match function {
+                Running::Streamed(expression) => results.push(expression.evaluate(rows)?),
+                Running::SoFar(function) => {
+                    let mut state = function.begin()?;
+                    function.add(&mut state, rows, results)?;
+                    function.end(state, results)?;
+                }
+            }
         }
         for (function, results) in self.functions.at_end.iter().zip(&mut self.end_results) {
             match function {

@@ -27,10 +27,9 @@ use futures::StreamExt;
 use nandina_pages::PageSchema;
 
 use super::course::{Computed, Course};
-use super::function::Functions;
+use super::function::{Functions, Running, refuse_without_argument};
 use super::row_queue::RowQueue;
 use crate::chapter::{Shelf, ShelfMetrics};
-use crate::error::pages_error;
 use crate::temp::operator_space;
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
@@ -46,22 +45,27 @@ pub struct SpillingWindowExec {
 }
 
 impl SpillingWindowExec {
-    /// Takes the place of `planned`. `None` if that is no window operator, or one whose input is not sorted by
-    /// partitions, which keeps a state for each of them. Fails for columns that cannot be spilled.
+    /// Takes the place of `planned`. `None` if that is no window operator, one whose input is not sorted by partitions,
+    /// which keeps a state for each of them, or one over columns that cannot be spilled. Fails for functions that nobody
+    /// can compute.
     pub fn try_new(planned: Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
-        let (expressions, input) = if let Some(window) = planned.downcast_ref::<WindowAggExec>() {
-            (window.window_expr().to_vec(), window.input().schema())
-        } else if let Some(window) = planned.downcast_ref::<BoundedWindowAggExec>()
-            && window.input_order_mode == InputOrderMode::Sorted
-        {
-            (window.window_expr().to_vec(), window.input().schema())
+        let (expressions, input, is_sorted) = if let Some(window) = planned.downcast_ref::<WindowAggExec>() {
+            (window.window_expr().to_vec(), window.input().schema(), true)
+        } else if let Some(window) = planned.downcast_ref::<BoundedWindowAggExec>() {
+            let is_sorted = window.input_order_mode == InputOrderMode::Sorted;
+            (window.window_expr().to_vec(), window.input().schema(), is_sorted)
         } else {
             return Ok(None);
         };
+        expressions.iter().try_for_each(|expression| refuse_without_argument(expression.as_ref()))?;
+        if !is_sorted {
+            return Ok(None);
+        }
         let functions = Arc::new(Functions::new(&expressions, &input)?);
         let computed = computed_schema(&functions, &input)?;
-        let waiting = PageSchema::try_new(input).map_err(pages_error)?;
-        let computed = PageSchema::try_new(computed).map_err(pages_error)?;
+        let (Ok(waiting), Ok(computed)) = (PageSchema::try_new(input), PageSchema::try_new(computed)) else {
+            return Ok(None);
+        };
         let metrics = ExecutionPlanMetricsSet::new();
         Ok(Some(Self { planned, expressions, functions, waiting, computed, metrics }))
     }
@@ -108,8 +112,8 @@ impl SpillingWindowExec {
 
 /// The rows with the results of running functions behind them.
 fn computed_schema(functions: &Functions, input: &SchemaRef) -> Result<SchemaRef> {
-    let result = |(number, function): (usize, &Arc<dyn WindowExpr>)| -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(format!("result {number}"), function.field()?.data_type().clone(), true)))
+    let result = |(number, function): (usize, &Running)| -> Result<FieldRef> {
+        Ok(Arc::new(Field::new(format!("result {number}"), function.data_type()?, true)))
     };
     let results = functions.running.iter().enumerate().map(result);
     let fields = input.fields().iter().cloned().map(Ok).chain(results).collect::<Result<Vec<_>>>()?;
@@ -209,6 +213,7 @@ impl ExecutionPlan for SpillingWindowExec {
                     break;
                 }
             }
+            course.nothing_is_left().await?;
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
     }

@@ -12,13 +12,17 @@
 //! wait in queues that spill, and only what the functions themselves need is in memory:
 //!
 //! - *Running* functions (ranks, `lag`, frames that end at or near the current row) need their arguments as long as
-//!   a frame may still reach them.
+//!   a frame may still reach them. Aggregates, `first_value` and `last_value` of all rows up to the current one or its
+//!   peers, as is the default, need one value or an accumulator; others whose frames end with peers need the arguments of
+//!   the last row's peers, too.
 //! - Aggregates whose frame is the *whole* partition need an accumulator, `first_value` and `last_value` two rows.
 //! - `ntile`, `percent_rank` and `cume_dist` follow from a running function, whose result waits with the row, and the
 //!   number of rows.
-//! - Whatever else ends with the partition needs its arguments of all rows; they are held beyond the limit if need be.
+//! - Whatever else ends with the partition needs its arguments of all rows; they are held beyond the limit if need be. So
+//!   does `lead … IGNORE NULLS`, and, as a running function, `nth_value … IGNORE NULLS` of all rows so far.
 //!
-//! Functions are DataFusion's, evaluated by its `WindowExpr`s.
+//! Functions are DataFusion's, evaluated by its `WindowExpr`s and accumulators, but for `first_value`, `last_value` and
+//! those that follow from a count.
 //!
 //! Invariants
 //! - Rows come out in the order in which they came.
@@ -33,16 +37,22 @@
 //! | `of_count` | functions of a row's place and the number of rows |
 //! | `edge` | functions of the first or the last row |
 //! | `partition` | the functions over one partition that came in several batches |
+//! | `frames` | DataFusion's running functions, and the rows that they may still look at |
+//! | `so_far` | running functions of all rows so far |
+//! | `peers` | which rows are equal in the order |
 //! | `results` | values of one function for rows that still wait |
 //! | `row_queue` | rows that wait, in memory or in temporary space |
 
 mod course;
 mod edge;
 mod exec;
+mod frames;
 mod function;
 mod of_count;
 mod partition;
+mod peers;
 mod results;
 mod row_queue;
+mod so_far;
 
 pub use exec::SpillingWindowExec;

@@ -1,7 +1,7 @@
 //! Functions that follow from a place and the number of rows of the partition: `ntile`, `percent_rank`, `cume_dist`.
 //!
-//! The place of a row is known as it comes, and waits with it in the queue; the number of rows is one value per
-//! partition. Nothing else has to be in memory. Definitions are those of the SQL standard (ISO/IEC 9075-2, window
+//! The place of a row is known as it comes, or when its last peer has come, and waits with it in the queue; the number of
+//! rows is one value per partition. Nothing else has to be in memory. Definitions are those of the SQL standard (ISO/IEC 9075-2, window
 //! functions).
 
 use std::sync::Arc;
@@ -10,18 +10,16 @@ use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch, RecordBatchOpti
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema, SchemaRef, UInt64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
-use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_window::cume_dist::cume_dist_udwf;
 use datafusion::functions_window::ntile::ntile_udwf;
 use datafusion::functions_window::rank::{percent_rank_udwf, rank_udwf};
 use datafusion::functions_window::row_number::row_number_udwf;
-use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::lit;
+use datafusion::logical_expr::{WindowFunctionDefinition, WindowUDF};
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::windows::create_window_expr;
 
-use super::function::standard_function;
+use super::function::{Running, standard_function};
+use super::so_far::SoFar;
 
 /// A function of the place of a row and of the number of rows.
 #[derive(Clone, Debug)]
@@ -47,40 +45,25 @@ impl OfCount {
         expression: &Arc<dyn WindowExpr>,
         place: usize,
         schema: &SchemaRef,
-    ) -> Result<Option<(Self, Arc<dyn WindowExpr>)>> {
+    ) -> Result<Option<(Self, Running)>> {
         let Some(function) = standard_function(expression.as_ref()) else { return Ok(None) };
-        let (formula, definition, arguments): (_, _, Vec<Arc<dyn PhysicalExpr>>) =
-            if **function == *ntile_udwf() {
-                let Some(buckets) = buckets(expression.as_ref())? else { return Ok(None) };
-                (Formula::Ntile(buckets), WindowFunctionDefinition::WindowUDF(row_number_udwf()), vec![])
-            } else if expression.order_by().is_empty() {
-                // All rows are peers. Nobody asks for this.
-                return Ok(None);
-            } else if **function == *percent_rank_udwf() {
-                (Formula::PercentRank, WindowFunctionDefinition::WindowUDF(rank_udwf()), vec![])
-            } else if **function == *cume_dist_udwf() {
-                (Formula::CumeDist, WindowFunctionDefinition::AggregateUDF(count_udaf()), vec![lit(1_i64)])
-            } else {
-                return Ok(None);
-            };
-        let frame = WindowFrame::new_bounds(
-            WindowFrameUnits::Range,
-            WindowFrameBound::Preceding(ScalarValue::Null),
-            WindowFrameBound::CurrentRow,
-        );
-        let running = create_window_expr(
-            &definition,
-            format!("place of {}", expression.name()),
-            &arguments,
-            expression.partition_by(),
-            expression.order_by(),
-            Arc::new(frame),
-            Arc::clone(schema),
-            false,
-            false,
-            None,
-        )?;
-        Ok(running.uses_bounded_memory().then_some((Self { place, formula }, running)))
+        let (formula, running) = if **function == *ntile_udwf() {
+            let Some(buckets) = buckets(expression.as_ref())? else { return Ok(None) };
+            (
+                Formula::Ntile(buckets),
+                Running::Streamed(place_of(expression.as_ref(), row_number_udwf(), schema)?),
+            )
+        } else if expression.order_by().is_empty() {
+            // All rows are peers. Nobody asks for this.
+            return Ok(None);
+        } else if **function == *percent_rank_udwf() {
+            (Formula::PercentRank, Running::Streamed(place_of(expression.as_ref(), rank_udwf(), schema)?))
+        } else if **function == *cume_dist_udwf() {
+            (Formula::CumeDist, Running::SoFar(SoFar::rows_up_to_peers(expression.as_ref())))
+        } else {
+            return Ok(None);
+        };
+        Ok(Some((Self { place, formula }, running)))
     }
 
     /// The results of rows at `places` in partitions of `counts` rows.
@@ -100,6 +83,26 @@ impl OfCount {
             }
         })
     }
+}
+
+/// The function that tells a row's place in the window of `expression`.
+fn place_of(
+    expression: &dyn WindowExpr,
+    function: Arc<WindowUDF>,
+    schema: &SchemaRef,
+) -> Result<Arc<dyn WindowExpr>> {
+    create_window_expr(
+        &WindowFunctionDefinition::WindowUDF(function),
+        format!("place of {}", expression.name()),
+        &[],
+        expression.partition_by(),
+        expression.order_by(),
+        Arc::clone(expression.get_window_frame()),
+        Arc::clone(schema),
+        false,
+        false,
+        None,
+    )
 }
 
 /// Into which of `buckets` the row with `rows_before` it falls. The first ones have a row more if they cannot have
