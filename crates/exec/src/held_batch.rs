@@ -3,18 +3,10 @@
 //! Batches of a scan point into the buffers that were read, slices and views into what they were cut from. While rows
 //! pass by, that is nobody's concern; of rows that wait it would keep far more in memory than is reserved.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow::compute::take;
-use arrow::datatypes::DataType;
+use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::common::utils::memory::get_record_batch_memory_size;
 
-use crate::batch_bytes::data_bytes;
-
-/// Less than this is not worth a copy.
-const SMALL_BYTES: usize = 64 << 10;
+use crate::compact::compact;
 
 /// A batch and the memory that it holds.
 #[derive(Clone, Debug)]
@@ -26,45 +18,17 @@ pub struct HeldBatch {
 impl HeldBatch {
     /// The batch, or a copy if it holds on to much more than its rows.
     pub fn new(batch: RecordBatch) -> Result<Self> {
-        let own_bytes = own_bytes(&batch);
-        let bytes = get_record_batch_memory_size(&batch);
-        if bytes <= 2 * own_bytes + SMALL_BYTES.min(own_bytes) {
-            return Ok(Self { rows: batch, bytes: bytes.max(own_bytes) });
-        }
-        let all = UInt64Array::from_iter_values(0..batch.num_rows() as u64);
-        let copy = |column: &ArrayRef| Ok(unshared(&take(column, &all, None)?));
-        let columns = batch.columns().iter().map(copy).collect::<Result<_>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let rows = RecordBatch::try_new_with_options(batch.schema(), columns, &options)?;
-        let bytes = get_record_batch_memory_size(&rows).max(own_bytes);
+        let (rows, bytes) = compact(batch)?;
         Ok(Self { rows, bytes })
-    }
-}
-
-/// Bytes that the rows need by themselves.
-fn own_bytes(batch: &RecordBatch) -> usize {
-    let beside_values = |column: &ArrayRef| {
-        let view_bytes = match column.data_type() {
-            DataType::Utf8View | DataType::BinaryView => column.len() * size_of::<u128>(),
-            _ => 0,
-        };
-        view_bytes + column.len().div_ceil(8)
-    };
-    data_bytes(batch) + batch.columns().iter().map(beside_values).sum::<usize>()
-}
-
-/// Views without the texts that only other rows refer to.
-pub fn unshared(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-        _ => ArrayRef::clone(column),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, StringViewArray};
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+    use datafusion::common::utils::memory::get_record_batch_memory_size;
 
     use super::*;
 

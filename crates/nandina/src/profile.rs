@@ -45,6 +45,8 @@ pub struct Operator {
     pub spill: Duration,
     pub peak_memory_bytes: u64,
     pub spilled_partitions: u64,
+    /// Partitions that did not fit into memory by themselves and were partitioned once more.
+    pub split_partitions: u64,
     /// Probe rows of spilled partitions that a filter kept in memory.
     pub filtered_rows: u64,
     /// Bytes written to temporary space, and read back.
@@ -119,6 +121,7 @@ impl Operator {
                 "spill_time" => operator.spill += Duration::from_nanos(value),
                 "peak_memory_bytes" => operator.peak_memory_bytes += value,
                 "spilled_partitions" => operator.spilled_partitions += value,
+                "recursive_partitions" => operator.split_partitions += value,
                 "filtered_rows" => operator.filtered_rows += value,
                 "spilled_bytes" => operator.spilled_bytes += value,
                 "spilled_page_bytes" => operator.spilled_page_bytes += value,
@@ -156,6 +159,9 @@ impl Operator {
         if self.spilled_partitions > 0 {
             let plural = if self.spilled_partitions == 1 { "" } else { "s" };
             facts.push(format!("{} partition{plural} spilled", grouped(self.spilled_partitions)));
+        }
+        if self.split_partitions > 0 {
+            facts.push(format!("{} split further", grouped(self.split_partitions)));
         }
         if self.filtered_rows > 0 {
             facts.push(format!("{} probe rows kept from spilling", grouped(self.filtered_rows)));

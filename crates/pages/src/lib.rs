@@ -28,6 +28,7 @@ mod format;
 pub mod mini_page;
 mod nested;
 mod page;
+pub mod prefetch;
 mod schema;
 mod staging;
 

@@ -1,8 +1,8 @@
 //! Asking for cache lines before they are needed.
 //!
-//! Probing touches a random line of the directory, of the entries and of a page for every row. The loops do
-//! little work per row, but enough that the processor runs out of reordering window before it has as many
-//! misses under way as the memory could serve; a hint some rows ahead keeps them coming.
+//! Probing touches a random line of the directory, of the entries and of a page for every row; scattering reads a text
+//! here and a text there. The loops do little work per row, but enough that the processor runs out of reordering window
+//! before it has as many misses under way as the memory could serve; a hint some rows ahead keeps them coming.
 
 /// How many rows ahead of their use lines are asked for: enough to cover a memory access at a few
 /// nanoseconds per row, few enough to stay in the first-level cache.

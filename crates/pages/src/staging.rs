@@ -13,6 +13,7 @@ use arrow_array::types::{
     Utf8Type,
 };
 use arrow_array::{Array, GenericByteArray, GenericByteViewArray, downcast_primitive};
+use arrow_data::MAX_INLINE_VIEW_LEN;
 use arrow_schema::{DataType, Field};
 
 use crate::bitmap::Bitmap;
@@ -20,6 +21,7 @@ use crate::builder::Rows;
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, align_up};
 use crate::nested::NestedStaging;
+use crate::prefetch::prefetch_address;
 use crate::schema::ColumnLayout;
 
 /// 32-bit Arrow offsets and view positions are signed.
@@ -450,12 +452,39 @@ fn append_view_array<T: ByteViewType + ?Sized>(
     bytes: &mut Vec<u8>,
     rows: &Rows<'_>,
 ) {
-    rows.for_each(|index| {
+    let mut append = |index: usize| {
         if array.is_valid(index) {
             bytes.extend_from_slice(array.value(index).as_ref());
         }
         ends.push(bytes.len() as u32);
-    });
+    };
+    match rows {
+        Rows::Range(range) => range.clone().for_each(append),
+        Rows::Indices(indices) => {
+            for (at, &index) in indices.iter().enumerate() {
+                if let Some(&ahead) = indices.get(at + TEXTS_AHEAD) {
+                    prefetch_long_value(array, ahead as usize);
+                }
+                append(index as usize);
+            }
+        }
+    }
+}
+
+/// Rows ahead of its use that a text is asked for: copying one takes longer than what [`prefetch`](crate::prefetch) is
+/// made for.
+const TEXTS_AHEAD: usize = 8;
+
+/// Asks for the first line of a value that its view does not hold.
+#[inline]
+fn prefetch_long_value<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>, index: usize) {
+    let view = array.views()[index];
+    let (buffer, offset) = ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize);
+    if view as u32 > MAX_INLINE_VIEW_LEN
+        && let Some(buffer) = array.data_buffers().get(buffer)
+    {
+        prefetch_address(buffer.as_ptr().wrapping_add(offset));
+    }
 }
 
 /// Where the next mini-page starts after one that ends at `end`.

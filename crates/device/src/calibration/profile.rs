@@ -73,7 +73,10 @@ pub struct IoSizes {
     pub small_read_depth: usize,
     /// The smallest write that reaches the full bandwidth: the partitioner's sub-buffer.
     pub write_bytes: usize,
-    /// The fewest writes of that size that have to be outstanding for it.
+    /// The smallest write that is worth its request where larger ones would take a pass over the data more. A pass
+    /// writes everything again, which costs what writing it once at half the bandwidth does.
+    pub least_write_bytes: usize,
+    /// The fewest writes of the size that reaches the full bandwidth that have to be outstanding for it.
     pub write_depth: usize,
     /// Fewest writes that a partition's ring of sub-buffers is cut into.
     pub ring_writes: usize,
@@ -199,6 +202,8 @@ impl DeviceProfile {
             read_depth: (self.reads.full_depth(read as u64) as usize).max(least_depth),
             small_read_depth: (self.reads.full_depth(4096) as usize).max(4 * least_depth),
             write_bytes: write,
+            // Twice what reaches half: reads and other writes share the device.
+            least_write_bytes: power_of_two(2 * self.writes.smallest_write_bytes(0.5), 4 << 10, write),
             write_depth: self.writes.useful_depth(write as u64) as usize,
             ring_writes,
             page_bytes: power_of_two(gap.saturating_mul(16) * 3 / 4, LEAST_PAGE_BYTES, most_page_bytes),

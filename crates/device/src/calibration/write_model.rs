@@ -78,7 +78,12 @@ impl WriteModel {
 
     /// The smallest write that reaches the full bandwidth at some depth.
     pub fn smallest_full_write_bytes(&self) -> u64 {
-        let wanted = self.full_bandwidth() * FULL_BANDWIDTH_SHARE;
+        self.smallest_write_bytes(FULL_BANDWIDTH_SHARE)
+    }
+
+    /// The smallest write that reaches this share of the full bandwidth at some depth.
+    pub fn smallest_write_bytes(&self, share: f64) -> u64 {
+        let wanted = self.full_bandwidth() * share;
         let reaches = |row: &&Vec<f64>| row.iter().any(|rate| *rate >= wanted);
         let found = self.write_bytes.iter().zip(&self.bytes_per_second).find(|(_, row)| reaches(row));
         found.map_or(4096, |(bytes, _)| u64::from(*bytes))

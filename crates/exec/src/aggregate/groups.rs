@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, MutableArrayData, RecordBatch, RecordBatchOptions,
-    StringViewArray, make_array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::spec::{AggregateSpec, Arguments, InputRows, KeyedRows};
 use super::table::GroupTable;
+use crate::compact::with_own_texts;
 
 /// The groups of one table.
 pub struct Groups {
@@ -147,20 +145,13 @@ fn own_rows(array: &ArrayRef, first: usize, count: usize) -> Result<ArrayRef> {
     if count == array.len() {
         return Ok(Arc::clone(array));
     }
-    Ok(match array.data_type() {
-        DataType::Utf8View => {
-            let slice: StringViewArray = array.as_string_view().slice(first, count);
-            Arc::new(slice.gc())
-        }
-        DataType::BinaryView => {
-            let slice: BinaryViewArray = array.as_binary_view().slice(first, count);
-            Arc::new(slice.gc())
-        }
+    match array.data_type() {
+        DataType::Utf8View | DataType::BinaryView => with_own_texts(&array.slice(first, count)),
         _ => {
             let data = array.to_data();
             let mut rows = MutableArrayData::new(vec![&data], false, count);
             rows.try_extend(0, first, first + count)?;
-            make_array(rows.freeze())
+            Ok(make_array(rows.freeze()))
         }
-    })
+    }
 }

@@ -25,7 +25,7 @@ pub async fn take_input(
     state: Arc<AggregateState>,
     inputs: Vec<(SendableRecordBatchStream, AggregateMetrics)>,
 ) -> Result<()> {
-    let sink = Sink::new(&state, 0);
+    let sink = Sink::new(&state, state.options.clone(), 0);
     let mut tasks = JoinSet::new();
     for (input, metrics) in inputs {
         tasks.spawn(take_lane(Arc::clone(&state), Arc::clone(&sink), input, metrics));

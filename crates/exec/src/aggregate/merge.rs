@@ -47,6 +47,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     let mut table = BoundedGroups::try_new(state, capacity, capacity)?;
     let mut deeper: Option<Arc<Sink>> = None;
     let mut scratch = PushScratch::default();
+    let deeper_options = state.deeper_options(merge.partitions.iter().map(StoredPartition::bytes).sum());
     for partition in merge.partitions {
         let mut pages = StoredPages::open(state, partition);
         while let Some(groups) = pages.next_batch(state).await? {
@@ -66,13 +67,13 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
             if !full {
                 continue;
             }
-            if table.groups.len() == 1 || merge.used_bits + state.options.partition_bits > MOST_BITS {
+            if table.groups.len() == 1 || merge.used_bits + deeper_options.partition_bits > MOST_BITS {
                 table.lift_bound();
                 continue;
             }
             let sink = deeper.get_or_insert_with(|| {
                 state.metrics.recursive_partitions.add(1);
-                Sink::new(state, merge.used_bits)
+                Sink::new(state, deeper_options.clone(), merge.used_bits)
             });
             table.relieve(sink, &mut scratch).await?;
         }

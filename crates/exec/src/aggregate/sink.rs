@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use nandina_spill::{PartitionFile, Partitioner, Scatter, SealedPage};
+use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, Scatter, SealedPage};
 use parking_lot::Mutex;
 
 use super::spec::hashes_of;
@@ -56,10 +56,10 @@ pub struct StoredPartition {
 
 impl Sink {
     /// Empty partitions of groups that have been scattered by `used_bits` of their hashes.
-    pub fn new(state: &Arc<AggregateState>, used_bits: u32) -> Arc<Self> {
+    pub fn new(state: &Arc<AggregateState>, options: PartitionerOptions, used_bits: u32) -> Arc<Self> {
         let (pages, space) = (Arc::clone(&state.spec.pages), Arc::clone(&state.space));
         let sink = Arc::new(Self {
-            partitioner: Partitioner::new(pages, state.options.clone(), space),
+            partitioner: Partitioner::new(pages, options, space),
             state: Arc::clone(state),
             used_bits,
             memory: state.another_reservation(),
@@ -79,7 +79,7 @@ impl Sink {
 
     /// Bits of the hash by which groups have been scattered when they are here.
     pub fn scattered_bits(&self) -> u32 {
-        self.used_bits + self.state.options.partition_bits
+        self.used_bits + self.partitioner.options().partition_bits
     }
 
     /// Adds stored groups to their partitions, spilling for room if need be.
@@ -92,7 +92,7 @@ impl Sink {
             let portion = groups.slice(first, portion_rows.min(rows - first));
             scratch.hashes.clear();
             scratch.hashes.extend(hashes_of(&portion).iter().map(|hash| hash << self.used_bits));
-            scratch.scatter.by_hash(&scratch.hashes, self.state.options.partition_bits);
+            scratch.scatter.by_hash(&scratch.hashes, self.partitioner.options().partition_bits);
             self.push_portion(&portion, &scratch.scatter).await?;
         }
         Ok(())
@@ -128,7 +128,7 @@ impl Sink {
     /// Starts spilling the largest resident partitions, until `wanted` bytes will be free when they are written;
     /// how many those are.
     fn spill_largest(&self, wanted: usize, busy: Busy) -> nandina_spill::Result<usize> {
-        let partitions = 0..self.state.options.partitions();
+        let partitions = 0..self.partitioner.options().partitions();
         let sizes = partitions.map(|partition| self.partitioner.resident_bytes(partition));
         let mut freed = 0;
         for partition in DestagePolicy::Largest.order(sizes) {
@@ -178,7 +178,7 @@ impl Sink {
 
 impl Reclaim for Sink {
     fn reclaimable_bytes(&self) -> usize {
-        let partitions = 0..self.state.options.partitions();
+        let partitions = 0..self.partitioner.options().partitions();
         partitions.map(|partition| self.partitioner.resident_bytes(partition)).sum()
     }
 

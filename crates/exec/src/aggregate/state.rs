@@ -24,6 +24,8 @@ const MERGES_SHARE: usize = 2;
 /// Partitions when memory is plentiful, as log2. More than a join has: tables of tens of millions of groups in all are
 /// then still small ones, and some of DataFusion's accumulators do work for every group of a table with every batch.
 const MOST_PARTITION_BITS: u32 = 8;
+/// A table of groups may take so many times their bytes in stored form: slots, and vectors that grow by doubling.
+const TABLE_FACTOR: u64 = 3;
 /// Least memory of a lane's table and of a merge's.
 const MIN_LANE_BYTES: usize = 64 << 10;
 const MIN_MERGE_BYTES: usize = 128 << 10;
@@ -41,6 +43,7 @@ pub struct AggregateState {
     pub metrics: AggregateMetrics,
     /// The most memory the pool gives; `None` if it does not tell.
     pub memory_limit: Option<usize>,
+    /// The shape of the first partitions.
     pub options: PartitionerOptions,
     /// Input partitions, which is also the number of outputs.
     pub lanes: usize,
@@ -95,6 +98,13 @@ impl AggregateState {
     pub fn merge_bytes(&self) -> usize {
         let share = self.memory_limit.unwrap_or(usize::MAX) / (MERGES_SHARE * self.lanes);
         share.max(MIN_MERGE_BYTES)
+    }
+
+    /// The shape of partitions one level deeper, for groups of so many bytes in stored form.
+    pub fn deeper_options(&self, bytes: u64) -> PartitionerOptions {
+        let pieces = (bytes.saturating_mul(TABLE_FACTOR) / self.merge_bytes() as u64).max(2);
+        let bits = (pieces.ilog2() + 1).min(self.options.partition_bits);
+        partitioner_options(self.memory_limit, &self.space.device().sizes(), bits)
     }
 
     /// Memory for the reads in flight of one reader of spilled pages.

@@ -21,7 +21,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::Result;
 
 use super::key_columns::{BatchKey, GroupKey};
-use crate::prefetch::{AHEAD, prefetch};
+use nandina_pages::prefetch::{AHEAD, prefetch};
 
 /// Rows that are probed at a time: few enough that what each step leaves for the next stays in the first-level cache.
 const STEP_ROWS: usize = 1024;

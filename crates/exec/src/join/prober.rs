@@ -28,7 +28,7 @@ use super::rows::RowRef;
 use super::spec::{JoinSpec, OutputColumn, SideOf};
 use super::table::{GROUP, PartitionTable};
 use crate::batch_bytes::data_bytes;
-use crate::prefetch::AHEAD;
+use nandina_pages::prefetch::AHEAD;
 
 /// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.
 #[derive(Clone, Copy, Debug, Default)]

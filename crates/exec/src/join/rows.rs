@@ -33,7 +33,7 @@ use nandina_pages::{ColumnLayout, Page, PageSchema, PartValues};
 
 use crate::error::pages_error;
 use crate::memory::MAX_PAGE_ROWS;
-use crate::prefetch::{AHEAD, prefetch_address};
+use nandina_pages::prefetch::{AHEAD, prefetch_address};
 
 /// Bits of a [`RowRef`] that hold the slot.
 pub const SLOT_BITS: u32 = 13;

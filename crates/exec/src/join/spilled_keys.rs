@@ -24,7 +24,7 @@ use super::spec::JoinSpec;
 use super::table::hash_page;
 use crate::error::spill_error;
 use crate::key_hasher::KeyHasher;
-use crate::prefetch::prefetch;
+use nandina_pages::prefetch::prefetch;
 
 /// The share of memory that a filter takes: 4 bits per row where 16 million rows meet 128 MiB.
 const MEMORY_SHARE: usize = 16;

@@ -25,7 +25,7 @@ use super::rows::{RowRef, row_ref};
 use super::spec::JoinSpec;
 use crate::error::pages_error;
 use crate::key_hasher::KeyHasher;
-use crate::prefetch::prefetch;
+use nandina_pages::prefetch::prefetch;
 
 const FILTER_BITS: u32 = 16;
 

@@ -76,8 +76,9 @@ pub fn partitioner_options(
         algorithm: Algorithm::OverlappedNHash,
         write_unit: WriteUnit::Blocked,
     };
-    // Fewer bytes per page first, down to a size of which a ring still writes well; then fewer partitions.
-    let writes_well = (sizes.write_bytes / sizes.ring_writes).clamp(4 * MIN_PAGE_BYTES, MAX_PAGE_BYTES);
+    // Fewer bytes per page first, down to a size of which a ring still writes well; then fewer partitions, which means
+    // another pass sooner.
+    let writes_well = (sizes.least_write_bytes / sizes.ring_writes).clamp(4 * MIN_PAGE_BYTES, MAX_PAGE_BYTES);
     while options.write_buffer_bytes() > write_bytes && options.page_bytes > writes_well {
         options.page_bytes /= 2;
     }

@@ -17,10 +17,10 @@ use arrow::datatypes::SchemaRef;
 use arrow::row::Rows;
 use datafusion::common::Result;
 
-use super::compact::compact;
 use super::shared_prefix::{HEAD_BYTES, Head, SharedPrefix, head};
 use super::spec::SortSpec;
 use crate::batch_bytes::data_bytes;
+use crate::compact::compact;
 
 /// So many rows with equal heads are compared key by key.
 const FEW_EQUALS: usize = 16;

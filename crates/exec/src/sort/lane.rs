@@ -18,9 +18,9 @@ use futures::executor::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::{Chunk, key_bytes, sorted_if_wide};
-use super::compact::compact;
 use super::state::SortState;
 use super::stored_run::write_run;
+use crate::compact::compact;
 use crate::held_memory::HeldMemory;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 

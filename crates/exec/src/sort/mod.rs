@@ -23,7 +23,6 @@
 //! | `exec` | the plan node |
 //! | `spec` | what is known before the first row |
 //! | `chunk`, `shared_prefix` | rows in memory with their keys, and their order |
-//! | `compact` | batches that hold more memory than their rows need |
 //! | `lane` | taking in one input |
 //! | `threshold` | what a limit of rows lets drop |
 //! | `volatile` | sort expressions that have another value each time |
@@ -40,7 +39,6 @@
 //! - The order of equal keys is not defined.
 
 mod chunk;
-mod compact;
 mod exec;
 mod lane;
 mod loser_tree;

@@ -8,7 +8,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 
 use super::function::Edge;
-use crate::held_batch::unshared;
+use crate::compact::with_own_texts;
 
 /// What is kept of the rows so far: the first one and the first whose value is not null, or the last ones. One of them
 /// has the value, whether the function ignores nulls or not.
@@ -43,7 +43,7 @@ impl EdgeRows {
         kept.dedup();
         let kept = UInt64Array::from(kept);
         self.arguments =
-            joined.iter().map(|column| Ok(unshared(&take(column, &kept, None)?))).collect::<Result<_>>()?;
+            joined.iter().map(|column| with_own_texts(&take(column, &kept, None)?)).collect::<Result<_>>()?;
         Ok(())
     }
 

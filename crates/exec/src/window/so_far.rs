@@ -20,7 +20,7 @@ use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindow
 use super::function::{Edge, edge_of, may_filter};
 use super::peers::Peers;
 use super::results::Results;
-use crate::held_batch::unshared;
+use crate::compact::with_own_texts;
 
 /// A function of the rows so far.
 #[derive(Clone, Debug)]
@@ -240,7 +240,7 @@ impl Value {
         }
         if let (1, last) = after_rows(rows.num_rows()) {
             let row = UInt64Array::from_iter_values([last as u64]);
-            state.value = Some(unshared(&take(values.as_ref(), &row, None)?));
+            state.value = Some(with_own_texts(&take(values.as_ref(), &row, None)?)?);
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! Batches that hold more memory than their rows need: slices of large ones, views into shared buffers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, MutableArrayData,
-    OffsetSizeTrait, RecordBatch, RecordBatchOptions, StructArray, make_array,
+    Array, ArrayRef, AsArray, FixedSizeListArray, GenericByteViewArray, GenericListArray, MapArray,
+    MutableArrayData, OffsetSizeTrait, RecordBatch, RecordBatchOptions, StructArray, make_array,
 };
-use arrow::datatypes::DataType;
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::{ByteViewType, DataType};
 use datafusion::common::Result;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 
@@ -40,13 +42,13 @@ fn copy(column: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// The column with views into buffers of its own: a copy of views points to where they pointed.
-fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
+pub fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
     if !has_views(column.data_type()) {
         return Ok(Arc::clone(column));
     }
     Ok(match column.data_type() {
-        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        DataType::Utf8View => Arc::new(with_own_bytes(column.as_string_view())),
+        DataType::BinaryView => Arc::new(with_own_bytes(column.as_binary_view())),
         DataType::List(_) => list_with_own_texts(column.as_list::<i32>())?,
         DataType::LargeList(_) => list_with_own_texts(column.as_list::<i64>())?,
         DataType::FixedSizeList(field, len) => {
@@ -69,6 +71,48 @@ fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
         DataType::Struct(_) => Arc::new(struct_with_own_texts(column.as_struct())?),
         _ => Arc::clone(column),
     })
+}
+
+/// Longest value that a view holds itself.
+const INLINE_BYTES: u128 = 12;
+
+/// Views of a buffer that holds their values and nothing else. Values that stand together stay so, and are copied
+/// together.
+fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> GenericByteViewArray<T> {
+    let length_of = |view: u128| view & u128::from(u32::MAX);
+    let is_long = |row: usize, view: u128| length_of(view) > INLINE_BYTES && array.is_valid(row);
+    let long = array.views().iter().enumerate().filter(|(row, view)| is_long(*row, **view));
+    let bytes: u128 = long.map(|(_, view)| length_of(*view)).sum();
+    if bytes > i32::MAX as u128 {
+        return array.gc();
+    }
+    let mut values = Vec::with_capacity(bytes as usize);
+    // The values that are to be copied next: so many bytes from here.
+    let (mut buffer, mut start, mut end) = (0, 0, 0);
+    let copy = |values: &mut Vec<u8>, buffer: usize, range: Range<usize>| {
+        values.extend_from_slice(
+            array.data_buffers().get(buffer).and_then(|all| all.get(range)).unwrap_or(&[]),
+        );
+    };
+    let own = |(row, &view): (usize, &u128)| {
+        if !is_long(row, view) {
+            return if array.is_valid(row) { view } else { 0 };
+        }
+        let (of, at) = ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize);
+        if (of, at) != (buffer, end) {
+            copy(&mut values, buffer, start..end);
+            (buffer, start, end) = (of, at, at);
+        }
+        let place = (values.len() + end - start) as u128;
+        end += length_of(view) as usize;
+        place << 96 | u128::from(view as u64)
+    };
+    let views: Vec<u128> = array.views().iter().enumerate().map(own).collect();
+    copy(&mut values, buffer, start..end);
+    let nulls = array.nulls().map(|nulls| NullBuffer::from(nulls.iter().collect::<BooleanBuffer>()));
+    let buffers = if values.is_empty() { Vec::new() } else { vec![Buffer::from_vec(values)] };
+    // SAFETY: values were copied whole from an array of the same type, and every view says where to.
+    unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) }
 }
 
 fn has_views(data_type: &DataType) -> bool {
@@ -130,6 +174,24 @@ mod tests {
     fn texts_that_are_in_their_views_let_go_of_other_views() {
         let short = StringViewArray::from_iter((0..100_000).map(|n| (n % 3 > 0).then(|| format!("{n}"))));
         assert_let_go(&RecordBatch::try_from_iter([("t", Arc::new(short) as ArrayRef)]).unwrap());
+    }
+
+    #[test]
+    fn texts_are_copied_whole_wherever_they_stand() {
+        let in_order = StringViewArray::from_iter((0..1000).map(|number| match number % 5 {
+            0 => None,
+            1 => Some("short".to_owned()),
+            _ => Some(format!("a text that is not in the view itself: {number}")),
+        }));
+        let places = arrow::array::UInt32Array::from_iter_values((0..1000).map(|row| row * 7 % 1000));
+        let apart = arrow::compute::take(&in_order, &places, None).unwrap();
+        for texts in [&in_order, apart.as_string_view(), &in_order.slice(3, 0), &in_order.slice(1, 7)] {
+            let own = with_own_bytes(texts);
+            assert_eq!(&own, texts);
+            own.to_data().validate_full().unwrap();
+            let long: usize = texts.iter().flatten().map(str::len).filter(|bytes| *bytes > 12).sum();
+            assert_eq!(own.data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>(), long);
+        }
     }
 
     #[test]
