@@ -52,6 +52,9 @@ fn the_next_session_knows_what_was_found() {
     assert!(after.contains("quick, ") && !after.contains("CALIBRATE measures yours"), "{after}");
     let again = calibrated(folder.path(), &["-c", "CALIBRATE 'data'"]).ok();
     assert!(again.contains("quick, "), "{again}");
+    // Without a folder: where temporary files go.
+    let of_temp = run(folder.path(), &["--temp-dir", "data", "-c", "show device;"]).ok();
+    assert!(of_temp.contains("quick, "), "{of_temp}");
 }
 
 #[test]

@@ -143,11 +143,12 @@ impl Session {
 
     async fn execute_inner(&self, text: &str) -> Result<Query> {
         let text = statement_text::without_leading_comments(text);
-        if let Some(statement) = settings::parse(text)? {
-            return self.run_setting(statement).await;
-        }
+        // First: every other name behind SHOW is a setting's.
         if let Some(statement) = calibrate::parse(text)? {
             return self.run_about_device(statement);
+        }
+        if let Some(statement) = settings::parse(text)? {
+            return self.run_setting(statement).await;
         }
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
