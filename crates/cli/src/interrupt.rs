@@ -74,7 +74,7 @@ impl Interrupt {
     }
 
     pub fn is_pressed(&self) -> bool {
-        self.inner.pressed.load(Ordering::SeqCst) > 0
+        self.inner.pressed.load(Ordering::SeqCst) > 0 || self.is_terminated()
     }
 
     /// Whether the program was asked to end (SIGTERM). That is not forgotten.

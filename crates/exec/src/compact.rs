@@ -83,18 +83,23 @@ fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> 
     let is_long = |row: usize, view: u128| length_of(view) > INLINE_BYTES && array.is_valid(row);
     let long = array.views().iter().enumerate().filter(|(row, view)| is_long(*row, **view));
     let bytes: u128 = long.map(|(_, view)| length_of(*view)).sum();
-    if bytes > i32::MAX as u128 {
+    let buffers = array.data_buffers();
+    let is_inside = |view: u128| {
+        let end = (view >> 96) + length_of(view);
+        buffers.get((view >> 64) as u32 as usize).is_some_and(|buffer| end <= buffer.len() as u128)
+    };
+    let mut long = array.views().iter().enumerate().filter(|(row, view)| is_long(*row, **view));
+    // Arrow's own way has as many buffers as it needs, and panics on what is none of an array's values.
+    if bytes > i32::MAX as u128 || !long.all(|(_, view)| is_inside(*view)) {
         return array.gc();
     }
     let mut values = Vec::with_capacity(bytes as usize);
     // The values that are to be copied next: so many bytes from here.
     let (mut buffer, mut start, mut end) = (0, 0, 0);
     let copy = |values: &mut Vec<u8>, buffer: usize, range: Range<usize>| {
-        values.extend_from_slice(
-            array.data_buffers().get(buffer).and_then(|all| all.get(range)).unwrap_or(&[]),
-        );
+        values.extend_from_slice(buffers.get(buffer).and_then(|all| all.get(range)).unwrap_or(&[]));
     };
-    let own = |(row, &view): (usize, &u128)| {
+    let copied = |(row, &view): (usize, &u128)| {
         if !is_long(row, view) {
             return if array.is_valid(row) { view } else { 0 };
         }
@@ -107,12 +112,12 @@ fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> 
         end += length_of(view) as usize;
         place << 96 | u128::from(view as u64)
     };
-    let views: Vec<u128> = array.views().iter().enumerate().map(own).collect();
+    let views: Vec<u128> = array.views().iter().enumerate().map(copied).collect();
     copy(&mut values, buffer, start..end);
     let nulls = array.nulls().map(|nulls| NullBuffer::from(nulls.iter().collect::<BooleanBuffer>()));
-    let buffers = if values.is_empty() { Vec::new() } else { vec![Buffer::from_vec(values)] };
+    let own = if values.is_empty() { Vec::new() } else { vec![Buffer::from_vec(values)] };
     // SAFETY: values were copied whole from an array of the same type, and every view says where to.
-    unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) }
+    unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), own, nulls) }
 }
 
 fn has_views(data_type: &DataType) -> bool {

@@ -19,6 +19,7 @@ mod progress;
 mod push_room;
 pub mod scan;
 mod shared_execution;
+mod shared_reservation;
 pub mod sort;
 mod spill_metrics;
 pub mod temp;

@@ -1,7 +1,7 @@
 //! Room in memory for rows that are about to be pushed into a partitioner.
 //!
-//! Several tasks push at once. Each has a reservation of its own for what its push may add, which it lets go when what
-//! the partitioner holds has been counted: what was not granted is never counted, and nothing is counted twice.
+//! Several tasks push at once. Each has a reservation of its own for what its push may add, and lets it go when it has
+//! pushed, right before what the partitioner holds is counted anew: what nobody has granted yet is not counted.
 
 use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;

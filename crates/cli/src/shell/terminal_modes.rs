@@ -1,6 +1,6 @@
 //! What the terminal did before a line was typed in it, for a program that has to end meanwhile.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::mem::MaybeUninit;
 
 /// Modes of the terminal on standard input, if it is one.
@@ -18,6 +18,9 @@ impl TerminalModes {
 
     pub(super) fn restore(&self) {
         if let Self(Some(modes)) = self {
+            // The line editor has also asked for pastes to be marked, and left the cursor in its line.
+            print!("\x1b[?2004l\r\n");
+            let _ = io::stdout().flush();
             // SAFETY: reads modes that are there. A terminal that has gone needs none.
             unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, modes) };
         }

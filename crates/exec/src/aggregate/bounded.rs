@@ -62,6 +62,11 @@ impl BoundedGroups {
         bytes >= self.capacity_bytes || (self.refused && bytes > MIN_TABLE_BYTES)
     }
 
+    /// Whether the table could not become as large as it was meant to be.
+    pub fn was_refused(&self) -> bool {
+        self.refused
+    }
+
     /// Lifts the bound: a single group cannot be split, its state is as large as it is.
     pub fn lift_bound(&mut self) {
         self.capacity_bytes = usize::MAX;

@@ -95,8 +95,7 @@ impl ByteViews {
         if length_of(view) <= INLINE_BYTES {
             return view;
         }
-        let place = self.heap.len() as u128;
-        self.heap.extend_from_slice(batch.long(view));
+        let place = append(&mut self.heap, batch.long(view)) as u128;
         place << 64 | u128::from(view as u64)
     }
 
@@ -149,7 +148,9 @@ impl ByteViews {
         }
         self.views[group] = self.stored(batch, new);
         self.unused_bytes += old_bytes;
-        if self.heap.len() > SMALL_HEAP_BYTES && self.unused_bytes > self.heap.len() / 2 {
+        // It looks at all groups: rarely, if there are many of them and few bytes.
+        let is_worth_it = self.unused_bytes > SMALL_HEAP_BYTES.max(self.views.len());
+        if is_worth_it && self.unused_bytes > self.heap.len() / 2 {
             self.compact();
         }
     }
@@ -158,8 +159,8 @@ impl ByteViews {
     fn compact(&mut self) {
         let mut heap = Vec::with_capacity(self.heap.len() - self.unused_bytes);
         for view in self.views.iter_mut().filter(|view| length_of(**view) > INLINE_BYTES) {
-            let (from, place) = ((*view >> 64) as usize, heap.len() as u128);
-            heap.extend_from_slice(&self.heap[from..from + length_of(*view)]);
+            let from = (*view >> 64) as usize;
+            let place = append(&mut heap, &self.heap[from..from + length_of(*view)]) as u128;
             *view = place << 64 | u128::from(*view as u64);
         }
         self.heap = heap;
@@ -189,6 +190,16 @@ impl ByteViews {
             ),
         }
     }
+}
+
+/// Appends a value; where it begins. One that is longer than what windows overlap by begins with a window.
+fn append(heap: &mut Vec<u8>, value: &[u8]) -> usize {
+    if value.len() >= HEAP_WINDOW_BYTES {
+        heap.resize(heap.len().next_multiple_of(HEAP_WINDOW_BYTES), 0);
+    }
+    let place = heap.len();
+    heap.extend_from_slice(value);
+    place
 }
 
 /// Views as Arrow has them, and the windows of the heap that they point into.

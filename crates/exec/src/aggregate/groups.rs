@@ -1,8 +1,10 @@
 //! Groups in memory: their keys, and the state of every aggregate function for each of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array};
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -116,7 +118,7 @@ pub struct Results {
 impl Results {
     /// Bytes of all results.
     pub fn memory_bytes(&self) -> usize {
-        self.keys.iter().chain(&self.values).map(|array| array.get_array_memory_size()).sum()
+        self.keys.iter().chain(&self.values).map(array_bytes).sum()
     }
 
     /// The next batch.
@@ -136,6 +138,21 @@ impl Results {
         RecordBatch::try_new_with_options(Arc::clone(&self.spec.schema), columns, &options)
             .map(Some)
             .map_err(DataFusionError::from)
+    }
+}
+
+/// Bytes that an array holds. Buffers of views may be windows of one allocation, each of which would count as all of it.
+fn array_bytes(array: &ArrayRef) -> usize {
+    let of_views = |buffers: &[Buffer]| {
+        let allocations: HashMap<_, _> =
+            buffers.iter().map(|buffer| (buffer.data_ptr(), buffer.capacity())).collect();
+        let bytes: usize = allocations.values().sum();
+        bytes + array.len() * size_of::<u128>() + array.len().div_ceil(8)
+    };
+    match array.data_type() {
+        DataType::Utf8View => of_views(array.as_string_view().data_buffers()),
+        DataType::BinaryView => of_views(array.as_binary_view().data_buffers()),
+        _ => array.get_array_memory_size(),
     }
 }
 

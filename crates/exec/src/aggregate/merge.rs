@@ -47,7 +47,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     let mut table = BoundedGroups::try_new(state, capacity, capacity)?;
     let mut deeper: Option<Arc<Sink>> = None;
     let mut scratch = PushScratch::default();
-    let deeper_options = state.deeper_options(merge.partitions.iter().map(StoredPartition::bytes).sum());
+    let bytes = merge.partitions.iter().map(StoredPartition::bytes).sum();
     for partition in merge.partitions {
         let mut pages = StoredPages::open(state, partition);
         while let Some(groups) = pages.next_batch(state).await? {
@@ -67,13 +67,16 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
             if !full {
                 continue;
             }
-            if table.groups.len() == 1 || merge.used_bits + deeper_options.partition_bits > MOST_BITS {
+            // A table that was refused memory is smaller than it should be, and so must be the pieces.
+            let options =
+                if table.was_refused() { state.options.clone() } else { state.deeper_options(bytes) };
+            if table.groups.len() == 1 || merge.used_bits + options.partition_bits > MOST_BITS {
                 table.lift_bound();
                 continue;
             }
             let sink = deeper.get_or_insert_with(|| {
                 state.metrics.recursive_partitions.add(1);
-                Sink::new(state, deeper_options.clone(), merge.used_bits)
+                Sink::new(state, options, merge.used_bits)
             });
             table.relieve(sink, &mut scratch).await?;
         }
@@ -94,6 +97,8 @@ struct StoredPages {
     resident: VecDeque<SealedPage>,
     reader: Option<PartitionReader>,
     memory: HeldMemory,
+    /// Bytes of the pages that were given out last, and of their copy.
+    given_bytes: usize,
 }
 
 impl StoredPages {
@@ -104,11 +109,12 @@ impl StoredPages {
             memory.grow(window_bytes);
             file.read(Arc::clone(&state.spec.pages), window_bytes)
         });
-        Self { resident: partition.resident.into(), reader, memory }
+        Self { resident: partition.resident.into(), reader, memory, given_bytes: 0 }
     }
 
     /// The groups of some pages at once: accumulators have work to do for every batch, however small.
     async fn next_batch(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {
+        self.memory.shrink(std::mem::take(&mut self.given_bytes));
         let most_bytes = state.merge_bytes() / BATCH_SHARE;
         let (mut pages, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows < BATCH_ROWS && bytes < most_bytes {
@@ -120,6 +126,8 @@ impl StoredPages {
         if pages.len() < 2 {
             return Ok(pages.pop());
         }
+        self.memory.grow(bytes);
+        self.given_bytes += bytes;
         Ok(Some(concat_batches(state.spec.pages.arrow(), &pages)?))
     }
 
@@ -128,7 +136,7 @@ impl StoredPages {
         tokio::task::consume_budget().await;
         if let Some(page) = self.resident.pop_front() {
             let groups = page.open(&state.spec.pages).map_err(spill_error)?;
-            self.memory.shrink(page.len_bytes());
+            self.given_bytes += page.len_bytes();
             return groups.batch(None).map(Some).map_err(pages_error);
         }
         let Some(reader) = &mut self.reader else { return Ok(None) };

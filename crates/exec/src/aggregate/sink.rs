@@ -155,12 +155,12 @@ impl Sink {
     /// Ends the input and hands the partitions over.
     pub async fn finish(&self) -> Result<Vec<StoredPartition>> {
         self.reclaim.lock().take();
+        // A reclaim that has begun must not take what the partitions hold for free.
+        *self.handed_over.lock() = true;
         let finished = self.partitioner.finish().map_err(spill_error)?;
         let waiting = self.state.metrics.spill.time.timer();
         self.partitioner.drain_to(0).await.map_err(spill_error)?;
         drop(waiting);
-        let mut handed_over = self.handed_over.lock();
-        *handed_over = true;
         let bytes_of = |pages: &[SealedPage]| pages.iter().map(SealedPage::len_bytes).sum::<usize>();
         self.memory.resize(finished.iter().map(|partition| bytes_of(&partition.resident)).sum());
         let stored = finished.into_iter().filter(|partition| partition.rows > 0).map(|partition| {

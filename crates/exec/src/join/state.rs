@@ -18,7 +18,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::filter_record_batch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use futures::StreamExt;
 use nandina_pages::Page;
 use nandina_spill::{
@@ -45,6 +45,7 @@ use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use crate::progress::Progress;
 use crate::push_room::{Busy, make_room};
+use crate::shared_reservation::SharedReservation;
 
 /// Where the join stands.
 enum Stage {
@@ -106,8 +107,7 @@ pub struct JoinState {
     spilled_keys: Arc<SpilledKeys>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
-    reservation: MemoryReservation,
-    settling: Mutex<()>,
+    reservation: SharedReservation,
     stage: RwLock<Stage>,
     inner_any_rows: AtomicBool,
     inner_any_null: AtomicBool,
@@ -136,8 +136,7 @@ impl JoinState {
         let partitioner =
             Partitioner::new(Arc::clone(&spec.build.pages), options.clone(), Arc::clone(&space))
                 .observed_by(Box::new(move |page| keys.add(page)));
-        // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
-        let reservation = MemoryConsumer::new("HashJoin").register(pool);
+        let reservation = SharedReservation::new(pool, "HashJoin");
         let spill_cost = SpillCost::new(&spec, expected);
         let state = Arc::new(Self {
             spec,
@@ -151,7 +150,6 @@ impl JoinState {
             spilled_keys,
             progress: Progress::default(),
             reservation,
-            settling: Mutex::new(()),
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
             inner_any_rows: AtomicBool::new(false),
             inner_any_null: AtomicBool::new(false),
@@ -303,17 +301,18 @@ impl JoinState {
 
     /// Makes the reservation what is really held, beside what pushes in progress have reserved.
     fn settle(&self, partitioner: &Partitioner) {
-        let _settling = self.settling.lock();
-        let rows: usize =
-            (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
-        let held = partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW + self.spilled_keys.memory_bytes();
-        self.reservation.resize(held);
+        let partitions = 0..self.options.partitions();
+        self.reservation.settle(|| {
+            let rows: usize = partitions.map(|partition| partitioner.resident_rows(partition)).sum();
+            partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW + self.spilled_keys.memory_bytes()
+        });
     }
 
     /// Ends the build side: makes the tables of the resident partitions. All input has been taken in.
     pub async fn finish_build(self: &Arc<Self>) -> Result<()> {
         let Some(partitioner) = self.building() else { return Ok(()) };
         let probe_buffers = self.make_room_for_probe_buffers(&partitioner).await?;
+        self.reservation.hand_over();
         let finished = partitioner.finish().map_err(spill_error)?;
         let waiting = self.metrics.spill.time.timer();
         partitioner.drain_to(0).await.map_err(spill_error)?;
@@ -411,7 +410,7 @@ impl JoinState {
             && probing.build.spilled_keys().is_some()
         {
             probing.build = Arc::new(BuildSide::clone(&probing.build).with_spilled_keys(None));
-            self.reservation.shrink(bytes.min(self.reservation.size()));
+            self.reservation.shrink(bytes);
         }
     }
 
@@ -481,7 +480,7 @@ impl JoinState {
 
     /// Gives back the memory of one partition's table, which has been dropped.
     pub fn release_table(&self, bytes: usize) {
-        self.reservation.shrink(bytes.min(self.reservation.size()));
+        self.reservation.shrink(bytes);
     }
 
     /// Spills resident partitions while building until `bytes` are free.
@@ -524,7 +523,7 @@ impl JoinState {
         }
         // The first spilled partition brings the pages that collect its probe rows, and the filter over its keys.
         let freed = freed.saturating_sub(buffers);
-        self.reservation.shrink(freed.min(self.reservation.size()));
+        self.reservation.shrink(freed);
         Ok(freed)
     }
 

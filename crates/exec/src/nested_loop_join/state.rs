@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use futures::StreamExt;
 use nandina_pages::Page;
 use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter, SealedPage};
@@ -31,6 +31,7 @@ use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
 use crate::progress::Progress;
 use crate::push_room::{Busy, make_room};
+use crate::shared_reservation::SharedReservation;
 
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;
@@ -77,8 +78,7 @@ pub struct LoopState {
     options: PartitionerOptions,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
-    reservation: MemoryReservation,
-    settling: Mutex<()>,
+    reservation: SharedReservation,
     stage: RwLock<Stage>,
     _reclaim: Mutex<Option<ReclaimHandle>>,
 }
@@ -98,8 +98,7 @@ impl LoopState {
         options.partition_bits = inputs.next_power_of_two().trailing_zeros().min(MAX_PARTITION_BITS);
         let pages = Arc::clone(&spec.build.pages);
         let partitioner = Partitioner::new(pages, options.clone(), Arc::clone(&space));
-        // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
-        let reservation = MemoryConsumer::new("NestedLoopJoin").register(pool);
+        let reservation = SharedReservation::new(pool, "NestedLoopJoin");
         let state = Arc::new(Self {
             spec,
             space,
@@ -109,7 +108,6 @@ impl LoopState {
             options,
             progress: Progress::default(),
             reservation,
-            settling: Mutex::new(()),
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
             _reclaim: Mutex::new(None),
         });
@@ -225,15 +223,17 @@ impl LoopState {
 
     /// Makes the reservation what is really held, beside what pushes in progress have reserved.
     fn settle(&self, partitioner: &Partitioner) {
-        let _settling = self.settling.lock();
-        let rows: usize =
-            (0..self.options.partitions()).map(|partition| partitioner.resident_rows(partition)).sum();
-        self.reservation.resize(partitioner.memory_bytes() + RowBits::bytes_for(rows));
+        let partitions = 0..self.options.partitions();
+        self.reservation.settle(|| {
+            let rows: usize = partitions.map(|partition| partitioner.resident_rows(partition)).sum();
+            partitioner.memory_bytes() + RowBits::bytes_for(rows)
+        });
     }
 
     /// Ends the build side: a block if all of it is in memory, else files. All input has been taken in.
     pub async fn finish_build(&self) -> Result<()> {
         let Some(partitioner) = self.building() else { return Ok(()) };
+        self.reservation.hand_over();
         let finished = partitioner.finish().map_err(spill_error)?;
         let waiting = self.metrics.spill.time.timer();
         partitioner.drain_to(0).await.map_err(spill_error)?;
