@@ -1,8 +1,9 @@
 //! The reservation of an operator that several threads bring up to date.
 
+use std::sync::Arc;
+
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
-use std::sync::Arc;
 
 /// What an operator holds beside what pushes in progress have reserved.
 ///
