@@ -11,7 +11,8 @@ use arrow_schema::{
     DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit, UnionFields, UnionMode,
 };
 use nandina_pages::{
-    Encoding, MiniPageMeta, Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify, decode_mini_page,
+    CompactPage, Encoding, MiniPageMeta, Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify,
+    decode_mini_page,
 };
 
 /// Rows beyond this are not read back one by one: columns without bytes (nulls) may claim four billion.
@@ -44,6 +45,9 @@ fn encode_again(batch: &RecordBatch, schema: &Arc<PageSchema>) {
     }
     let mut builder = PageBuilder::new(Arc::clone(schema), 1 << 30, 1 << 20);
     let Ok(taken) = builder.append(batch, Rows::Range(0..batch.num_rows())) else { return };
+    let mut compact = CompactPage::default();
+    builder.encode_compact(&mut compact).expect("what decoded encodes");
+    assert_eq!(compact.rows(), taken);
     let mut out = vec![0; builder.encoded_bytes()];
     let meta = builder.encode(PageIdentity::default(), &mut out).expect("what decoded encodes");
     assert_eq!(meta.rows as usize, taken);
@@ -56,7 +60,7 @@ fn decode_as_mini_pages(bytes: &[u8], schema: &PageSchema) {
         offset_bytes: 0,
         length_bytes: rest.len() as u32,
         null_count: u32::from(nulls),
-        encoding: Encoding::from_byte(encoding % 6).unwrap_or(Encoding::Fixed),
+        encoding: Encoding::from_byte(encoding % 9).unwrap_or(Encoding::Fixed),
         checksum: 0,
     };
     for field in schema.arrow().fields() {

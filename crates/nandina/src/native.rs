@@ -90,9 +90,8 @@ pub(crate) async fn create_with_rows(
 ) -> Result<u64> {
     let partitions = plan.output_partitioning().partition_count();
     let memory = MemoryConsumer::new(format!("table {}", definition.name)).register(task.memory_pool());
-    // The page that a lane fills, staged and encoded, besides its window of writes.
     let device = store.device();
-    let staging_bytes = 2 * definition.page_bytes_on(device);
+    let staging_bytes = TableWriter::lane_bytes(definition.page_bytes_on(device));
     let mut window_bytes = device.sizes().write_window_bytes();
     while memory.try_grow(partitions * (window_bytes + staging_bytes)).is_err() {
         if window_bytes <= SMALLEST_WINDOW_BYTES {

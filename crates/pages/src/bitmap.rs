@@ -22,6 +22,11 @@ impl Bitmap {
         self.words.capacity() * 8
     }
 
+    /// Rows beyond the end are unset.
+    pub fn get(&self, row: usize) -> bool {
+        self.words.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
     /// Appends the lowest `count` bits of `word`, the rest of which must be zero.
     fn push(&mut self, word: u64, count: usize) {
         debug_assert!(count <= 64 && (count == 64 || word >> count == 0));

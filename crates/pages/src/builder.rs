@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 
+use crate::compact_page::CompactPage;
 use crate::error::{PageError, Result};
 use crate::format::{MiniPageMeta, PageIdentity, PageMeta, front_bytes, write_front};
 use crate::mini_page::mini_page_checksum;
@@ -239,6 +240,13 @@ impl PageBuilder {
         write_front(out, &meta);
         self.clear();
         Ok(meta)
+    }
+
+    /// Encodes the staged rows as small as they get. They stay staged: whether the page is wanted follows from its
+    /// length.
+    pub fn encode_compact(&self, page: &mut CompactPage) -> Result<()> {
+        let names = self.schema.arrow().fields().iter().map(|field| field.name().as_str());
+        page.fill(self.columns.iter().zip(names), self.rows)
     }
 
     /// Drops the staged rows and keeps the capacity.

@@ -19,7 +19,9 @@ use crate::error::{PageError, Result};
 
 /// "NPAX", read as a little-endian integer.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NPAX");
-pub const FORMAT_VERSION: u16 = 1;
+/// Version 2 added the encodings from `FrameOfReference` on; pages of version 1 are read as ever.
+pub const FORMAT_VERSION: u16 = 2;
+const OLDEST_FORMAT_VERSION: u16 = 1;
 pub const HEADER_BYTES: usize = 64;
 /// Start of every mini-page; Arrow's recommended alignment, a cache line.
 pub const MINI_PAGE_ALIGNMENT: usize = 64;
@@ -54,6 +56,12 @@ pub enum Encoding {
     Offsets64 = 4,
     /// A tree of mini-pages: nested, dictionary, run-end and union columns.
     Nested = 5,
+    /// Least value, then distances from it in as few bits as they need, then validity.
+    FrameOfReference = 6,
+    /// Distinct values once, and a code per row.
+    Dictionary = 7,
+    /// Lengths, validity, and value bytes that may be compressed.
+    Compressed = 8,
 }
 
 impl Encoding {
@@ -65,8 +73,16 @@ impl Encoding {
             3 => Self::Offsets32,
             4 => Self::Offsets64,
             5 => Self::Nested,
+            6 => Self::FrameOfReference,
+            7 => Self::Dictionary,
+            8 => Self::Compressed,
             _ => return None,
         })
+    }
+
+    /// Whether arrays point into the mini-page, or are decoded out of it.
+    pub fn is_arrow(self) -> bool {
+        !matches!(self, Self::FrameOfReference | Self::Dictionary | Self::Compressed)
     }
 }
 
@@ -187,7 +203,7 @@ pub(crate) fn read_front(page: &[u8], page_bytes: usize, verify_checksum: bool) 
     }
     let page_number = u64_at(page, 8);
     let version = u16::from_le_bytes(array_at(page, 4));
-    if version != FORMAT_VERSION {
+    if !(OLDEST_FORMAT_VERSION..=FORMAT_VERSION).contains(&version) {
         return Err(PageError::Version { page_number, found: version, supported: FORMAT_VERSION });
     }
     let columns = u32_at(page, 28) as usize;

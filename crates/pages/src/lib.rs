@@ -23,6 +23,8 @@
 
 mod bitmap;
 mod builder;
+mod compact_page;
+mod encodings;
 mod error;
 mod format;
 pub mod mini_page;
@@ -33,6 +35,8 @@ mod schema;
 mod staging;
 
 pub use builder::{PageBuilder, Rows};
+pub use compact_page::CompactPage;
+pub use encodings::MAX_ENCODED_ROWS;
 pub use error::{PageError, Result};
 pub use format::{
     Encoding, FORMAT_VERSION, HEADER_BYTES, MAGIC, MINI_PAGE_ALIGNMENT, MiniPageMeta, PageIdentity, PageMeta,

@@ -1,4 +1,4 @@
-//! Decoding one mini-page, from its own bytes, into Arrow without copying values.
+//! Decoding one mini-page, from its own bytes, into Arrow: without copying values where they stand in Arrow's form.
 //!
 //! ```text
 //! Fixed      │ rows × width          │pad 8│[validity]│
@@ -9,7 +9,8 @@
 //!
 //! Lengths, offsets and UTF-8 are always checked: what comes out is sound whatever came in. Strings of ASCII, the
 //! common case, are checked at the speed of memory. View arrays get fresh views, which point into the value bytes;
-//! `LargeUtf8` and `LargeBinary` get fresh 64-bit offsets where 32 bits were stored.
+//! `LargeUtf8` and `LargeBinary` get fresh 64-bit offsets where 32 bits were stored. The other encodings:
+//! [`encodings`](crate::encodings).
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
 
+use crate::encodings;
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, MiniPageMeta};
 use crate::schema::ColumnLayout;
@@ -103,6 +105,9 @@ pub(crate) fn column_parts(
     rows: usize,
     meta: &MiniPageMeta,
 ) -> Result<ColumnParts> {
+    if !meta.encoding.is_arrow() {
+        return encodings::column_parts(&bytes, field, rows, meta);
+    }
     let name = field.name();
     let null_count = meta.null_count as usize;
     let bytes = aligned(bytes);
@@ -167,6 +172,9 @@ pub(crate) fn column_array(
     rows: usize,
     meta: &MiniPageMeta,
 ) -> Result<ArrayRef> {
+    if let Some(views) = encodings::column_views(&bytes, field, rows, meta) {
+        return views;
+    }
     let ColumnParts { rows, validity, values } = column_parts(bytes, field, rows, meta)?;
     let name = field.name();
     match values {
@@ -261,7 +269,7 @@ pub(crate) fn check_offsets<O: ArrowNativeType + PartialOrd>(
 }
 
 /// The bytes are UTF-8 and no offset cuts a character.
-fn check_utf8<O: ArrowNativeType>(offsets: &[O], bytes: &[u8], column: &str) -> Result<()> {
+pub(crate) fn check_utf8<O: ArrowNativeType>(offsets: &[O], bytes: &[u8], column: &str) -> Result<()> {
     if bytes.is_ascii() {
         return Ok(());
     }

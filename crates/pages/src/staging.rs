@@ -18,6 +18,7 @@ use arrow_schema::{DataType, Field};
 
 use crate::bitmap::Bitmap;
 use crate::builder::Rows;
+use crate::encodings::{MAX_ENCODED_ROWS, StagedTexts, encode_integers, encode_texts};
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, align_up};
 use crate::nested::NestedStaging;
@@ -297,6 +298,40 @@ impl ColumnStaging {
             }
         };
         Ok((encoding, length))
+    }
+
+    /// Appends the smallest mini-page there is to `out`, and returns its encoding. `out` ends at a multiple of 8.
+    pub fn encode_compact(&self, out: &mut Vec<u8>, column_name: &str) -> Result<Encoding> {
+        let raw_bytes = self.mini_page_bytes();
+        let validity = (self.nulls > 0).then_some(&self.validity);
+        let integers = |is_smaller: bool| is_smaller.then_some(Encoding::FrameOfReference);
+        let encoded = if self.rows > MAX_ENCODED_ROWS {
+            None
+        } else {
+            match &self.values {
+                Values::Fixed1(values) => integers(encode_integers(values, validity, raw_bytes, out)),
+                Values::Fixed2(values) => integers(encode_integers(values, validity, raw_bytes, out)),
+                Values::Fixed4(values) => integers(encode_integers(values, validity, raw_bytes, out)),
+                Values::Fixed8(values) => integers(encode_integers(values, validity, raw_bytes, out)),
+                Values::Fixed16(values) => integers(encode_integers(values, validity, raw_bytes, out)),
+                Values::Variable { ends, bytes, .. } => {
+                    encode_texts(StagedTexts { ends, bytes, validity }, raw_bytes, out)
+                }
+                Values::Null
+                | Values::Bits(_)
+                | Values::Fixed32(_)
+                | Values::FixedOther { .. }
+                | Values::Nested(_) => None,
+            }
+        };
+        if let Some(encoding) = encoded {
+            return Ok(encoding);
+        }
+        let start = out.len();
+        out.resize(start + raw_bytes as usize, 0);
+        let (encoding, length) = self.encode(&mut out[start..], column_name)?;
+        out.truncate(start + length);
+        Ok(encoding)
     }
 
     fn write_fixed(&self, out: &mut [u8], values: &[u8]) -> Encoding {

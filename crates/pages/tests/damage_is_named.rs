@@ -95,7 +95,7 @@ fn a_newer_format() {
     let message = error_of(bytes);
     assert_eq!(
         message,
-        "page 17 has format version 9, this build reads version 1: open it with the release that wrote it"
+        "page 17 has format version 9, this build reads version 2: open it with the release that wrote it"
     );
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use nandina_pages::{PageBuilder, PageIdentity, PageSchema, Rows};
+use nandina_pages::{CompactPage, PageBuilder, PageIdentity, PageSchema, Rows};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -34,10 +34,17 @@ impl Random {
     }
 }
 
-fn valid_page(batch: &RecordBatch) -> Vec<u8> {
+fn valid_page(batch: &RecordBatch, is_compact: bool) -> Vec<u8> {
     let schema = PageSchema::try_new(batch.schema()).unwrap();
     let mut builder = PageBuilder::new(schema, 1 << 20, 10_000);
     builder.append(batch, Rows::Range(0..batch.num_rows())).unwrap();
+    if is_compact {
+        let mut compact = CompactPage::default();
+        builder.encode_compact(&mut compact).unwrap();
+        let mut page = vec![0; compact.used_bytes()];
+        compact.write(PageIdentity::new(7), &mut page).unwrap();
+        return page;
+    }
     let mut page = vec![0; builder.encoded_bytes()];
     builder.encode(PageIdentity::new(7), &mut page).unwrap();
     page
@@ -80,9 +87,12 @@ fn damaged_pages_are_errors_or_valid_arrays() {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     for (selector, schema) in page_decoder::schemas().iter().enumerate() {
         let columns = schema.fields().len();
-        for _ in 0..BASE_PAGES_PER_SCHEMA {
-            let batch = arbitrary::batch(Arc::clone(schema), 0..40).new_tree(&mut runner).unwrap().current();
-            let base = valid_page(&batch);
+        for number in 0..BASE_PAGES_PER_SCHEMA {
+            // Columns are long enough for encodings to pay only in some pages.
+            let is_compact = number % 2 == 1;
+            let rows = if is_compact { 0..700 } else { 0..40 };
+            let batch = arbitrary::batch(Arc::clone(schema), rows).new_tree(&mut runner).unwrap().current();
+            let base = valid_page(&batch, is_compact);
             for _ in 0..MUTATIONS_PER_BASE_PAGE {
                 let mut page = base.clone();
                 mutate(&mut page, &mut random, columns);

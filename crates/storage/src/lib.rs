@@ -26,6 +26,7 @@ mod error;
 mod fetch;
 mod ids;
 mod manifest;
+mod page_filler;
 mod page_index;
 mod read_plan;
 mod scan;

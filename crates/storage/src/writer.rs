@@ -1,8 +1,8 @@
 //! Writing rows: one segment file per statement, filled by any number of lanes side by side.
 //!
 //! ```text
-//!  lane 1 ─► page builder ─► write buffer (1 MiB) ─►┐
-//!  lane 2 ─► page builder ─► write buffer           ├─► device, a window of writes in flight per lane
+//!  lane 1 ─► page filler ─► write buffer (1 MiB) ──►┐
+//!  lane 2 ─► page filler ─► write buffer            ├─► device, a window of writes in flight per lane
 //!    …          each lane fills a stripe of its own │
 //!                                                   ┘
 //!  commit: last pages, page indexes, directory, header ─► fsync ─► manifest
@@ -14,20 +14,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use futures::Stream;
 use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request};
-use nandina_pages::{Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify};
+use nandina_pages::{PageIdentity, PageSchema};
 use parking_lot::Mutex;
 
 use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
-use crate::ids::{RowId, SegmentId};
+use crate::ids::SegmentId;
 use crate::manifest::{SegmentRecord, encode_schema};
+use crate::page_filler::{FilledPage, MOST_EXPANSION, PageFiller};
 use crate::page_index::{Stripe, StripeColumn, StripeIndexBuilder, encode_directory};
-use crate::segment::{BLOCK_BYTES, TableShape, encode_header, file_name, into_buffer};
-use crate::statistics::{bounds, bounds_type, has_bounds, joined, unknown};
+use crate::segment::{BLOCK_BYTES, TableShape, encode_header, file_name};
 use crate::store::Store;
 
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
@@ -194,6 +194,11 @@ impl TableWriter {
         WriterLane { shared: Arc::clone(&self.shared), lane: Some(lane) }
     }
 
+    /// Memory that a lane takes for rows and the page it fills with them, besides its window of writes.
+    pub fn lane_bytes(page_bytes: usize) -> usize {
+        (MOST_EXPANSION + 2) * page_bytes
+    }
+
     /// Rows appended so far.
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Acquire)
@@ -207,9 +212,7 @@ impl TableWriter {
         }
         let lane = shared.idle.lock().take();
         if let Some(mut lane) = lane {
-            lane.flush_page(shared).await?;
-            lane.close_stripe(shared).await?;
-            lane.wait_until(0).await?;
+            lane.flush(shared).await?;
         }
         let record = shared.finish_file().await?;
         let summary = record.as_ref().map_or_else(CommitSummary::default, |record| CommitSummary {
@@ -358,11 +361,11 @@ impl WriterLane {
                     }
                 }
             };
-            if let Some(rest) = lane.take_rest(&shared)? {
+            for rest in lane.filler.take_rest()? {
                 other.append(&shared, &rest).await?;
             }
-            lane.close_stripe(&shared).await?;
-            lane.wait_until(0).await?;
+            lane.output.close_stripe(&shared).await?;
+            lane.output.wait_until(0).await?;
             lane = other;
         }
         shared.open_lanes.fetch_sub(1, Ordering::AcqRel);
@@ -416,11 +419,16 @@ struct WriteBlock {
     used_bytes: usize,
 }
 
+/// Rows come in, pages go out.
 #[derive(Debug)]
 struct Lane {
-    builder: PageBuilder,
-    /// Bounds of the rows in the builder, one entry per batch they came from.
-    bounds: Vec<Vec<PieceBounds>>,
+    filler: PageFiller,
+    output: LaneOutput,
+}
+
+/// Where a lane's pages go.
+#[derive(Debug)]
+struct LaneOutput {
     stripe: Option<OpenStripe>,
     block: Option<WriteBlock>,
     writes: Batch,
@@ -431,49 +439,36 @@ struct Lane {
 
 impl Lane {
     fn new(shared: &Shared) -> Self {
-        let builder =
-            PageBuilder::new(Arc::clone(shared.shape.page_schema()), shared.shape.page_bytes, RowId::SLOTS);
+        let filler = PageFiller::new(Arc::clone(shared.shape.page_schema()), shared.shape.page_bytes);
         let writes = shared.device.batch(shared.account.as_ref());
-        let (bounds, write_bytes) = Default::default();
-        Self { builder, bounds, stripe: None, block: None, writes, write_bytes, in_flight_bytes: 0 }
+        let output =
+            LaneOutput { stripe: None, block: None, writes, write_bytes: Vec::new(), in_flight_bytes: 0 };
+        Self { filler, output }
     }
 
     async fn append(&mut self, shared: &Shared, batch: &RecordBatch) -> Result<()> {
-        let mut from = 0;
-        while from < batch.num_rows() {
-            let rows = Rows::Range(from..batch.num_rows());
-            let taken = self.builder.append(batch, rows).map_err(StorageError::Encode)?;
-            if taken > 0 {
-                let of_rows = batch.columns().iter().map(|array| PieceBounds::of(&array.slice(from, taken)));
-                self.bounds.push(of_rows.collect());
-                from += taken;
-            }
-            if from < batch.num_rows() {
-                self.flush_page(shared).await?;
-            }
+        self.filler.push(batch);
+        while let Some(page) = self.filler.full_page()? {
+            self.output.write_page(shared, page).await?;
         }
         Ok(())
     }
 
-    /// The rows in the builder as a batch; they are staged no more.
-    fn take_rest(&mut self, shared: &Shared) -> Result<Option<RecordBatch>> {
-        if self.builder.is_empty() {
-            return Ok(None);
+    /// Writes the rows of the last page, however few.
+    async fn flush(&mut self, shared: &Shared) -> Result<()> {
+        while let Some(page) = self.filler.last_page()? {
+            self.output.write_page(shared, page).await?;
         }
-        self.bounds.clear();
-        let mut buffer = shared.device.buffer(self.builder.encoded_bytes());
-        self.builder.encode(PageIdentity::default(), &mut buffer).map_err(StorageError::Encode)?;
-        let page = Page::open(into_buffer(buffer), Arc::clone(shared.shape.page_schema()), Verify::Trusted);
-        page.and_then(|page| page.batch(None)).map(Some).map_err(StorageError::Encode)
+        self.output.close_stripe(shared).await?;
+        self.output.wait_until(0).await
     }
+}
 
-    /// Encodes the page in the builder and submits it when enough have come together.
-    async fn flush_page(&mut self, shared: &Shared) -> Result<()> {
-        if self.builder.is_empty() {
-            return Ok(());
-        }
+impl LaneOutput {
+    /// Gives a page its place, and submits it when enough have come together.
+    async fn write_page(&mut self, shared: &Shared, filled: FilledPage<'_>) -> Result<()> {
         let page_bytes = shared.shape.page_bytes;
-        let slots = self.builder.encoded_bytes().div_ceil(page_bytes) as u64;
+        let slots = filled.page.used_bytes().div_ceil(page_bytes) as u64;
         if self.stripe.as_ref().is_none_or(|stripe| stripe.used + slots > stripe.capacity) {
             self.close_stripe(shared).await?;
         }
@@ -493,10 +488,9 @@ impl Lane {
         });
         let target = block.buffer.get_mut(block.filled_bytes..block.filled_bytes + needed_bytes);
         let identity = PageIdentity::new(stripe.first_page + stripe.used);
-        let meta = self.builder.encode(identity, target.unwrap_or_default()).map_err(StorageError::Encode)?;
-        let bounds = joined_bounds(shared, &std::mem::take(&mut self.bounds))?;
+        let meta = filled.page.write(identity, target.unwrap_or_default()).map_err(StorageError::Encode)?;
         let used_bytes = meta.used_bytes.next_multiple_of(BLOCK_BYTES as usize);
-        stripe.entries.push(stripe.used as u32, slots as u32, &meta, bounds);
+        stripe.entries.push(stripe.used as u32, slots as u32, &meta, filled.bounds);
         stripe.used_bytes = stripe.used * page_bytes as u64 + used_bytes as u64;
         stripe.used += slots;
         block.used_bytes = block.filled_bytes + used_bytes;
@@ -557,39 +551,4 @@ fn submit(
     write_bytes.push(block.used_bytes);
     *in_flight_bytes += block.used_bytes;
     writes.add(vec![(file.clone(), Request::write(block.offset, block.buffer))]);
-}
-
-/// Bounds of a column of the rows that one batch gave to a page.
-#[derive(Debug)]
-struct PieceBounds {
-    min: ArrayRef,
-    max: ArrayRef,
-    /// Without values, null bounds mean just that; with values, that nothing is known.
-    has_values: bool,
-}
-
-impl PieceBounds {
-    fn of(array: &ArrayRef) -> Self {
-        let (min, max) = if has_bounds(array.data_type()) {
-            bounds(array.as_ref())
-        } else {
-            unknown(&bounds_type(array.data_type()))
-        };
-        Self { min, max, has_values: array.null_count() < array.len() }
-    }
-}
-
-/// Bounds of a page from those of its pieces.
-fn joined_bounds(shared: &Shared, pieces: &[Vec<PieceBounds>]) -> Result<Vec<(ArrayRef, ArrayRef)>> {
-    let of_column = |column: usize| -> Result<(ArrayRef, ArrayRef)> {
-        let pieces: Vec<&PieceBounds> = pieces.iter().filter_map(|piece| piece.get(column)).collect();
-        if let [only] = pieces.as_slice() {
-            return Ok((Arc::clone(&only.min), Arc::clone(&only.max)));
-        }
-        let mins: Vec<&dyn Array> = pieces.iter().map(|piece| piece.min.as_ref()).collect();
-        let maxes: Vec<&dyn Array> = pieces.iter().map(|piece| piece.max.as_ref()).collect();
-        let has_values = |piece: usize| pieces.get(piece).is_some_and(|piece| piece.has_values);
-        Ok(joined(&arrow_select::concat::concat(&mins)?, &arrow_select::concat::concat(&maxes)?, has_values))
-    };
-    (0..shared.shape.page_schema().columns()).map(of_column).collect()
 }

@@ -15,7 +15,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder,
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 use nandina_device::{IoAccount, Priority};
-use nandina_storage::{Table, WriteMode, WriteOptions};
+use nandina_storage::{Table, TableWriter, WriteMode, WriteOptions};
 
 use crate::flow::query_flow;
 
@@ -61,8 +61,7 @@ impl DataSink for TableSink {
     ) -> Result<u64> {
         let mut window_bytes = self.table.store().device().sizes().write_window_bytes();
         let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
-        // The page being filled, twice: staged and encoded.
-        let staging_bytes = 2 * self.table.page_bytes();
+        let staging_bytes = TableWriter::lane_bytes(self.table.page_bytes());
         while window_bytes > MIN_WINDOW_BYTES && memory.try_grow(window_bytes + staging_bytes).is_err() {
             window_bytes /= 2;
         }
