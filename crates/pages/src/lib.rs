@@ -2,7 +2,8 @@
 //!
 //! Pure codecs between PAX pages and Arrow, without I/O. A PAX page (seed paper *RARE-join*, section 2, after
 //! Ailamaki et al.) holds whole rows; inside it the values of each column stand together in a *mini-page*, in
-//! Arrow's own layout, so that a reader builds arrays that point into the page's bytes.
+//! Arrow's own layout, so that a reader builds arrays that point into the page's bytes. Where a page is written once and
+//! read often ([`CompactPage`]), each is in the smallest of several encodings instead.
 //!
 //! ```text
 //!  0        64              64+20·columns                                       used_bytes      page_bytes
@@ -41,6 +42,8 @@ pub use error::{PageError, Result};
 pub use format::{
     Encoding, FORMAT_VERSION, HEADER_BYTES, MAGIC, MINI_PAGE_ALIGNMENT, MiniPageMeta, PageIdentity, PageMeta,
 };
-pub use mini_page::{ColumnParts, PartValues, decode_mini_page, mini_page_checksum};
+pub use mini_page::{
+    ColumnParts, DictionaryParts, PartValues, decode_dictionary, decode_mini_page, mini_page_checksum,
+};
 pub use page::{Page, Verify};
 pub use schema::{ColumnLayout, PageSchema};

@@ -69,6 +69,34 @@ pub fn decode_mini_page(bytes: Buffer, field: &Field, rows: usize, meta: &MiniPa
     column_array(bytes, field, rows, meta)
 }
 
+/// The distinct values of such a mini-page and a code per row, for whoever would rather look at each value once; `None`
+/// if it is no [dictionary](Encoding::Dictionary).
+pub fn decode_dictionary(
+    bytes: Buffer,
+    field: &Field,
+    rows: usize,
+    meta: &MiniPageMeta,
+) -> Result<Option<DictionaryParts>> {
+    if meta.encoding != Encoding::Dictionary || ColumnLayout::of(field.data_type()) != ColumnLayout::Variable
+    {
+        return Ok(None);
+    }
+    let bytes = mini_page_slice(bytes, meta, field)?;
+    verify_checksum(&bytes, field.name(), meta)?;
+    encodings::dictionary_parts(&bytes, field, rows, meta).map(Some)
+}
+
+/// A column of few values.
+#[derive(Debug, Clone)]
+pub struct DictionaryParts {
+    /// Of the column's type, all different.
+    pub values: ArrayRef,
+    /// Row by row, the position of its value.
+    pub codes: Vec<u32>,
+    /// `None` without nulls.
+    pub validity: Option<NullBuffer>,
+}
+
 fn mini_page_slice(bytes: Buffer, meta: &MiniPageMeta, field: &Field) -> Result<Buffer> {
     let length = meta.length_bytes as usize;
     if bytes.len() < length {
@@ -181,14 +209,7 @@ pub(crate) fn column_array(
         PartValues::Null => Ok(Arc::new(NullArray::new(rows))),
         PartValues::Bits(bits) => Ok(Arc::new(BooleanArray::new(bits, validity))),
         PartValues::Fixed { width_bytes, bytes } => fixed_array(bytes, field, rows, width_bytes, validity),
-        PartValues::Variable { offsets, bytes } => match field.data_type() {
-            DataType::Utf8 => byte_array::<Utf8Type>(offsets, bytes, validity, name),
-            DataType::Binary => byte_array::<BinaryType>(offsets, bytes, validity, name),
-            DataType::LargeUtf8 => byte_array::<LargeUtf8Type>(widened(&offsets), bytes, validity, name),
-            DataType::LargeBinary => byte_array::<LargeBinaryType>(widened(&offsets), bytes, validity, name),
-            DataType::Utf8View => view_array::<StringViewType>(&offsets, bytes, validity, name),
-            _ => view_array::<BinaryViewType>(&offsets, bytes, validity, name),
-        },
+        PartValues::Variable { offsets, bytes } => variable_array(field, offsets, bytes, validity),
         PartValues::LargeVariable { offsets, bytes } => match field.data_type() {
             DataType::LargeUtf8 => byte_array::<LargeUtf8Type>(offsets, bytes, validity, name),
             DataType::LargeBinary => byte_array::<LargeBinaryType>(offsets, bytes, validity, name),
@@ -279,6 +300,24 @@ pub(crate) fn check_utf8<O: ArrowNativeType>(offsets: &[O], bytes: &[u8], column
         return Ok(());
     }
     Err(PageError::malformed(column, "an offset cuts a character in two"))
+}
+
+/// Strings or binary of any form. Offsets were checked.
+pub(crate) fn variable_array(
+    field: &Field,
+    offsets: ScalarBuffer<i32>,
+    bytes: Buffer,
+    validity: Option<NullBuffer>,
+) -> Result<ArrayRef> {
+    let name = field.name();
+    match field.data_type() {
+        DataType::Utf8 => byte_array::<Utf8Type>(offsets, bytes, validity, name),
+        DataType::Binary => byte_array::<BinaryType>(offsets, bytes, validity, name),
+        DataType::LargeUtf8 => byte_array::<LargeUtf8Type>(widened(&offsets), bytes, validity, name),
+        DataType::LargeBinary => byte_array::<LargeBinaryType>(widened(&offsets), bytes, validity, name),
+        DataType::Utf8View => view_array::<StringViewType>(&offsets, bytes, validity, name),
+        _ => view_array::<BinaryViewType>(&offsets, bytes, validity, name),
+    }
 }
 
 fn widened(offsets: &ScalarBuffer<i32>) -> ScalarBuffer<i64> {

@@ -35,9 +35,28 @@ fn through(array: ArrayRef) -> (Encoding, usize) {
     let found = page.column(0).unwrap();
     found.to_data().validate_full().unwrap();
     assert_eq!(&found, &array);
+    check_dictionary(&page, &found);
     let parts = page.parts(0).unwrap();
     assert_eq!(parts.validity.map_or(0, |nulls| nulls.null_count()), array.null_count());
     (meta.columns[0].encoding, meta.columns[0].length_bytes as usize)
+}
+
+/// Values and codes, if there are any, make the same column.
+fn check_dictionary(page: &Page, expected: &ArrayRef) {
+    let mut bytes = vec![0xEE; page.meta().used_bytes];
+    let schema = Arc::clone(page.schema());
+    let field = schema.arrow().field(0);
+    let mut builder = PageBuilder::new(Arc::clone(&schema), 1 << 28, 1 << 20);
+    builder.append(&page.batch(None).unwrap(), Rows::Range(0..page.rows())).unwrap();
+    let mut again = CompactPage::default();
+    builder.encode_compact(&mut again).unwrap();
+    let meta = again.write(PageIdentity::new(1), &mut bytes).unwrap();
+    let mini_page = Buffer::from(&bytes[meta.columns[0].range()]);
+    let parts = decode_dictionary(mini_page, field, page.rows(), &meta.columns[0]).unwrap();
+    assert_eq!(parts.is_some(), meta.columns[0].encoding == Encoding::Dictionary);
+    let Some(parts) = parts else { return };
+    let codes = UInt32Array::new(parts.codes.into(), parts.validity);
+    assert_eq!(&arrow_select::take::take(&parts.values, &codes, None).unwrap(), expected);
 }
 
 fn integers<T: ArrowPrimitiveType>(value: impl Fn(usize) -> T::Native) -> ArrayRef {

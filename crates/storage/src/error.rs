@@ -36,6 +36,9 @@ pub enum StorageError {
     #[error("{file}, page {page}: {source}")]
     PageRead { file: String, page: u64, source: DeviceError },
 
+    #[error("{source}; met in {file}, page {page}")]
+    RowFilter { file: String, page: u64, source: Box<dyn std::error::Error + Send + Sync> },
+
     #[error("table {name:?} exists already: drop it first or choose another name")]
     TableExists { name: String },
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A reader keeps requests of up to `window_bytes` submitted and not yet consumed. Batches come in the order of the
-//! rows of each stripe, one page each, and point into the I/O buffers.
+//! rows of each stripe, of one page each, and may point into the I/O buffers. With a row filter, its columns are decoded
+//! first, and the others only where a row passes.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -20,10 +21,11 @@ use std::task::{Context, Poll, ready};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream};
 use nandina_device::{Batch, Completion, IoAccount, Request};
-use nandina_pages::{MiniPageMeta, decode_mini_page};
+use nandina_pages::MiniPageMeta;
 use parking_lot::Mutex;
 
 use crate::block_on::block_on;
@@ -31,8 +33,12 @@ use crate::error::{Result, StorageError};
 use crate::ids::RowId;
 use crate::page_index::{PageRanges, Stripe, StripeIndex, index_columns};
 use crate::read_plan::{Extent, Needed, Place, plan};
+use crate::row_filter::{PageColumns, ReadColumn, RowFilter};
 use crate::segment::{Segment, into_buffer};
 use crate::table::Table;
+
+/// Pages that may be decoded in vain, one after the other, before others get their turn.
+const PAGES_PER_POLL: usize = 16;
 
 /// Decides from bounds and null counts which pages cannot hold rows of interest. Asked anew for every stripe, so that
 /// what becomes known during a query counts from then on.
@@ -51,6 +57,10 @@ pub struct ScanOptions {
     /// Adds a last column `row_id` (UInt64) with the bits of each row's [`RowId`].
     pub row_ids: bool,
     pub pruner: Option<Arc<dyn PagePruner>>,
+    /// Only rows that it keeps are handed out.
+    pub row_filter: Option<Arc<dyn RowFilter>>,
+    /// Only so many pages, spread evenly over the table, for estimates. Pages are not pruned then.
+    pub sample_pages: Option<u64>,
     /// Most bytes that each reader keeps read or being read; what the device needs if `None`. At least one page is.
     pub window_bytes: Option<usize>,
     /// Longest gap between needed ranges that is read too; what suits the device if `None`.
@@ -65,7 +75,9 @@ pub struct ScanOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScanFigures {
     pub rows: u64,
-    /// Pages decoded.
+    /// Rows that the row filter turned away.
+    pub rows_filtered: u64,
+    /// Pages decoded, at least in part.
     pub pages_read: u64,
     /// Pages skipped because of their bounds.
     pub pages_pruned: u64,
@@ -77,6 +89,7 @@ pub struct ScanFigures {
 #[derive(Debug, Default)]
 struct Counts {
     rows: AtomicU64,
+    rows_filtered: AtomicU64,
     pages_read: AtomicU64,
     pages_pruned: AtomicU64,
     bytes_read: AtomicU64,
@@ -88,7 +101,9 @@ struct Counts {
 pub struct Scan {
     table: Table,
     options: ScanOptions,
-    projection: Vec<usize>,
+    /// Columns of the table that are handed out, and then those that only the row filter needs.
+    columns: Vec<usize>,
+    handed_out: usize,
     /// Of the batches.
     schema: SchemaRef,
     /// Longest gap that is read too, and length beyond which requests are not merged.
@@ -103,6 +118,8 @@ pub struct Scan {
 struct Cursor {
     segment: usize,
     stripe: usize,
+    /// Pages of all stripes before.
+    pages: u64,
 }
 
 impl Scan {
@@ -110,6 +127,16 @@ impl Scan {
         let projection =
             options.projection.clone().unwrap_or_else(|| (0..table.schema().fields().len()).collect());
         table.check_columns(&projection)?;
+        let mut columns = projection.clone();
+        if let Some(filter) = &options.row_filter {
+            let more = filter.columns();
+            table.check_columns(&more)?;
+            more.iter().for_each(|column| {
+                if !columns.contains(column) {
+                    columns.push(*column);
+                }
+            });
+        }
         let mut schema = table.schema().project(&projection)?;
         if options.row_ids {
             let mut fields = schema.fields().to_vec();
@@ -118,7 +145,8 @@ impl Scan {
         }
         let sizes = table.store().device().sizes();
         Ok(Arc::new(Self {
-            projection,
+            columns,
+            handed_out: projection.len(),
             schema: Arc::new(schema),
             merge_gap_bytes: options.merge_gap_bytes.unwrap_or(sizes.gap_bytes as u64),
             request_bytes: options.request_bytes.unwrap_or(sizes.read_bytes as u64),
@@ -138,10 +166,16 @@ impl Scan {
         &self.table
     }
 
+    /// Whether batches are what a filter leaves of pages.
+    pub fn filters_rows(&self) -> bool {
+        self.options.row_filter.is_some()
+    }
+
     pub fn figures(&self) -> ScanFigures {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ScanFigures {
             rows: of(&self.counts.rows),
+            rows_filtered: of(&self.counts.rows_filtered),
             pages_read: of(&self.counts.pages_read),
             pages_pruned: of(&self.counts.pages_pruned),
             bytes_read: of(&self.counts.bytes_read),
@@ -169,8 +203,8 @@ impl Scan {
         }
     }
 
-    /// Takes the next stripe that may hold rows of interest.
-    async fn next_stripe(&self) -> Result<Option<(Arc<Segment>, Stripe)>> {
+    /// Takes the next stripe that may hold rows of interest, and says which of its pages are wanted if this is a sample.
+    async fn next_stripe(&self) -> Result<Option<(Arc<Segment>, Stripe, Option<Vec<bool>>)>> {
         loop {
             let number = self.cursor.lock().segment;
             let Some(segment) = self.table.segments().get(number) else { return Ok(None) };
@@ -183,11 +217,20 @@ impl Scan {
                 let stripe = directory.stripes.get(cursor.stripe).copied();
                 cursor.stripe += 1;
                 if stripe.is_none() {
-                    *cursor = Cursor { segment: number + 1, stripe: 0 };
+                    *cursor = Cursor { segment: number + 1, stripe: 0, pages: cursor.pages };
                 }
-                stripe.map(|stripe| (cursor.stripe - 1, stripe))
+                let first_page = cursor.pages;
+                cursor.pages += stripe.map_or(0, |stripe| stripe.pages);
+                stripe.map(|stripe| (cursor.stripe - 1, first_page, stripe))
             };
-            let Some((position, stripe)) = taken else { continue };
+            let Some((position, first_page, stripe)) = taken else { continue };
+            if let Some(wanted) = self.options.sample_pages {
+                let sample = sampled(first_page, stripe.pages, wanted, self.table.pages());
+                if sample.contains(&true) {
+                    return Ok(Some((Arc::clone(segment), stripe, Some(sample))));
+                }
+                continue;
+            }
             if let Some(pruner) = &self.options.pruner {
                 let keep = pruner.keep(&directory.ranges_of(position, &pruner.columns()));
                 if keep.is_some_and(|keep| keep.first() == Some(&false)) {
@@ -195,19 +238,19 @@ impl Scan {
                     continue;
                 }
             }
-            return Ok(Some((Arc::clone(segment), stripe)));
+            return Ok(Some((Arc::clone(segment), stripe, None)));
         }
     }
 
     /// Takes the next stripe with pages that may hold rows of interest, and plans its reads.
     async fn next_plan(self: Arc<Self>, max_request_bytes: u64) -> Result<Option<StripePlan>> {
-        while let Some((segment, stripe)) = self.next_stripe().await? {
+        while let Some((segment, stripe, sample)) = self.next_stripe().await? {
             let pruner = self.options.pruner.as_ref();
             let bounded = pruner.map(|pruner| pruner.columns()).unwrap_or_default();
-            let columns = index_columns(&self.projection, &bounded);
+            let columns = index_columns(&self.columns, &bounded);
             let account = self.options.account.as_ref();
             let index = segment.stripe_index(&stripe, &columns, account).await?;
-            let keep = pruner.and_then(|pruner| pruner.keep(&index.ranges(&bounded)));
+            let keep = sample.or_else(|| pruner.and_then(|pruner| pruner.keep(&index.ranges(&bounded))));
             let plan = self.plan_stripe(&segment, &stripe, &index, keep.as_deref(), max_request_bytes)?;
             let pruned = (index.pages() - plan.pages.len()) as u64;
             self.counts.pages_pruned.fetch_add(pruned, Ordering::Relaxed);
@@ -228,8 +271,8 @@ impl Scan {
     ) -> Result<StripePlan> {
         let page_bytes = segment.shape.page_bytes as u64;
         let damaged = || StorageError::damaged(segment.location(), "a page index contradicts itself");
-        let mut ascending: Vec<usize> = (0..self.projection.len()).collect();
-        ascending.sort_unstable_by_key(|&position| self.projection.get(position));
+        let mut ascending: Vec<usize> = (0..self.columns.len()).collect();
+        ascending.sort_unstable_by_key(|&position| self.columns.get(position));
         let mut needed = Vec::new();
         let mut pages = VecDeque::new();
         for page in 0..index.pages() {
@@ -239,10 +282,10 @@ impl Scan {
             let (first_slot, slots, rows) = index.page(page).ok_or_else(damaged)?;
             let start = stripe.offset + u64::from(first_slot) * page_bytes;
             let end = start + u64::from(slots) * page_bytes;
-            // Mini-pages stand in the order of the columns: requests ascend, whatever the projection's order.
-            let mut mini_pages = vec![None; self.projection.len()];
+            // Mini-pages stand in the order of the columns: requests ascend, whatever order is wanted.
+            let mut mini_pages = vec![None; self.columns.len()];
             for &position in &ascending {
-                let column = self.projection.get(position).copied().unwrap_or_default();
+                let column = self.columns.get(position).copied().unwrap_or_default();
                 let meta = index.mini_page(page, column).ok_or_else(damaged)?;
                 let (offset, length) = (start + meta.offset_bytes, u64::from(meta.length_bytes));
                 if offset + length > end {
@@ -262,6 +305,12 @@ impl Scan {
     }
 }
 
+/// Which of `pages` pages from `first` on are among the `wanted` that are spread evenly over `all`.
+fn sampled(first: u64, pages: u64, wanted: u64, all: u64) -> Vec<bool> {
+    let before = |page: u64| u128::from(page) * u128::from(wanted) / u128::from(all.max(1));
+    (first..first + pages).map(|page| before(page) != before(page + 1)).collect()
+}
+
 /// The reads of one stripe.
 struct StripePlan {
     extents: Vec<Extent>,
@@ -274,7 +323,7 @@ struct PlannedPage {
     /// In the segment.
     number: u64,
     rows: u32,
-    /// In the order of the projection; the number of its place in the plan.
+    /// In the order of the scan's columns; the number of its place in the plan.
     mini_pages: Vec<(MiniPageMeta, usize)>,
 }
 
@@ -327,6 +376,7 @@ impl ScanReader {
     }
 
     fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        let mut pages_without_rows = 0;
         loop {
             // Prepared early, so that its index is there when the reads of the stripe before have been submitted.
             let prepared = self.poll_prepare(context)?;
@@ -342,7 +392,16 @@ impl ScanReader {
             if self.first_page_is_complete()
                 && let Some(page) = self.pages.pop_front()
             {
-                return Poll::Ready(Some(self.decode(page)));
+                if let Some(batch) = self.decode(page).transpose() {
+                    return Poll::Ready(Some(batch));
+                }
+                pages_without_rows += 1;
+                if pages_without_rows == PAGES_PER_POLL {
+                    // Others have to get on too, though there is nothing to hand out.
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                continue;
             }
             if self.pages.is_empty() && self.unsubmitted.is_empty() {
                 if self.exhausted {
@@ -468,10 +527,51 @@ impl ScanReader {
         self.buffers.get(extent.checked_sub(self.first_buffer)?)?.0.as_ref()
     }
 
-    fn decode(&mut self, page: PendingPage) -> Result<RecordBatch> {
+    /// The rows of a page that the row filter keeps; `None` if it keeps none.
+    fn decode(&mut self, page: PendingPage) -> Result<Option<RecordBatch>> {
         let rows = page.rows as usize;
-        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(page.mini_pages.len() + 1);
-        for ((meta, place), field) in page.mini_pages.iter().zip(self.scan.schema.fields()) {
+        let mut columns = self.columns_of(&page);
+        let keep = match &self.scan.options.row_filter {
+            Some(filter) => filter.keep(&mut columns).map_err(|source| filter_error(source, &page))?,
+            None => None,
+        };
+        let keep = keep.map(|keep| FilterBuilder::new(&keep).optimize().build());
+        let kept = keep.as_ref().map_or(rows, FilterPredicate::count);
+        let counts = &self.scan.counts;
+        counts.pages_read.fetch_add(1, Ordering::Relaxed);
+        counts.rows.fetch_add(kept as u64, Ordering::Relaxed);
+        counts.rows_filtered.fetch_add((rows - kept) as u64, Ordering::Relaxed);
+        let batch =
+            if kept > 0 { Some(self.batch_of(&mut columns, keep.as_ref(), kept, &page)?) } else { None };
+        drop(columns);
+        self.release(page.end_extent);
+        Ok(batch)
+    }
+
+    fn batch_of(
+        &self,
+        columns: &mut PageColumns<'_>,
+        keep: Option<&FilterPredicate>,
+        kept: usize,
+        page: &PendingPage,
+    ) -> Result<RecordBatch> {
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.scan.handed_out + 1);
+        for position in 0..self.scan.handed_out {
+            arrays.push(columns.at(position)?);
+        }
+        if self.scan.options.row_ids {
+            let first = RowId::new(page.segment.page_number(page.number), 0).to_bits();
+            arrays.push(Arc::new((first..first + u64::from(page.rows)).collect::<UInt64Array>()));
+        }
+        if let Some(keep) = keep.filter(|_| kept < page.rows as usize) {
+            arrays = arrays.iter().map(|array| keep.filter(array)).collect::<Result<_, _>>()?;
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(kept));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.scan.schema), arrays, &options)?)
+    }
+
+    fn columns_of<'a>(&self, page: &'a PendingPage) -> PageColumns<'a> {
+        let read = page.mini_pages.iter().zip(&self.scan.columns).map(|((meta, place), &number)| {
             let bytes = if place.length == 0 {
                 Buffer::default()
             } else {
@@ -479,19 +579,15 @@ impl ScanReader {
                     self.buffer(place.extent).filter(|buffer| place.start + place.length <= buffer.len());
                 buffer.map(|buffer| buffer.slice_with_length(place.start, place.length)).unwrap_or_default()
             };
-            let array = decode_mini_page(bytes, field, rows, meta);
-            arrays.push(array.map_err(|error| page.segment.in_page(page.number, error))?);
+            let field = page.segment.shape.page_schema().arrow().field(number);
+            ReadColumn { number, field, meta: *meta, bytes, decoded: None }
+        });
+        PageColumns {
+            segment: &page.segment,
+            page: page.number,
+            rows: page.rows as usize,
+            read: read.collect(),
         }
-        if self.scan.options.row_ids {
-            let first = RowId::new(page.segment.page_number(page.number), 0).to_bits();
-            arrays.push(Arc::new((first..first + rows as u64).collect::<UInt64Array>()));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.scan.schema), arrays, &options)?;
-        self.scan.counts.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        self.scan.counts.pages_read.fetch_add(1, Ordering::Relaxed);
-        self.release(page.end_extent);
-        Ok(batch)
     }
 
     /// Lets go of the extents that no later page needs.
@@ -510,6 +606,14 @@ impl ScanReader {
             None => source.into(),
             Some(page) => StorageError::PageRead { file: page.segment.location(), page: page.number, source },
         }
+    }
+}
+
+/// What the filter itself complains about, or the page that it could not be given.
+fn filter_error(source: Box<dyn std::error::Error + Send + Sync>, page: &PendingPage) -> StorageError {
+    match source.downcast::<StorageError>() {
+        Ok(error) => *error,
+        Err(source) => StorageError::RowFilter { file: page.segment.location(), page: page.number, source },
     }
 }
 

@@ -240,6 +240,11 @@ impl Segment {
         Ok(StripeIndex::new(arrays))
     }
 
+    /// The error of asking for a column that there is not.
+    pub fn no_column(&self, column: usize) -> StorageError {
+        StorageError::NoColumn { table: self.shape.name.clone(), column }
+    }
+
     /// An error of one page, with the names of file and page.
     pub fn in_page(&self, page: u64, error: PageError) -> StorageError {
         StorageError::Page { file: self.location(), page, source: error.in_page(page) }

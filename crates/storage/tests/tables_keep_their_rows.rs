@@ -264,7 +264,7 @@ fn values_longer_than_pages() {
     let mut lane = writer.lane();
     // Values that no encoding makes shorter than pages.
     let long = |row: i64| {
-        let words = if row % 10 == 3 { 200_000 } else { row as u64 };
+        let words = if row % 10 == 3 { 400_000 } else { row as u64 };
         (0..=words)
             .map(|word| format!("{:016x}", word.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
             .collect::<String>()

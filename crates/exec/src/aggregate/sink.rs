@@ -183,14 +183,15 @@ impl Reclaim for Sink {
     }
 
     fn reclaim(&self, bytes: usize) -> usize {
-        let before = self.memory.bytes();
-        let spilled =
-            self.spill_largest(bytes, Busy::Skipped).and_then(|_| self.partitioner.drain_to_blocking(0));
-        if let Err(error) = spilled {
-            log::warn!("an aggregation could not give memory back: {error}");
-        }
+        // What was spilled, not by how much the reservation shrank: others may push rows meanwhile.
+        let spilled = self
+            .spill_largest(bytes, Busy::Skipped)
+            .and_then(|freed| self.partitioner.drain_to_blocking(0).map(|()| freed));
         self.settle();
-        before.saturating_sub(self.memory.bytes())
+        spilled.unwrap_or_else(|error| {
+            log::warn!("an aggregation could not give memory back: {error}");
+            0
+        })
     }
 }
 

@@ -173,6 +173,25 @@ impl BuildSide {
         self.spilled_keys.as_deref()
     }
 
+    /// Whether a row with this hash may match a build row, in memory or spilled.
+    #[inline]
+    pub fn may_hold(&self, hash: u64) -> bool {
+        match self.table(hash) {
+            Some(table) => table.may_hold(hash),
+            None => self.spilled_keys().is_none_or(|keys| keys.may_hold(hash)),
+        }
+    }
+
+    /// Asks for the line that [`may_hold`](Self::may_hold) will read.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        match (self.table(hash), self.spilled_keys()) {
+            (Some(table), _) => table.prefetch_bucket(hash),
+            (None, Some(keys)) => keys.prefetch(hash),
+            (None, None) => {}
+        }
+    }
+
     /// Memory of the visited bits, those of spilled partitions included.
     pub fn visited_bytes(&self) -> usize {
         self.visited.as_ref().map_or(0, |visited| visited.0.len() * size_of::<u64>())

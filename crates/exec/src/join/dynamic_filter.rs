@@ -1,8 +1,8 @@
 //! The filter that a complete build side sends to the scan of the probe side.
 //!
-//! Bounds of every key, and for a handful of distinct keys the keys themselves. It is published once, when
-//! the whole build side has been seen, spilled rows included: a filter over part of it would silently drop
-//! rows.
+//! Bounds of every key, a look at the join's own tables, and for a handful of distinct keys the keys themselves, which
+//! bounds of pages can be held against. It is published once, when the whole build side has been seen, spilled rows
+//! included: a filter over part of it would silently drop rows.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{NullEquality, Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, Operator};
-use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, is_null, lit};
+use datafusion::physical_expr::{PhysicalExprRef, conjunction};
 
 /// Most build rows whose keys are sent one by one: a list longer than this prunes no better than bounds, and
 /// takes longer to check than to read.
@@ -72,7 +72,7 @@ impl BuildBounds {
         Ok(())
     }
 
-    /// Publishes what is known to the probe side's scans.
+    /// Publishes what is known to the probe side's scans; `may_match` asks the build side itself.
     pub fn publish(
         mut self,
         filter: &DynamicFilterPhysicalExpr,
@@ -80,6 +80,7 @@ impl BuildBounds {
         null_equality: NullEquality,
         null_aware: bool,
         probe_schema: &Schema,
+        may_match: PhysicalExprRef,
     ) -> Result<()> {
         let nulls_match = null_equality == NullEquality::NullEqualsNull
             && self.columns.iter().any(|column| column.any_null);
@@ -89,14 +90,15 @@ impl BuildBounds {
             condition = Some(lit(false));
         } else if !nulls_match {
             let list = self.rows <= MAX_LISTED_ROWS;
+            let mut terms = Vec::new();
             for (column, key) in self.columns.iter_mut().zip(keys) {
-                for term in column.terms(key, list, probe_schema)? {
-                    condition = Some(match condition {
-                        Some(so_far) => Arc::new(BinaryExpr::new(so_far, Operator::And, term)),
-                        None => term,
-                    });
-                }
+                terms.extend(column.bounds(key)?);
             }
+            terms.push(may_match);
+            for (column, key) in self.columns.iter().zip(keys).filter(|_| list) {
+                terms.extend(column.list(key, probe_schema)?);
+            }
+            condition = Some(conjunction(terms));
         }
         if let Some(mut condition) = condition {
             // `NOT IN` has to see that there is a null among the probe keys: it empties the result.
@@ -132,35 +134,32 @@ impl KeyBounds {
         Ok(())
     }
 
-    fn terms(
-        &mut self,
-        key: &PhysicalExprRef,
-        list: bool,
-        probe_schema: &Schema,
-    ) -> Result<Vec<PhysicalExprRef>> {
-        let mut terms: Vec<PhysicalExprRef> = Vec::new();
+    fn bounds(&mut self, key: &PhysicalExprRef) -> Result<Vec<PhysicalExprRef>> {
         let bounds = [
             (Operator::GtEq, self.min.as_mut().map(MinAccumulator::evaluate).transpose()?),
             (Operator::LtEq, self.max.as_mut().map(MaxAccumulator::evaluate).transpose()?),
         ];
-        for (operator, bound) in bounds {
-            if let Some(bound) = bound.filter(|bound| !bound.is_null()) {
-                terms.push(Arc::new(BinaryExpr::new(Arc::clone(key), operator, lit(bound))));
-            }
+        let known = bounds.into_iter().filter_map(|(operator, bound)| Some((operator, bound?)));
+        let term = |(operator, bound)| -> PhysicalExprRef {
+            Arc::new(BinaryExpr::new(Arc::clone(key), operator, lit(bound)))
+        };
+        Ok(known.filter(|(_, bound): &(_, ScalarValue)| !bound.is_null()).map(term).collect())
+    }
+
+    /// The keys one by one, if they are listed.
+    fn list(&self, key: &PhysicalExprRef, probe_schema: &Schema) -> Result<Option<PhysicalExprRef>> {
+        let arrays: Vec<&dyn Array> = self.listed.iter().map(AsRef::as_ref).collect();
+        if arrays.is_empty() {
+            return Ok(None);
         }
-        if list && !self.listed.is_empty() {
-            let arrays: Vec<&dyn Array> = self.listed.iter().map(AsRef::as_ref).collect();
-            let values = concat(&arrays)?;
-            let mut literals = Vec::with_capacity(values.len());
-            for row in 0..values.len() {
-                if values.is_valid(row) {
-                    literals.push(lit(ScalarValue::try_from_array(&values, row)?));
-                }
-            }
-            if !literals.is_empty() {
-                terms.push(in_list(Arc::clone(key), literals, &false, probe_schema)?);
-            }
+        let values = concat(&arrays)?;
+        let mut literals = Vec::with_capacity(values.len());
+        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
+            literals.push(lit(ScalarValue::try_from_array(&values, row)?));
         }
-        Ok(terms)
+        if literals.is_empty() {
+            return Ok(None);
+        }
+        in_list(Arc::clone(key), literals, &false, probe_schema).map(Some)
     }
 }

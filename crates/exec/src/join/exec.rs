@@ -28,6 +28,7 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
+use super::key_filter::KeyFilter;
 use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
 use super::state::JoinState;
@@ -218,7 +219,9 @@ async fn build(
     }
     state.finish_build().await?;
     if let (Some(bounds), Some(to)) = (bounds, publication) {
-        bounds.publish(&to.filter, &to.keys, to.null_equality, to.null_aware, &to.probe_schema)?;
+        let may_match = Arc::new(KeyFilter::new(to.keys.clone(), &state));
+        let (equality, null_aware) = (to.null_equality, to.null_aware);
+        bounds.publish(&to.filter, &to.keys, equality, null_aware, &to.probe_schema, may_match)?;
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ mod build_side;
 mod destage;
 mod dynamic_filter;
 mod exec;
+mod key_filter;
 mod keys;
 pub(crate) mod kind;
 mod metrics;
@@ -45,3 +46,4 @@ mod worker;
 
 pub use destage::DestagePolicy;
 pub use exec::{BuildEstimate, HybridHashJoinExec};
+pub use table::TABLE_BYTES_PER_ROW;

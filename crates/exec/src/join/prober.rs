@@ -137,11 +137,7 @@ impl Prober {
         let prefetches = build.exceeds_caches();
         for (row, &hash) in (0..rows).zip(hashes) {
             if prefetches && let Some(&ahead) = hashes.get(row as usize + AHEAD) {
-                match (build.table(ahead), build.spilled_keys()) {
-                    (Some(table), _) => table.prefetch_bucket(ahead),
-                    (None, Some(keys)) => keys.prefetch(ahead),
-                    (None, None) => {}
-                }
+                build.prefetch(ahead);
             }
             if matchable.as_ref().is_some_and(|nulls| nulls.is_null(row as usize)) {
                 // No partition can hold a match: the row is answered here, wherever its hash points.

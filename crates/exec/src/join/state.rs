@@ -483,9 +483,9 @@ impl JoinState {
         self.reservation.shrink(bytes);
     }
 
-    /// Spills resident partitions while building until `bytes` are free.
+    /// Spills resident partitions while building until `bytes` are free. What it spilled, not by how much the
+    /// reservation shrank: rows that others push meanwhile make up for it, and the next holder would be asked in vain.
     fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
-        let before = self.reservation.size();
         let mut freed = 0;
         while freed < bytes {
             match self.spill_next(partitioner, Busy::Skipped)? {
@@ -495,7 +495,7 @@ impl JoinState {
         }
         partitioner.drain_to_blocking(0)?;
         self.settle(partitioner);
-        Ok(before.saturating_sub(self.reservation.size()))
+        Ok(freed)
     }
 
     /// Takes tables out of the build side until `bytes` are free.
@@ -503,9 +503,10 @@ impl JoinState {
         let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
         let Stage::Probing(probing) = &mut *stage else { return Ok(0) };
         let sizes: Vec<usize> = probing.build.tables().iter().map(|table| bytes_of(table.as_ref())).collect();
-        let filter = self.spilled_keys.filter_bytes() - self.spilled_keys.memory_bytes();
-        let buffers =
-            if probing.build.any_spilled() { 0 } else { self.options.write_buffer_bytes() + filter };
+        let buffers = self.first_spill_bytes(&probing.build);
+        if sizes.iter().sum::<usize>() <= buffers {
+            return Ok(0);
+        }
         let wanted = self.destage.wanted_bytes(bytes + buffers);
         let mut freed = 0;
         for number in self.destage.order(sizes.iter().copied()) {
@@ -521,10 +522,18 @@ impl JoinState {
                 }
             }
         }
-        // The first spilled partition brings the pages that collect its probe rows, and the filter over its keys.
         let freed = freed.saturating_sub(buffers);
         self.reservation.shrink(freed);
         Ok(freed)
+    }
+
+    /// What the first spilled partition brings: the pages that collect its probe rows, and the filter over its keys.
+    fn first_spill_bytes(&self, build: &BuildSide) -> usize {
+        if build.any_spilled() {
+            return 0;
+        }
+        self.options.write_buffer_bytes() + self.spilled_keys.filter_bytes()
+            - self.spilled_keys.memory_bytes()
     }
 
     /// Writes the pages of one table and takes it out of the build side; its probe rows are spilled from now on.
@@ -570,7 +579,10 @@ impl Reclaim for JoinState {
             Stage::Building(partitioner) => {
                 (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition)).sum()
             }
-            Stage::Probing(probing) => resident_table_bytes(&probing.build),
+            Stage::Probing(probing) => {
+                let buffers = self.first_spill_bytes(&probing.build);
+                resident_table_bytes(&probing.build).saturating_sub(buffers)
+            }
             Stage::Probed => 0,
         }
     }

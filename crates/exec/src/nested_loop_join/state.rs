@@ -305,9 +305,8 @@ impl LoopState {
         self.metrics.spill.bring_up(&self.space);
     }
 
-    /// Spills pages while building until `bytes` are free.
+    /// Spills pages while building until `bytes` are free. What it spilled: others may push rows meanwhile.
     fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
-        let before = self.reservation.size();
         let mut freed = 0;
         while freed < bytes {
             match self.spill_largest(partitioner, Busy::Skipped)? {
@@ -317,7 +316,7 @@ impl LoopState {
         }
         partitioner.drain_to_blocking(0)?;
         self.settle(partitioner);
-        Ok(before.saturating_sub(self.reservation.size()))
+        Ok(freed)
     }
 
     /// Spills the whole block while it is probed.

@@ -1,49 +1,49 @@
 //! The scan operator.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::AtomicUsize;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
 };
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
-};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
-use futures::Stream;
 use nandina_device::{IoAccount, Priority};
-use nandina_storage::{Scan, ScanFigures, ScanOptions, ScanReader, Table, TableStatistics};
+use nandina_pages::ColumnLayout;
+use nandina_storage::{Scan, ScanOptions, Table, TableStatistics};
 use parking_lot::Mutex;
 
 use crate::flow::query_flow;
 
 use super::filter::{PageFilter, on_table_columns};
+use super::row_filter::{TableRowFilter, is_dynamic};
 use super::storage_error;
-use super::window::ReadWindow;
+use super::stream::{ScanMetrics, ScanStream};
 
 /// Bytes of table from which on another partition is worth its while: the length of the stripes that partitions share.
 const PARTITION_BYTES: u64 = 16 << 20;
 
 /// Scans a table snapshot. Partitions take stripes from one queue, so that none idles while another has work.
 ///
-/// Reads only the mini-pages of the projected columns, of the pages that `filters` do not rule out.
+/// Reads only the mini-pages of the columns that are needed, of the pages that `filters` do not rule out, and hands out
+/// the rows that pass them.
 #[derive(Debug)]
 pub struct TableScanExec {
     table: Table,
@@ -52,6 +52,8 @@ pub struct TableScanExec {
     projection: Vec<usize>,
     /// On columns of the table.
     filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Share of the rows that pass the query's filters, if a sample was taken.
+    selectivity: Option<f64>,
     limit: Option<usize>,
     partitions: usize,
     properties: Arc<PlanProperties>,
@@ -107,6 +109,7 @@ impl TableScanExec {
             statistics,
             projection,
             filters,
+            selectivity: None,
             limit,
             partitions,
             properties: Arc::new(properties),
@@ -123,7 +126,14 @@ impl TableScanExec {
         limit: Option<usize>,
     ) -> Result<Self> {
         let (table, statistics) = (self.table.clone(), Arc::clone(&self.statistics));
-        Self::assemble(table, statistics, projection, filters, limit, self.partitions)
+        let changed = Self::assemble(table, statistics, projection, filters, limit, self.partitions)?;
+        Ok(changed.with_selectivity(self.selectivity))
+    }
+
+    /// Share of the rows that pass the query's filters, found by a sample.
+    pub(super) fn with_selectivity(mut self, selectivity: Option<f64>) -> Self {
+        self.selectivity = selectivity;
+        self
     }
 
     pub fn table(&self) -> &Table {
@@ -135,9 +145,45 @@ impl TableScanExec {
         &self.projection
     }
 
-    /// Filters that skip pages, on columns of the table.
+    /// On columns of the table. Rows that do not pass those of the query are not handed out; those that change while
+    /// it runs are hints.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
+    }
+
+    /// Statistics of the rows that pass the query's filters, as far as bounds tell.
+    fn filtered_statistics(&self, args: &StatisticsArgs) -> Statistics {
+        let unfiltered = || table_statistics(&self.statistics, self.table.schema(), &self.projection);
+        let filters: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
+        if filters.is_empty() {
+            let statistics = unfiltered();
+            return if self.filters.is_empty() { statistics } else { statistics.to_inexact() };
+        }
+        let all: Vec<usize> = (0..self.table.schema().fields().len()).collect();
+        let all = Arc::new(table_statistics(&self.statistics, self.table.schema(), &all));
+        // Estimated by the operator that would stand above otherwise.
+        let table = Arc::new(EmptyExec::new(Arc::clone(self.table.schema())));
+        let filtered = FilterExec::try_new(conjunction(filters), table)
+            .and_then(|filter| filter.statistics_from_inputs(&[all], args));
+        match filtered {
+            Ok(statistics) => {
+                let statistics = Statistics::clone(&statistics).to_inexact();
+                self.sampled(statistics.project(Some(&self.projection)))
+            }
+            Err(_) => unfiltered().to_inexact(),
+        }
+    }
+
+    /// The same with the number of rows that a sample tells, if there is one.
+    fn sampled(&self, mut statistics: Statistics) -> Statistics {
+        if let Some(selectivity) = self.selectivity {
+            let rows = (self.statistics.rows as f64 * selectivity).ceil() as usize;
+            let row_bytes: usize =
+                self.projection.iter().map(|&column| row_bytes(self.table.schema(), column)).sum();
+            statistics.num_rows = Precision::Inexact(rows);
+            statistics.total_byte_size = Precision::Inexact(rows.saturating_mul(row_bytes));
+        }
+        statistics
     }
 
     /// The run that `partition` belongs to.
@@ -151,9 +197,11 @@ impl TableScanExec {
         }
         let account = IoAccount::of_flow(query_flow(context), Priority::Scan);
         let pruner = PageFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
+        let row_filter = TableRowFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
         let options = ScanOptions {
             projection: Some(self.projection.clone()),
             pruner: pruner.map(|pruner| Arc::new(pruner) as _),
+            row_filter: row_filter.map(|filter| Arc::new(filter) as _),
             account: Some(Arc::clone(&account)),
             ..Default::default()
         };
@@ -183,7 +231,7 @@ impl DisplayAs for TableScanExec {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "TableScanExec: table={}, columns=[{}]", self.table.name(), columns.join(", "))?;
                 if !filters.is_empty() {
-                    write!(f, ", page_filter={}", filters.join(" AND "))?;
+                    write!(f, ", filter={}", filters.join(" AND "))?;
                 }
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
@@ -191,7 +239,7 @@ impl DisplayAs for TableScanExec {
                 writeln!(f, "table={}", self.table.name())?;
                 writeln!(f, "columns={}", columns.join(", "))?;
                 if !filters.is_empty() {
-                    writeln!(f, "page_filter={}", filters.join(" AND "))?;
+                    writeln!(f, "filter={}", filters.join(" AND "))?;
                 }
                 Ok(())
             }
@@ -234,18 +282,10 @@ impl ExecutionPlan for TableScanExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let run = self.run(partition, &context)?;
-        let stream = ScanStream {
-            reader: run.scan.reader(),
-            schema: self.schema(),
-            batch_rows: context.session_config().batch_size().max(1),
-            page_bytes: self.table.page_bytes(),
-            rest: None,
-            rows_left: run.rows_left,
-            shared_metrics: run.metrics,
-            baseline: BaselineMetrics::new(&self.metrics, partition),
-            window: None,
-            context,
-        };
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let reader = run.scan.reader();
+        let stream =
+            ScanStream::new(reader, self.table.page_bytes(), run.rows_left, run.metrics, baseline, context);
         Ok(Box::pin(cooperative(stream)))
     }
 
@@ -258,10 +298,7 @@ impl ExecutionPlan for TableScanExec {
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let mut statistics = table_statistics(&self.statistics, &self.projection);
-        if !self.filters.is_empty() {
-            statistics = statistics.to_inexact();
-        }
+        let statistics = self.filtered_statistics(args);
         let fetched = statistics.with_fetch(self.limit, 0, 1)?;
         // Partitions share out the work as it comes: each has about its part.
         match args.partition() {
@@ -308,12 +345,17 @@ impl ExecutionPlan for TableScanExec {
         let mut filters = self.filters.clone();
         let mut answers = Vec::new();
         for parent in child_pushdown_result.parent_filters {
+            // A limit counts the rows before filters above it; volatile ones see each row once, where they stand.
+            if self.limit.is_some() || is_volatile(&parent.filter) {
+                answers.push(PushedDown::No);
+                continue;
+            }
             let filter = on_table_columns(&parent.filter, &self.projection)?;
+            // Its sender does not depend on one that changes, and it is dropped when it turns nothing away.
+            answers.push(if is_dynamic(&filter) { PushedDown::No } else { PushedDown::Yes });
             if !filters.contains(&filter) {
                 filters.push(filter);
             }
-            // Taken as a hint: the parent keeps it, since rows of the pages that remain are not filtered here.
-            answers.push(PushedDown::No);
         }
         let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
         if filters.len() == self.filters.len() {
@@ -325,7 +367,7 @@ impl ExecutionPlan for TableScanExec {
 }
 
 /// DataFusion's statistics of the projected columns.
-pub(super) fn table_statistics(table: &TableStatistics, projection: &[usize]) -> Statistics {
+pub(super) fn table_statistics(table: &TableStatistics, schema: &Schema, projection: &[usize]) -> Statistics {
     let column = |column: &usize| -> ColumnStatistics {
         let Some(column) = table.columns.get(*column) else { return ColumnStatistics::new_unknown() };
         let bound = |bound| match ScalarValue::try_from_array(bound, 0) {
@@ -339,11 +381,25 @@ pub(super) fn table_statistics(table: &TableStatistics, projection: &[usize]) ->
             .with_min_value(bound(&column.min))
             .with_max_value(bound(&column.max))
     };
-    let all = table.columns.len().max(1) as u64;
+    // In memory: pages are smaller, but joins compare what they have to hold.
+    let row_bytes: usize = projection.iter().map(|&column| row_bytes(schema, column)).sum();
     Statistics {
         num_rows: Precision::Exact(table.rows as usize),
-        total_byte_size: Precision::Inexact((table.file_bytes / all * projection.len() as u64) as usize),
+        total_byte_size: Precision::Inexact((table.rows as usize).saturating_mul(row_bytes)),
         column_statistics: projection.iter().map(column).collect(),
+    }
+}
+
+/// Bytes of a value in memory, about.
+fn row_bytes(schema: &Schema, column: usize) -> usize {
+    const TEXT_BYTES: usize = 32;
+    let layout = schema.fields().get(column).map(|field| ColumnLayout::of(field.data_type()));
+    match layout {
+        Some(ColumnLayout::Fixed { width_bytes }) => width_bytes,
+        Some(ColumnLayout::Variable) => TEXT_BYTES,
+        Some(ColumnLayout::Nested) => 2 * TEXT_BYTES,
+        Some(ColumnLayout::Bits) => 1,
+        Some(ColumnLayout::Null) | None => 0,
     }
 }
 
@@ -354,140 +410,4 @@ fn share(statistics: Statistics, partitions: usize) -> Statistics {
     };
     let (num_rows, total_byte_size) = (part(&statistics.num_rows), part(&statistics.total_byte_size));
     Statistics { num_rows, total_byte_size, ..statistics.to_inexact() }
-}
-
-/// Figures of all partitions together; each reports what has been added since anyone did.
-#[derive(Debug)]
-struct ScanMetrics {
-    account: Arc<IoAccount>,
-    reported: Mutex<ScanFigures>,
-    bytes_read: Count,
-    requests: Count,
-    pages_read: Count,
-    pages_pruned: Count,
-    window_bytes: Gauge,
-    mean_queue_depth_x100: Gauge,
-}
-
-impl ScanMetrics {
-    fn new(set: &ExecutionPlanMetricsSet, account: Arc<IoAccount>) -> Self {
-        let count = |name: &'static str| MetricBuilder::new(set).global_counter(name);
-        let gauge = |name: &'static str| MetricBuilder::new(set).global_gauge(name);
-        Self {
-            account,
-            reported: Mutex::default(),
-            bytes_read: count("bytes_read"),
-            requests: count("read_requests"),
-            pages_read: count("pages_read"),
-            pages_pruned: count("pages_pruned"),
-            window_bytes: gauge("window_bytes"),
-            mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
-        }
-    }
-
-    fn report(&self, figures: ScanFigures, ended: bool) {
-        let mut reported = self.reported.lock();
-        let add = |count: &Count, now: u64, before: u64| count.add(now.saturating_sub(before) as usize);
-        add(&self.bytes_read, figures.bytes_read, reported.bytes_read);
-        add(&self.requests, figures.requests, reported.requests);
-        add(&self.pages_read, figures.pages_read, reported.pages_read);
-        add(&self.pages_pruned, figures.pages_pruned, reported.pages_pruned);
-        *reported = figures;
-        if ended {
-            let depth = self.account.statistics().mean_queue_depth();
-            self.mean_queue_depth_x100.set((depth * 100.0).round() as usize);
-        }
-    }
-}
-
-/// Batches of one partition: pages, cut to the session's batch size.
-struct ScanStream {
-    reader: ScanReader,
-    schema: SchemaRef,
-    batch_rows: usize,
-    page_bytes: usize,
-    /// Rows of the last page that are yet to be handed out.
-    rest: Option<RecordBatch>,
-    /// Of the limit, all partitions together.
-    rows_left: Arc<AtomicUsize>,
-    shared_metrics: Arc<ScanMetrics>,
-    baseline: BaselineMetrics,
-    /// Reserved at the first poll, given back at the end.
-    window: Option<ReadWindow>,
-    context: Arc<TaskContext>,
-}
-
-impl ScanStream {
-    fn poll_page(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
-        if let Some(rest) = self.rest.take() {
-            return Poll::Ready(Some(Ok(rest)));
-        }
-        if self.window.is_none() {
-            let table = self.reader.scan().table();
-            // Of a small table, no more is ever held than there is of it.
-            let table_bytes = usize::try_from(table.file_bytes()).unwrap_or(usize::MAX);
-            let window = ReadWindow::reserve(
-                self.context.memory_pool(),
-                "TableScanExec",
-                table.store().device().sizes().read_window_bytes().min(table_bytes),
-                self.page_bytes.min(table_bytes),
-            );
-            self.reader.set_window_bytes(window.bytes());
-            self.shared_metrics.window_bytes.set_max(window.bytes());
-            self.window = Some(window);
-        }
-        let timer = self.baseline.elapsed_compute().timer();
-        let next = Pin::new(&mut self.reader).poll_next(context).map_err(storage_error);
-        timer.done();
-        next
-    }
-
-    fn end(&mut self) -> Poll<Option<Result<RecordBatch>>> {
-        self.window = None;
-        self.shared_metrics.report(self.reader.scan().figures(), true);
-        Poll::Ready(None)
-    }
-
-    /// Takes up to `rows` of what the limit leaves.
-    fn take_of_limit(&self, rows: usize) -> usize {
-        if self.rows_left.load(Ordering::Relaxed) == usize::MAX {
-            return rows;
-        }
-        let taken = self
-            .rows_left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(rows)));
-        rows.min(taken.unwrap_or(0))
-    }
-}
-
-impl Stream for ScanStream {
-    type Item = Result<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.rows_left.load(Ordering::Relaxed) == 0 {
-            return self.end();
-        }
-        let batch = match ready!(self.poll_page(context)) {
-            Some(Ok(batch)) => batch,
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            None => return self.end(),
-        };
-        let rows = batch.num_rows().min(self.batch_rows);
-        if rows < batch.num_rows() {
-            self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
-        }
-        let rows = self.take_of_limit(rows);
-        if rows == 0 && batch.num_rows() > 0 {
-            return self.end();
-        }
-        self.shared_metrics.report(self.reader.scan().figures(), false);
-        self.baseline.record_output(rows);
-        Poll::Ready(Some(Ok(batch.slice(0, rows))))
-    }
-}
-
-impl RecordBatchStream for ScanStream {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
 }

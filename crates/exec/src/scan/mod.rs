@@ -4,16 +4,20 @@
 //!  NativeTableProvider ──scan──► TableScanExec ──one ScanReader per partition──► storage
 //!         │                        ▲   ▲                      │
 //!         └──insert_into──►        │   └ dynamic filters ─────┤ PageFilter: bounds ► skip pages, asked per stripe
-//!              DataSinkExec        └──── static filters ──────┘
+//!              DataSinkExec        └──── static filters ──────┘ TableRowFilter: rows, asked per page
 //!              over TableSink
 //! ```
 //!
-//! Filters only skip pages here: rows of the pages that remain are filtered above, so that every filter is inexact.
+//! Filters of the query are exact here, nobody evaluates them again. Those that joins and top-k send while the query
+//! runs are applied as far as that pays.
 
 mod exec;
 mod filter;
 mod provider;
+mod row_filter;
+mod sample;
 mod sink;
+mod stream;
 mod window;
 
 pub use exec::TableScanExec;
@@ -25,5 +29,13 @@ use nandina_storage::StorageError;
 
 /// A table that could not be read or written.
 pub fn storage_error(error: StorageError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
+    match error {
+        StorageError::RowFilter { source, file, page } => match source.downcast::<DataFusionError>() {
+            Ok(error) => *error,
+            Err(source) => {
+                DataFusionError::External(Box::new(StorageError::RowFilter { source, file, page }))
+            }
+        },
+        error => DataFusionError::External(Box::new(error)),
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::TreeNode as _;
 use datafusion::common::{DFSchema, Result, SchemaExt, Statistics, not_impl_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::logical_expr::dml::InsertOp;
@@ -13,6 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use nandina_storage::{Table, WriteMode};
 
 use super::exec::{TableScanExec, table_statistics};
+use super::sample::sampled_selectivity;
 use super::sink::TableSink;
 
 /// Scans of one provider see one snapshot: a catalog makes a provider per statement.
@@ -50,25 +52,30 @@ impl TableProvider for NativeTableProvider {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = DFSchema::try_from(Arc::clone(self.table.schema()))?;
-        // One that has no physical form by itself (a subquery) is evaluated above in any case.
-        let filters = filters
+        let filters: Vec<_> = filters
             .iter()
-            .filter_map(|filter| state.create_physical_expr(filter.clone(), &schema).ok())
-            .collect();
+            .map(|filter| state.create_physical_expr(filter.clone(), &schema))
+            .collect::<Result<_>>()?;
+        let selectivity = sampled_selectivity(&self.table, &filters).await;
         let projection = projection.map(Vec::as_slice);
         let partitions = state.config().target_partitions();
-        Ok(Arc::new(TableScanExec::try_new(self.table.clone(), projection, filters, limit, partitions)?))
+        let scan = TableScanExec::try_new(self.table.clone(), projection, filters, limit, partitions)?;
+        Ok(Arc::new(scan.with_selectivity(selectivity)))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+        let support = |filter: &&Expr| match is_evaluated_by_scans(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
     }
 
     fn statistics(&self) -> Option<Statistics> {
         let statistics = self.statistics.get_or_init(|| match self.table.statistics() {
             Ok(statistics) => {
                 let all: Vec<usize> = (0..statistics.columns.len()).collect();
-                Some(table_statistics(&statistics, &all))
+                Some(table_statistics(&statistics, self.table.schema(), &all))
             }
             Err(error) => {
                 // The scan will say so; planning goes on without.
@@ -96,4 +103,20 @@ impl TableProvider for NativeTableProvider {
         let sink = TableSink::new(self.table.clone(), mode);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
+}
+
+/// Whether a filter has a value for each row by itself: no subquery, nothing that differs from call to call.
+fn is_evaluated_by_scans(filter: &Expr) -> bool {
+    let needs_a_plan = |expression: &Expr| {
+        matches!(
+            expression,
+            Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        )
+    };
+    let needs_a_plan = filter.exists(|expression| Ok(needs_a_plan(expression))).unwrap_or(true);
+    !needs_a_plan && !filter.is_volatile()
 }

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Field};
 use crate::bitmap::Bitmap;
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, MiniPageMeta};
-use crate::mini_page::{ColumnParts, PartValues};
+use crate::mini_page::{ColumnParts, DictionaryParts, PartValues};
 use crate::schema::ColumnLayout;
 pub(crate) use integers::encode as encode_integers;
 pub(crate) use texts::{StagedTexts, encode as encode_texts};
@@ -87,6 +87,17 @@ pub(crate) fn column_views(
         check_rows(rows, field.name())?;
         texts::dictionary_views(bytes, field.data_type(), rows, meta.null_count as usize, field.name())
     })
+}
+
+/// The parts of a dictionary of strings or binary.
+pub(crate) fn dictionary_parts(
+    bytes: &Buffer,
+    field: &Field,
+    rows: usize,
+    meta: &MiniPageMeta,
+) -> Result<DictionaryParts> {
+    check_rows(rows, field.name())?;
+    texts::dictionary_parts(bytes, field, rows, meta.null_count as usize)
 }
 
 fn check_rows(rows: usize, column: &str) -> Result<()> {

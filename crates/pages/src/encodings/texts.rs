@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::types::{BinaryViewType, ByteViewType, StringViewType};
 use arrow_array::{ArrayRef, GenericByteViewArray, builder::make_view};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -24,7 +24,7 @@ use super::{append_validity, is_smaller};
 use crate::bitmap::Bitmap;
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, u32_at};
-use crate::mini_page::{check_offsets, check_utf8, split};
+use crate::mini_page::{DictionaryParts, check_offsets, check_utf8, split, variable_array};
 
 const DICTIONARY_HEADER_BYTES: usize = 8;
 const COMPRESSED_HEADER_BYTES: usize = 16;
@@ -296,6 +296,18 @@ pub(super) fn dictionary_views(
         DataType::Utf8View => dictionary.views::<StringViewType>(column),
         _ => dictionary.views::<BinaryViewType>(column),
     }
+}
+
+pub(super) fn dictionary_parts(
+    mini_page: &Buffer,
+    field: &Field,
+    rows: usize,
+    null_count: usize,
+) -> Result<DictionaryParts> {
+    let dictionary = DecodedDictionary::read(mini_page, rows, null_count, field.name())?;
+    let DecodedDictionary { codes, offsets, bytes, validity } = dictionary;
+    let values = variable_array(field, offsets, bytes, None)?;
+    Ok(DictionaryParts { values, codes, validity })
 }
 
 pub(super) fn decode_dictionary(

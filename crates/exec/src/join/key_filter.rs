@@ -1,0 +1,115 @@
+//! Whether a row's keys may lie on the build side of a join: the filter that scans of the probe side apply.
+//!
+//! It asks the tables and the filter over the spilled rows that the join has anyway, and holds no memory of its own. A
+//! row that it turns away would have been turned away by the join, but after the rest of it had been decoded and handed
+//! up through every operator between.
+
+use std::any::type_name;
+use std::fmt::{self, Debug, Display, Formatter};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::Result;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::state::JoinState;
+
+/// Rows that a table's lines are asked for ahead of their use.
+const AHEAD: usize = 16;
+
+/// True for rows whose keys the build side may hold. Every row passes once the join is done with its probe side.
+pub struct KeyFilter {
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// Plans outlive what they ran.
+    state: Weak<JoinState>,
+}
+
+impl KeyFilter {
+    /// `keys` are the probe side's, in the order of the join's.
+    pub fn new(keys: Vec<Arc<dyn PhysicalExpr>>, state: &Arc<JoinState>) -> Self {
+        Self { keys, state: Arc::downgrade(state) }
+    }
+
+    fn may_match(&self, state: &JoinState, batch: &RecordBatch) -> Result<BooleanBuffer> {
+        let rows = batch.num_rows();
+        let Some((build, _)) = state.probing() else { return Ok(BooleanBuffer::new_set(rows)) };
+        let keys =
+            self.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows)).collect::<Result<Vec<_>>>()?;
+        let mut hashes = Vec::new();
+        state.hasher().hash(&keys, rows, &mut hashes)?;
+        let matchable = state.spec.matchable(&keys);
+        let prefetches = build.exceeds_caches();
+        Ok(BooleanBuffer::collect_bool(rows, |row| {
+            if prefetches && let Some(&ahead) = hashes.get(row + AHEAD) {
+                build.prefetch(ahead);
+            }
+            let is_matchable = matchable.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+            is_matchable && hashes.get(row).is_none_or(|&hash| build.may_hold(hash))
+        }))
+    }
+}
+
+impl PhysicalExpr for KeyFilter {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, _: &Schema) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let passing = match self.state.upgrade() {
+            Some(state) => self.may_match(&state, batch)?,
+            None => BooleanBuffer::new_set(batch.num_rows()),
+        };
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::new(passing, None))))
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.keys.iter().collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Self { keys: children, state: Weak::clone(&self.state) }))
+    }
+
+    fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+impl Display for KeyFilter {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        write!(f, "{} among the build keys", keys.join(", "))
+    }
+}
+
+impl Debug for KeyFilter {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct(type_name::<Self>()).field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for KeyFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.keys == other.keys && Weak::ptr_eq(&self.state, &other.state)
+    }
+}
+
+impl Eq for KeyFilter {}
+
+impl Hash for KeyFilter {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.keys.hash(hasher);
+        self.state.as_ptr().hash(hasher);
+    }
+}
