@@ -36,6 +36,7 @@ fn schema() -> SchemaRef {
         Field::new("ratio", DataType::Float64, true),
         Field::new("flag", DataType::Boolean, true),
         Field::new("nothing", DataType::Int32, true),
+        Field::new("digit", DataType::Utf8View, true),
     ]))
 }
 
@@ -74,6 +75,9 @@ fn rows() -> RecordBatch {
         ),
         Arc::new((0..ROWS).map(|id| (id % 7 != 2).then_some(id % 3 == 0)).collect::<BooleanArray>()),
         Arc::new(Int32Array::new_null(ROWS as usize)),
+        Arc::new(
+            (0..ROWS).map(|id| (id % 6 != 2).then(|| (id % 10).to_string())).collect::<StringViewArray>(),
+        ),
     ];
     RecordBatch::try_new(schema(), columns).unwrap()
 }
@@ -145,6 +149,8 @@ const FILTERS: &[&str] = &[
     "id IN (SELECT id * 7 FROM m WHERE id < 50)",
     "price > (SELECT avg(price) + 4900 FROM m)",
     "EXISTS (SELECT 1 FROM m WHERE m.id = x.id AND m.id % 5000 = 0)",
+    "CAST(digit AS INT) > 7",
+    "flag AND CAST(digit AS INT) IN (3, 4)",
     "true",
     "false",
     "NULL",

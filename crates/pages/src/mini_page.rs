@@ -50,7 +50,7 @@ pub enum PartValues {
     Null,
     /// Booleans: one bit per row.
     Bits(BooleanBuffer),
-    /// `rows × width_bytes` bytes, aligned to 16.
+    /// `rows × width_bytes` bytes, aligned to the width (16 at most).
     Fixed { width_bytes: usize, bytes: Buffer },
     /// `rows + 1` offsets into `bytes`, from 0, never decreasing, ending at `bytes.len()`.
     Variable { offsets: ScalarBuffer<i32>, bytes: Buffer },

@@ -1,12 +1,9 @@
-//! Builds the hash table of a join on the side that takes less memory.
+//! On which side a join builds its hash table: where that takes less memory.
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::config::ConfigOptions;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -18,35 +15,16 @@ const ASSUMED_VALUE_BYTES: usize = 32;
 /// A side is worth changing to if it takes less than this many percent of the other.
 const WORTH_PERCENT: usize = 80;
 
-/// Exchanges the sides of a `HashJoinExec` whose right side would make the smaller table.
+/// The join with its sides exchanged, if the table over its right side would be the smaller one; a projection may have
+/// to put the columns back in order.
 ///
 /// DataFusion compares the bytes of both inputs. A hash table has an entry for each row besides, which decides where
 /// many narrow rows meet few wide ones.
-#[derive(Debug)]
-pub struct ChooseBuildSide;
-
-impl PhysicalOptimizerRule for ChooseBuildSide {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let choose = |node: Arc<dyn ExecutionPlan>| match node.downcast_ref::<HashJoinExec>() {
-            Some(join) if is_better_swapped(join) => {
-                Ok(Transformed::yes(join.swap_inputs(PartitionMode::Auto)?))
-            }
-            _ => Ok(Transformed::no(node)),
-        };
-        plan.transform_up(choose).data()
+pub(crate) fn with_better_build_side(join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if !is_better_swapped(join) {
+        return Ok(None);
     }
-
-    fn name(&self) -> &str {
-        "choose_build_side"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+    join.swap_inputs(PartitionMode::Auto).map(Some)
 }
 
 fn is_better_swapped(join: &HashJoinExec) -> bool {

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-pub use choose_build_side::ChooseBuildSide;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
@@ -27,7 +26,7 @@ pub use replace_window::ReplaceWindow;
 
 /// DataFusion's rules with Nandina's among them.
 ///
-/// [`ChooseBuildSide`] goes over DataFusion's choice of build sides. [`ReplaceHashJoin`] stands right behind it and before distributions and orders are
+/// [`ReplaceHashJoin`] stands right behind DataFusion's choice of build sides, which it goes over, and before distributions and orders are
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
 /// both are decided there. [`ReplaceHashAggregate`] stands right before that for the same reason, behind the rules
 /// that push limits and filters into DataFusion's aggregations. [`ReplaceMergeJoin`] comes before the choice of build
@@ -41,7 +40,6 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
-    rules.insert(chosen, Arc::new(ChooseBuildSide));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
@@ -62,8 +60,7 @@ mod tests {
         let names: Vec<String> =
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
-        assert_eq!(at("choose_build_side"), at("join_selection") + 1);
-        assert_eq!(at("replace_hash_join"), at("choose_build_side") + 1);
+        assert_eq!(at("replace_hash_join"), at("join_selection") + 1);
         assert!(at("replace_hash_join") < at("EnsureRequirements"), "{names:?}");
         assert_eq!(at("replace_merge_join") + 1, at("join_selection"));
     }

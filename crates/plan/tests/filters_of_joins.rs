@@ -94,6 +94,19 @@ const JOINS: &[(&str, usize)] = &[
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b LEFT JOIN t ON t.id = b.id + 30000", 200),
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b RIGHT JOIN t ON t.id = b.id + 3", 40_000),
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b FULL JOIN t ON t.id = b.id + 3", 40_000),
+    // The inner join keeps the rows away that the outer one's key cannot be computed of.
+    (
+        "SELECT b.k, x.q FROM (SELECT id k FROM m WHERE id < 5) b JOIN (SELECT 100 / t.id q FROM t \
+         JOIN (SELECT id FROM m WHERE id > 0) u ON t.id = u.id) x ON x.q = b.k",
+        40_000,
+    ),
+    // Each step of a recursion runs the join anew.
+    (
+        "WITH RECURSIVE r(k, n) AS (SELECT CAST(7919 % 5000 AS BIGINT), 0 UNION ALL SELECT CASE WHEN r.n = 0 THEN NULL \
+         ELSE CAST(5 AS BIGINT) END, r.n + 1 FROM r JOIN (SELECT * FROM t WHERE id < 40) t \
+         ON t.k IS NOT DISTINCT FROM r.k WHERE r.n < 2) SELECT k, n FROM r",
+        40_000,
+    ),
     ("SELECT t.id FROM (SELECT k FROM m WHERE false) b JOIN t ON t.k = b.k", 0),
     (
         "SELECT b.comment, t.comment FROM (SELECT * FROM m WHERE id % 2 = 0) b JOIN t ON t.id = b.id * 2",
@@ -118,7 +131,9 @@ fn rows_that_match_nothing_are_left_out_where_they_are_read() {
                 let plan = planned(&engine.context, sql).await.expect(sql);
                 let ours = engine.collect(&plan).await.expect(sql);
                 assert_same_rows(&ours, &right, &format!("{sql} under {limit:?}"));
-                if limit.is_none() && count_nodes(&plan, "HybridHashJoinExec") == 1 {
+                // Recursion forgets what its steps counted.
+                let is_counted = !sql.starts_with("WITH RECURSIVE");
+                if is_counted && limit.is_none() && count_nodes(&plan, "HybridHashJoinExec") == 1 {
                     let scanned = rows_scanned(&plan);
                     assert!(scanned <= *most_rows, "{scanned} rows were scanned by {sql}");
                     assert!(scanned >= row_count(&right).min(1), "{sql}");

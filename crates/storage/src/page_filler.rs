@@ -20,6 +20,9 @@ use crate::statistics::{bounds, bounds_type, has_bounds, joined, unknown};
 /// A page stands for at most so many times its size: readers hold what they decode.
 pub(crate) const MOST_EXPANSION: usize = 8;
 
+/// Rows of the first attempt, from which the rest follows.
+const FIRST_ROWS: usize = 256;
+
 /// Part of a page that the next one is meant to fill, and with which it is good enough, in 64ths.
 const WANTED_64THS: usize = 62;
 const ENOUGH_64THS: usize = 56;
@@ -33,8 +36,8 @@ pub(crate) struct PageFiller {
     /// Rows that were given and are not staged; the last come first.
     waiting: Vec<RecordBatch>,
     wanted_rows: usize,
-    /// The rows staged are those that too long a page left: what fits now is good enough.
-    is_retry: bool,
+    /// How often the rows staged have been too many: what fits now is good enough.
+    retries: usize,
     page: CompactPage,
 }
 
@@ -52,9 +55,8 @@ impl PageFiller {
             page_bytes,
             bounds: Vec::new(),
             waiting: Vec::new(),
-            // The first page shows.
-            wanted_rows: RowId::SLOTS,
-            is_retry: false,
+            wanted_rows: FIRST_ROWS,
+            retries: 0,
             page: CompactPage::default(),
         }
     }
@@ -87,19 +89,21 @@ impl PageFiller {
             let wanted_bytes = self.page_bytes / 64 * WANTED_64THS;
             let fitting = (rows as u64 * wanted_bytes as u64 / used_bytes.max(1) as u64).max(1) as usize;
             if used_bytes > self.page_bytes && rows > 1 {
-                self.wanted_rows = fitting.min(rows - 1);
-                self.is_retry = true;
+                // Where long rows come first, their mean misleads: halving ends that.
+                self.wanted_rows = fitting.min(if self.retries > 0 { rows / 2 } else { rows - 1 });
+                self.retries += 1;
                 let rest = self.take_staged()?;
                 self.waiting.extend(rest);
                 continue;
             }
             let is_enough = used_bytes >= self.page_bytes / 64 * ENOUGH_64THS;
-            if !(is_enough || is_last || self.is_retry || self.builder.is_full()) {
+            let is_rest = is_last && self.waiting.is_empty();
+            if !(is_enough || is_rest || self.retries > 0 || self.builder.is_full()) {
                 self.wanted_rows = fitting.clamp(rows + 1, RowId::SLOTS);
                 continue;
             }
             self.wanted_rows = fitting;
-            self.is_retry = false;
+            self.retries = 0;
             self.builder.clear();
             let bounds = joined_bounds(&std::mem::take(&mut self.bounds), self.builder.schema())?;
             return Ok(Some(FilledPage { page: &self.page, bounds }));
@@ -108,6 +112,7 @@ impl PageFiller {
 
     /// Moves waiting rows into the builder, up to the number wanted.
     fn stage(&mut self) -> Result<()> {
+        self.forget_huge_rows();
         while self.builder.rows() < self.wanted_rows && !self.builder.is_full() {
             let Some(batch) = self.waiting.pop() else { break };
             let wanted = batch.num_rows().min(self.wanted_rows - self.builder.rows());
@@ -121,6 +126,18 @@ impl PageFiller {
             }
         }
         Ok(())
+    }
+
+    /// Lets go of what a row that is longer than many pages has made of the buffers.
+    fn forget_huge_rows(&mut self) {
+        let usual_bytes = 2 * MOST_EXPANSION * self.page_bytes;
+        if self.builder.is_empty() && self.builder.memory_bytes() > usual_bytes {
+            let (schema, cap) = (Arc::clone(self.builder.schema()), MOST_EXPANSION * self.page_bytes);
+            self.builder = PageBuilder::new(schema, cap, RowId::SLOTS);
+        }
+        if self.page.memory_bytes() > usual_bytes {
+            self.page = CompactPage::default();
+        }
     }
 
     /// All rows given that no page holds; they are here no more.

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray};
 use arrow_buffer::Buffer;
@@ -36,6 +37,7 @@ pub(crate) struct ReadColumn<'a> {
     pub meta: MiniPageMeta,
     pub bytes: Buffer,
     pub decoded: Option<ArrayRef>,
+    pub dictionary: Option<Arc<DictionaryParts>>,
 }
 
 impl PageColumns<'_> {
@@ -50,14 +52,17 @@ impl PageColumns<'_> {
     }
 
     /// The same as distinct values and codes, if it is stored so in this page and has not been decoded yet.
-    pub fn dictionary(&self, column: usize) -> Result<Option<DictionaryParts>> {
-        match self.read.get(self.position(column)?) {
-            Some(read) if read.decoded.is_none() => {
-                decode_dictionary(read.bytes.clone(), read.field, self.rows, &read.meta)
-                    .map_err(|error| self.segment.in_page(self.page, error))
-            }
-            _ => Ok(None),
+    pub fn dictionary(&mut self, column: usize) -> Result<Option<Arc<DictionaryParts>>> {
+        let position = self.position(column)?;
+        let Some(read) = self.read.get_mut(position).filter(|read| read.decoded.is_none()) else {
+            return Ok(None);
+        };
+        if read.dictionary.is_none() {
+            let parts = decode_dictionary(read.bytes.clone(), read.field, self.rows, &read.meta)
+                .map_err(|error| self.segment.in_page(self.page, error))?;
+            read.dictionary = parts.map(Arc::new);
         }
+        Ok(read.dictionary.clone())
     }
 
     fn position(&self, column: usize) -> Result<usize> {

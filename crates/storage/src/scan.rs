@@ -580,7 +580,7 @@ impl ScanReader {
                 buffer.map(|buffer| buffer.slice_with_length(place.start, place.length)).unwrap_or_default()
             };
             let field = page.segment.shape.page_schema().arrow().field(number);
-            ReadColumn { number, field, meta: *meta, bytes, decoded: None }
+            ReadColumn { number, field, meta: *meta, bytes, decoded: None, dictionary: None }
         });
         PageColumns {
             segment: &page.segment,

@@ -196,7 +196,7 @@ impl TableWriter {
 
     /// Memory that a lane takes for rows and the page it fills with them, besides its window of writes.
     pub fn lane_bytes(page_bytes: usize) -> usize {
-        (MOST_EXPANSION + 2) * page_bytes
+        2 * MOST_EXPANSION * page_bytes
     }
 
     /// Rows appended so far.

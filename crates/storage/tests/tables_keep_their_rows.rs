@@ -296,6 +296,68 @@ fn values_longer_than_pages() {
     assert_eq!(fetched, expected.project(&[0, 3]).unwrap());
 }
 
+/// Rows whose comment is as given.
+fn with_comments(keys: std::ops::Range<i64>, comment: impl Fn(i64) -> String) -> RecordBatch {
+    let columns = rows(keys.clone()).columns().to_vec();
+    let comments = arrow_array::StringArray::from_iter_values(keys.map(comment));
+    let columns =
+        [columns[..3].to_vec(), vec![std::sync::Arc::new(comments)], columns[4..].to_vec()].concat();
+    RecordBatch::try_new(schema(), columns).unwrap()
+}
+
+#[test]
+fn rows_that_suddenly_take_more_or_less_room() {
+    let noise = |key: i64, words: u64| -> String {
+        let word = |word: u64| (key as u64 * 1000 + word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (0..words).map(|number| format!("{:016x}", word(number))).collect()
+    };
+    let same = |_: i64| "the same for all".to_owned();
+    let batches = [
+        with_comments(0..20_000, same),
+        with_comments(20_000..22_000, |key| noise(key, 40)),
+        with_comments(22_000..22_003, |key| noise(key, 50_000)),
+        with_comments(22_003..60_000, same),
+        with_comments(60_000..60_010, |key| noise(key, if key % 5 == 0 { 100_000 } else { 0 })),
+        with_comments(60_010..61_000, |key| noise(key, 3)),
+    ];
+    let expected = arrow_select::concat::concat_batches(&schema(), &batches).unwrap();
+    let store = Store::open(simulated().0, Mode::Write).unwrap();
+    // All in one batch, and each by itself: what is staged again comes from one or from several.
+    for (name, batches) in [("one", vec![expected.clone()]), ("many", batches.to_vec())] {
+        let definition = definition(name);
+        let writer =
+            store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();
+        let mut lane = writer.lane();
+        batches.iter().for_each(|batch| lane.append_blocking(batch).unwrap());
+        lane.finish_blocking().unwrap();
+        writer.commit_blocking().unwrap();
+        let table = store.table(name).unwrap();
+        assert_batches_equal(&read(&table), &expected);
+        // Bounds are those of the rows that a page got in the end.
+        for least in [0, 19_999, 20_500, 22_001, 22_002, 40_000, 60_005, 60_999] {
+            let pruner = std::sync::Arc::new(KeyAtLeast(least));
+            let found = scan(&table, ScanOptions { pruner: Some(pruner), ..Default::default() }).unwrap();
+            let found: Vec<i64> = keys(&found).into_iter().filter(|&key| key >= least).collect();
+            assert_eq!(found, (least..61_000).collect::<Vec<_>>(), "{name}, from {least} on");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct KeyAtLeast(i64);
+
+impl PagePruner for KeyAtLeast {
+    fn columns(&self) -> Vec<usize> {
+        vec![0]
+    }
+
+    fn keep(&self, ranges: &PageRanges) -> Option<Vec<bool>> {
+        use arrow_array::cast::AsArray;
+        let max = ranges.column(0)?.max.as_primitive::<arrow_array::types::Int64Type>();
+        Some(max.values().iter().map(|&max| max >= self.0).collect())
+    }
+}
+
 #[test]
 #[ignore = "takes 4 GiB of memory"]
 fn a_value_of_one_gigabyte() {

@@ -173,16 +173,48 @@ impl BuildSide {
         self.spilled_keys.as_deref()
     }
 
-    /// Whether a row with this hash may match a build row, in memory or spilled.
-    #[inline]
-    pub fn may_hold(&self, hash: u64) -> bool {
-        match self.table(hash) {
-            Some(table) => table.may_hold(hash),
-            None => self.spilled_keys().is_none_or(|keys| keys.may_hold(hash)),
+    /// For each hash whether a build row, in memory or spilled, may have it. Looks up groups of them at a time, so that
+    /// their lines come from memory side by side.
+    #[allow(clippy::indexing_slicing, reason = "slots are those of a group")]
+    pub fn may_hold(&self, hashes: &[u64]) -> Vec<bool> {
+        const GROUP: usize = 32;
+        let mut found = vec![false; hashes.len()];
+        let mut turned_away = 0;
+        let mut groups = hashes.chunks(GROUP).peekable();
+        groups.peek().into_iter().for_each(|first| first.iter().for_each(|&hash| self.prefetch(hash)));
+        for found in found.chunks_mut(GROUP) {
+            let Some(group) = groups.next() else { break };
+            groups.peek().into_iter().for_each(|next| next.iter().for_each(|&hash| self.prefetch(hash)));
+            // Those that the directory knows come together: which they are, nothing could predict.
+            let mut candidates = [(0, 0, 0); GROUP];
+            let mut known = 0;
+            for (slot, (found, &hash)) in found.iter_mut().zip(group).enumerate() {
+                let Some(table) = self.table(hash) else {
+                    *found = self.spilled_keys().is_none_or(|keys| keys.may_hold(hash));
+                    turned_away += usize::from(!*found);
+                    continue;
+                };
+                let entries = table.candidates(hash);
+                candidates[known] = (slot, entries.start, entries.end);
+                known += usize::from(entries.start < entries.end);
+            }
+            let candidates = candidates.get(..known).unwrap_or_default();
+            for &(slot, start, _) in candidates {
+                self.table(group[slot]).into_iter().for_each(|table| table.prefetch_entry(start));
+            }
+            for &(slot, start, end) in candidates {
+                found[slot] =
+                    self.table(group[slot]).is_some_and(|table| table.has_hash(start..end, group[slot]));
+            }
         }
+        // The rest will be asked again, and counted, by the join.
+        if let Some(keys) = self.spilled_keys() {
+            keys.note(turned_away, 0);
+        }
+        found
     }
 
-    /// Asks for the line that [`may_hold`](Self::may_hold) will read.
+    /// Asks for the line that a lookup of this hash will read first.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         match (self.table(hash), self.spilled_keys()) {

@@ -100,15 +100,15 @@ impl BuildBounds {
             }
             condition = Some(conjunction(terms));
         }
-        if let Some(mut condition) = condition {
-            // `NOT IN` has to see that there is a null among the probe keys: it empties the result.
-            for key in keys.iter().filter(|_| null_aware) {
-                if key.nullable(probe_schema)? {
-                    condition = Arc::new(BinaryExpr::new(is_null(Arc::clone(key))?, Operator::Or, condition));
-                }
+        let mut condition = condition.unwrap_or_else(|| lit(true));
+        // `NOT IN` has to see that there is a null among the probe keys: it empties the result.
+        for key in keys.iter().filter(|_| null_aware) {
+            if key.nullable(probe_schema)? {
+                condition = Arc::new(BinaryExpr::new(is_null(Arc::clone(key))?, Operator::Or, condition));
             }
-            filter.update(condition)?;
         }
+        // Also where it says nothing: a join that runs again must not leave what it said before.
+        filter.update(condition)?;
         filter.mark_complete();
         Ok(())
     }

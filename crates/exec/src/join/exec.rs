@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::JoinSet;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter_pushdown::{
@@ -28,6 +29,7 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
+use super::estimate::most_inner_rows;
 use super::key_filter::KeyFilter;
 use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
@@ -145,6 +147,10 @@ impl HybridHashJoinExec {
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
         let spec = Arc::new(self.spec(context.session_config().batch_size())?);
+        if let Some(filter) = &self.filter {
+            // What an earlier run has said is not true of this one.
+            filter.update(lit(true))?;
+        }
         let space = operator_space(context, "hash join")?;
         let outputs = self.planned.right.output_partitioning().partition_count();
         let metrics = JoinMetrics::new(&self.metrics, 0);
@@ -176,7 +182,7 @@ impl HybridHashJoinExec {
 }
 
 /// Puts this operator where the top of `plan`, or the join below the projection at its top, is DataFusion's.
-fn replace_hash_join(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn replace_hash_join(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return Ok(Arc::new(HybridHashJoinExec::try_new(join)?));
     }
@@ -367,6 +373,19 @@ impl ExecutionPlan for HybridHashJoinExec {
         input_stats: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        self.planned.statistics_from_inputs(input_stats, args)
+        let statistics = self.planned.statistics_from_inputs(input_stats, args)?;
+        let [build, probe] = input_stats else { return Ok(statistics) };
+        let most = match self.planned.join_type {
+            JoinType::Inner => most_inner_rows(build, probe, &self.planned.on),
+            _ => None,
+        };
+        match (statistics.num_rows.get_value(), most) {
+            (Some(&rows), Some(most)) if most < rows => {
+                let mut statistics = Statistics::clone(&statistics).to_inexact();
+                statistics.num_rows = Precision::Inexact(most);
+                Ok(Arc::new(statistics))
+            }
+            _ => Ok(statistics),
+        }
     }
 }

@@ -18,9 +18,6 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use super::state::JoinState;
 
-/// Rows that a table's lines are asked for ahead of their use.
-const AHEAD: usize = 16;
-
 /// True for rows whose keys the build side may hold. Every row passes once the join is done with its probe side.
 pub struct KeyFilter {
     keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -41,16 +38,32 @@ impl KeyFilter {
             self.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows)).collect::<Result<Vec<_>>>()?;
         let mut hashes = Vec::new();
         state.hasher().hash(&keys, rows, &mut hashes)?;
-        let matchable = state.spec.matchable(&keys);
-        let prefetches = build.exceeds_caches();
-        Ok(BooleanBuffer::collect_bool(rows, |row| {
-            if prefetches && let Some(&ahead) = hashes.get(row + AHEAD) {
-                build.prefetch(ahead);
-            }
-            let is_matchable = matchable.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-            is_matchable && hashes.get(row).is_none_or(|&hash| build.may_hold(hash))
-        }))
+        // Neighbours with the same key, as of the lines of an order, are looked up once.
+        let found = build.may_hold(&without_repetitions(&hashes));
+        let mut at = 0;
+        let held = BooleanBuffer::collect_bool(rows, |row| {
+            at += usize::from(row > 0 && hashes.get(row) != hashes.get(row - 1));
+            found.get(at).copied().unwrap_or(true)
+        });
+        Ok(match state.spec.matchable(&keys) {
+            Some(matchable) => &held & matchable.inner(),
+            None => held,
+        })
     }
+}
+
+/// The hashes, each once where it stands several times in a row. Without branches, which nothing could predict.
+fn without_repetitions(hashes: &[u64]) -> Vec<u64> {
+    let mut different = vec![0; hashes.len()];
+    let mut length = 0;
+    for (row, &hash) in hashes.iter().enumerate() {
+        if let Some(slot) = different.get_mut(length) {
+            *slot = hash;
+        }
+        length += usize::from(hashes.get(row + 1) != Some(&hash));
+    }
+    different.truncate(length);
+    different
 }
 
 impl PhysicalExpr for KeyFilter {
@@ -111,5 +124,17 @@ impl Hash for KeyFilter {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.keys.hash(hasher);
         self.state.as_ptr().hash(hasher);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_left_out() {
+        assert!(without_repetitions(&[]).is_empty());
+        assert_eq!(without_repetitions(&[7]), [7]);
+        assert_eq!(without_repetitions(&[7, 7, 7, 0, 0, 7, 1, 1]), [7, 0, 7, 1]);
     }
 }

@@ -29,6 +29,7 @@
 mod build_side;
 mod destage;
 mod dynamic_filter;
+mod estimate;
 mod exec;
 mod key_filter;
 mod keys;
@@ -45,5 +46,5 @@ mod table;
 mod worker;
 
 pub use destage::DestagePolicy;
-pub use exec::{BuildEstimate, HybridHashJoinExec};
+pub use exec::{BuildEstimate, HybridHashJoinExec, replace_hash_join};
 pub use table::TABLE_BYTES_PER_ROW;

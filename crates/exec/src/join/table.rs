@@ -141,11 +141,12 @@ impl PartitionTable {
         start as usize..(start + ((word >> FILTER_BITS) - start) * known) as usize
     }
 
-    /// Whether an entry has this hash. Costs a second line where [`candidates`](Self::candidates) costs one, but only for
-    /// hashes that it does not turn away, and lets hardly another pass.
+    /// Whether one of `candidates` has this hash. Costs a second line where [`candidates`](Self::candidates) costs one, but
+    /// only for hashes that it does not turn away, and lets hardly another pass.
     #[inline]
-    pub fn may_hold(&self, hash: u64) -> bool {
-        self.entries[self.candidates(hash)].iter().any(|&entry| (entry >> 32) as u32 == hash as u32)
+    pub fn has_hash(&self, candidates: std::ops::Range<usize>, hash: u64) -> bool {
+        let (start, end) = (candidates.start, candidates.end);
+        (start..end).step_by(GROUP).any(|at| self.group(at, end, hash).1 != 0)
     }
 
     /// Asks for the directory word of a hash, which [`PartitionTable::candidates`] will read.

@@ -33,7 +33,8 @@ pub trait Reclaim: Send + Sync {
         2.0
     }
 
-    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it released to the governor.
+    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again is in vain.
+    /// The governor may have less of them, where the operator has taken in more meanwhile.
     ///
     /// Called on the thread of whoever needs memory, so it must not wait for a lock which that thread may
     /// hold: a busy partition is skipped.

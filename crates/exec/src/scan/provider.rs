@@ -56,10 +56,10 @@ impl TableProvider for NativeTableProvider {
             .iter()
             .map(|filter| state.create_physical_expr(filter.clone(), &schema))
             .collect::<Result<_>>()?;
-        let selectivity = sampled_selectivity(&self.table, &filters).await;
         let projection = projection.map(Vec::as_slice);
         let partitions = state.config().target_partitions();
         let scan = TableScanExec::try_new(self.table.clone(), projection, filters, limit, partitions)?;
+        let selectivity = sampled_selectivity(&scan).await;
         Ok(Arc::new(scan.with_selectivity(selectivity)))
     }
 

@@ -10,7 +10,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
@@ -65,6 +65,7 @@ struct Term {
     is_optional: bool,
     asked: AtomicUsize,
     passed: AtomicUsize,
+    is_given_up: AtomicBool,
 }
 
 impl TableRowFilter {
@@ -114,14 +115,22 @@ impl TableRowFilter {
             if term.is_useless() {
                 continue;
             }
-            let passing = match keep.take() {
-                None => term.all(page)?,
-                Some(keep) if left * FEW_ROWS < rows => term.among(page, &keep)?,
+            let passing = match &keep {
+                None => term.all(page),
+                Some(keep) if left * FEW_ROWS < rows => term.among(page, keep),
                 Some(keep) => match term.all(page) {
-                    Ok(passing) => and(&keep, &passing),
+                    Ok(passing) => Ok(and(keep, &passing)),
                     // The terms before may be there to keep what it cannot compute away from it.
-                    Err(_) => term.among(page, &keep)?,
+                    Err(_) => term.among(page, keep),
                 },
+            };
+            let passing = match passing {
+                Err(_) if term.is_optional => {
+                    // A join between may be there to keep such rows from its sender.
+                    term.give_up();
+                    continue;
+                }
+                passing => passing?,
             };
             let passed = passing.true_count();
             term.note(left, passed);
@@ -169,8 +178,9 @@ impl Term {
                 None => Transformed::no(expression),
             })
         })?;
-        let (asked, passed) = Default::default();
-        Ok(Some(Self { expression: expression.data, columns, schema, is_optional, asked, passed }))
+        let (asked, passed, is_given_up) = Default::default();
+        let expression = expression.data;
+        Ok(Some(Self { expression, columns, schema, is_optional, asked, passed, is_given_up }))
     }
 
     fn note(&self, asked: usize, passed: usize) {
@@ -180,7 +190,15 @@ impl Term {
         }
     }
 
+    /// Never evaluates it again.
+    fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
     fn is_useless(&self) -> bool {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return true;
+        }
         let (asked, passed) = (self.asked.load(Ordering::Relaxed), self.passed.load(Ordering::Relaxed));
         self.is_optional && asked >= TRIAL_ROWS && passed * 100 > asked * MAX_PASS_PERCENT
     }
@@ -190,7 +208,10 @@ impl Term {
         if let [column] = self.columns.as_slice()
             && let Some(dictionary) = page.dictionary(*column).map_err(storage_error)?
         {
-            return self.by_value(&dictionary);
+            // What it cannot compute may stand for nulls, or for no row at all.
+            if let Ok(passing) = self.by_value(&dictionary) {
+                return Ok(passing);
+            }
         }
         self.evaluate(self.columns_of(page)?, page.rows())
     }

@@ -6,21 +6,32 @@
 
 use std::sync::Arc;
 
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan as _;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use futures::StreamExt as _;
 use nandina_storage::{Result, ScanOptions, Table};
 
+use super::exec::TableScanExec;
 use super::row_filter::TableRowFilter;
 
 /// Pages read, and the least part of a table that is worth it.
 const SAMPLE_PAGES: u64 = 16;
 const TABLE_PAGES_PER_SAMPLE_PAGE: u64 = 4;
+/// Pages in memory at a time.
+const WINDOW_PAGES: usize = 4;
 
-/// The share of a table's rows that pass `filters`; `None` if that cannot be told, or is too small for a sample to show.
-pub(super) async fn sampled_selectivity(table: &Table, filters: &[Arc<dyn PhysicalExpr>]) -> Option<f64> {
+/// Where bounds leave no more rows than this, nothing depends on how many there are.
+const FEW_ROWS: usize = 10_000;
+
+/// The share of a table's rows that pass the filters of `scan`; `None` if nobody needs to know, if it cannot be told, or
+/// is too small for a sample to show.
+pub(super) async fn sampled_selectivity(scan: &TableScanExec) -> Option<f64> {
+    let table = scan.table();
     let pages = SAMPLE_PAGES.min(table.pages() / TABLE_PAGES_PER_SAMPLE_PAGE);
-    let filter = TableRowFilter::new(Arc::clone(table.schema()), filters.to_vec())?;
-    if pages == 0 {
+    let filter = TableRowFilter::new(Arc::clone(table.schema()), scan.filters().to_vec())?;
+    let by_bounds = StatisticsContext::new().compute(scan, &StatisticsArgs::new()).ok()?;
+    let are_few = by_bounds.num_rows.get_value().is_some_and(|&rows| rows < FEW_ROWS);
+    if pages == 0 || are_few || scan.fetch().is_some() {
         return None;
     }
     match count(table, filter, pages).await {
@@ -39,6 +50,7 @@ async fn count(table: &Table, filter: TableRowFilter, pages: u64) -> Result<(u64
         projection: Some(Vec::new()),
         row_filter: Some(Arc::new(filter)),
         sample_pages: Some(pages),
+        window_bytes: Some(WINDOW_PAGES * table.page_bytes()),
         ..Default::default()
     })?;
     let mut reader = scan.reader();
