@@ -78,7 +78,8 @@ fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> usize {
     own.unwrap_or(0) + plan.children().iter().map(|child| rows_scanned(child)).sum::<usize>()
 }
 
-/// Queries, and how many rows the scan of `t` may hand out when nothing is spilled; `m` is the same table in memory.
+/// Queries, and how many rows the scans of stored tables may hand out when nothing is spilled; `m` is the same table in
+/// memory.
 const JOINS: &[(&str, usize)] = &[
     ("SELECT b.id, t.* FROM (SELECT id, k FROM m WHERE id < 20) b JOIN t ON t.k = b.k", 200),
     ("SELECT b.id, t.id FROM (SELECT id * 3 AS i, id FROM m WHERE id % 500 = 3) b JOIN t ON t.id = b.i", 100),
@@ -94,6 +95,21 @@ const JOINS: &[(&str, usize)] = &[
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b LEFT JOIN t ON t.id = b.id + 30000", 200),
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b RIGHT JOIN t ON t.id = b.id + 3", 40_000),
     ("SELECT b.id, t.id FROM (SELECT id FROM m WHERE id % 77 = 1) b FULL JOIN t ON t.id = b.id + 3", 40_000),
+    // `s` is the same table, stored: the range of its keys is known, and small enough for a bitmap.
+    ("SELECT b.id, t.comment FROM (SELECT id FROM s WHERE id % 1000 = 7) b JOIN t ON t.id = b.id", 80),
+    ("SELECT b.id, t.id FROM (SELECT id, k FROM s WHERE id < 40) b JOIN t ON t.k = b.k", 400),
+    (
+        "SELECT b.k, t.id FROM (SELECT id, k FROM s WHERE id < 40) b JOIN t ON t.k IS NOT DISTINCT FROM b.k",
+        41_000,
+    ),
+    ("SELECT b.k, t.id FROM (SELECT k FROM s WHERE id < 3) b JOIN t ON t.k IS NOT DISTINCT FROM b.k", 100),
+    ("SELECT count(*) FROM t WHERE t.k NOT IN (SELECT k FROM s WHERE id < 100 AND k IS NOT NULL)", 41_000),
+    ("SELECT t.id FROM t WHERE t.k IN (SELECT k FROM s WHERE id % 3000 = 1)", 400),
+    ("SELECT b.comment, t.comment FROM (SELECT * FROM s WHERE id % 2 = 0) b JOIN t ON t.id = b.id", 40_000),
+    (
+        "SELECT b.id, t.id FROM (SELECT id + 30000 i, id FROM s WHERE id % 7 = 3) b LEFT JOIN t ON t.id = b.i",
+        80_000,
+    ),
     // The inner join keeps the rows away that the outer one's key cannot be computed of.
     (
         "SELECT b.k, x.q FROM (SELECT id k FROM m WHERE id < 5) b JOIN (SELECT 100 / t.id q FROM t \
@@ -119,6 +135,7 @@ fn rows_that_match_nothing_are_left_out_where_they_are_read() {
     run(async {
         let plain = plain();
         plain.register_table("t", Arc::new(in_memory())).unwrap();
+        plain.register_table("s", Arc::new(in_memory())).unwrap();
         plain.register_table("m", Arc::new(in_memory())).unwrap();
         let provider = Arc::new(stored());
         let mut spilled = 0;
@@ -127,6 +144,7 @@ fn rows_that_match_nothing_are_left_out_where_they_are_read() {
             for limit in [None, Some(4096 * KIB), Some(512 * KIB)] {
                 let engine = Engine::new(limit, 2);
                 engine.context.register_table("t", Arc::clone(&provider) as _).unwrap();
+                engine.context.register_table("s", Arc::clone(&provider) as _).unwrap();
                 engine.context.register_table("m", Arc::new(in_memory())).unwrap();
                 let plan = planned(&engine.context, sql).await.expect(sql);
                 let ours = engine.collect(&plan).await.expect(sql);

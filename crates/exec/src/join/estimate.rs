@@ -1,10 +1,15 @@
-//! How many rows an inner join gives, where DataFusion's estimate is far too high.
+//! What statistics say about a join: how many rows an inner one gives, where DataFusion's estimate is far too high, and
+//! which keys it can have.
 
+use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::joins::JoinOn;
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::key_bitmap::{KeyRange, has_bitmaps};
 
 /// Rows of an inner join on several keys: both sides' product, divided by the number of different keys on the side that
 /// has more (Selinger et al., SIGMOD 1979, with one selectivity for all keys together). `None` for a single key, or if
@@ -45,19 +50,31 @@ fn different_values(column: &ColumnStatistics, rows: f64) -> f64 {
     }
 }
 
-fn as_integer(value: &datafusion::common::ScalarValue) -> Option<i128> {
-    let wide = value.cast_to(&arrow::datatypes::DataType::Int64).ok()?;
-    match (value.data_type().is_integer(), wide) {
-        (true, datafusion::common::ScalarValue::Int64(value)) => value.map(i128::from),
+/// The range of the build side's only key, as far as statistics tell, if it may have a bitmap.
+pub(super) fn key_range(join: &HashJoinExec) -> Option<KeyRange> {
+    let [(key, _)] = join.on.as_slice() else { return None };
+    let column = key.downcast_ref::<Column>()?;
+    let data_type = key.data_type(&join.left.schema()).ok()?;
+    let statistics = StatisticsContext::new().compute(join.left.as_ref(), &StatisticsArgs::new()).ok()?;
+    let column = statistics.column_statistics.get(column.index()).filter(|_| has_bitmaps(&data_type))?;
+    let bound = |bound: &Precision<_>| bound.get_value().and_then(as_i64);
+    Some(KeyRange { least: bound(&column.min_value)?, greatest: bound(&column.max_value)? })
+}
+
+fn as_i64(value: &ScalarValue) -> Option<i64> {
+    match value.cast_to(&DataType::Int64).ok()? {
+        ScalarValue::Int64(value) => value,
         _ => None,
     }
+}
+
+fn as_integer(value: &ScalarValue) -> Option<i128> {
+    as_i64(value).filter(|_| value.data_type().is_integer()).map(i128::from)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use datafusion::common::ScalarValue;
 
     use super::*;
 

@@ -29,7 +29,8 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
-use super::estimate::most_inner_rows;
+use super::estimate::{key_range, most_inner_rows};
+use super::key_bitmap::KeyRange;
 use super::key_filter::KeyFilter;
 use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
@@ -60,6 +61,8 @@ pub struct HybridHashJoinExec {
 pub struct BuildEstimate {
     pub build_rows: Option<usize>,
     pub probe_rows: Option<usize>,
+    /// Of the only key, if it is an integer, for a filter on the probe side.
+    pub key_range: Option<KeyRange>,
 }
 
 #[derive(Clone)]
@@ -91,7 +94,9 @@ impl HybridHashJoinExec {
             let statistics = StatisticsContext::new().compute(child.as_ref(), &StatisticsArgs::new());
             statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied())
         };
-        let estimate = BuildEstimate { build_rows: rows(&planned.left), probe_rows: rows(&planned.right) };
+        let key_range = filter.is_some().then(|| key_range(&planned)).flatten();
+        let (build_rows, probe_rows) = (rows(&planned.left), rows(&planned.right));
+        let estimate = BuildEstimate { build_rows, probe_rows, key_range };
         let join = Self {
             planned,
             properties,

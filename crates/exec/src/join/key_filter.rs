@@ -1,7 +1,7 @@
 //! Whether a row's keys may lie on the build side of a join: the filter that scans of the probe side apply.
 //!
-//! It asks the tables and the filter over the spilled rows that the join has anyway, and holds no memory of its own. A
-//! row that it turns away would have been turned away by the join, but after the rest of it had been decoded and handed
+//! It asks a bitmap of the keys, where they are integers of a narrow range, or else the tables and the filter over the
+//! spilled rows that the join has anyway. A row that it turns away would have been turned away by the join, but after the rest of it had been decoded and handed
 //! up through every operator between.
 
 use std::any::type_name;
@@ -36,6 +36,11 @@ impl KeyFilter {
         let Some((build, _)) = state.probing() else { return Ok(BooleanBuffer::new_set(rows)) };
         let keys =
             self.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows)).collect::<Result<Vec<_>>>()?;
+        if let (Some(bitmap), [key]) = (state.key_bitmap(), keys.as_slice())
+            && let Some(held) = bitmap.holds(key)?
+        {
+            return Ok(held);
+        }
         let mut hashes = Vec::new();
         state.hasher().hash(&keys, rows, &mut hashes)?;
         // Neighbours with the same key, as of the lines of an order, are looked up once.

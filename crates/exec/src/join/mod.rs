@@ -31,6 +31,7 @@ mod destage;
 mod dynamic_filter;
 mod estimate;
 mod exec;
+mod key_bitmap;
 mod key_filter;
 mod keys;
 pub(crate) mod kind;

@@ -31,6 +31,7 @@ use super::build_side::{BuildSide, EarlierVisits};
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::exec::BuildEstimate;
+use super::key_bitmap::{KeyBitmap, KeyRange};
 use super::kind::SideRows;
 use super::metrics::JoinMetrics;
 use super::prober::InnerFacts;
@@ -105,6 +106,8 @@ pub struct JoinState {
     hasher: KeyHasher,
     /// Which keys lie among the spilled build rows.
     spilled_keys: Arc<SpilledKeys>,
+    /// All build keys, where they are integers of a narrow range, and the memory that takes.
+    key_bitmap: Option<(KeyBitmap, MemoryReservation)>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
     reservation: SharedReservation,
@@ -138,6 +141,7 @@ impl JoinState {
                 .observed_by(Box::new(move |page| keys.add(page)));
         let reservation = SharedReservation::new(pool, "HashJoin");
         let spill_cost = SpillCost::new(&spec, expected);
+        let key_bitmap = expected.key_range.and_then(|range| key_bitmap(range, memory_limit, &reservation));
         let state = Arc::new(Self {
             spec,
             space,
@@ -148,6 +152,7 @@ impl JoinState {
             spill_cost,
             hasher,
             spilled_keys,
+            key_bitmap,
             progress: Progress::default(),
             reservation,
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
@@ -254,6 +259,9 @@ impl JoinState {
         }
         if let Some(bounds) = bounds {
             bounds.add(&keys)?;
+        }
+        if let (Some((bitmap, _)), [key]) = (&self.key_bitmap, keys.as_slice()) {
+            bitmap.insert(key)?;
         }
         self.hasher.hash(&keys, stored.num_rows(), hashes)?;
         if let Some(valid) = matchable {
@@ -414,6 +422,11 @@ impl JoinState {
         }
     }
 
+    /// All build keys, if they have a bitmap. Complete once probing has begun.
+    pub fn key_bitmap(&self) -> Option<&KeyBitmap> {
+        self.key_bitmap.as_ref().map(|(bitmap, _)| bitmap)
+    }
+
     /// The hash function that scattered the build side.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
@@ -552,6 +565,18 @@ impl JoinState {
         self.metrics.spilled_partitions.add(1);
         Ok(())
     }
+}
+
+/// A bitmap for the keys of a range, and the memory for it, if there is enough.
+fn key_bitmap(
+    range: KeyRange,
+    memory_limit: Option<usize>,
+    reservation: &SharedReservation,
+) -> Option<(KeyBitmap, MemoryReservation)> {
+    let bytes = range.bitmap_bytes(memory_limit)?;
+    let memory = reservation.new_empty();
+    memory.try_grow(bytes).ok()?;
+    Some((KeyBitmap::new(range), memory))
 }
 
 /// Partitions when memory is plentiful, as log2.
