@@ -1,8 +1,8 @@
 //! Whether a row's keys may lie on the build side of a join: the filter that scans of the probe side apply.
 //!
 //! It asks a bitmap of the keys, where they are integers of a narrow range, or else the tables and the filter over the
-//! spilled rows that the join has anyway. A row that it turns away would have been turned away by the join, but after the rest of it had been decoded and handed
-//! up through every operator between.
+//! spilled rows that the join has anyway. A row that it turns away would have been turned away by the join, but after the
+//! rest of it had been decoded and handed up through every operator between.
 
 use std::any::type_name;
 use std::fmt::{self, Debug, Display, Formatter};
