@@ -3,6 +3,7 @@
 //! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
 
 mod choose_build_side;
+mod filter_parquet_scans;
 mod replace_exchange;
 mod replace_hash_aggregate;
 mod replace_hash_join;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use filter_parquet_scans::FilterParquetScans;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
@@ -48,6 +50,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(ReplaceExchange));
     rules.insert(planned, Arc::new(ReplaceWindow));
     rules.insert(planned, Arc::new(ReplaceSort));
+    let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
+    rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
     rules
 }
 

@@ -14,38 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{Field, Schema};
-use datafusion::dataframe::DataFrameWriteOptions;
-use datafusion::datasource::MemTable;
-use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use datafusion::prelude::ParquetReadOptions;
+use harness::files::write;
 use harness::rows::{assert_same_rows, integers, row_count};
 use harness::{Engine, KIB, count_nodes, metric, plain, planned, run};
 use tempfile::TempDir;
-
-/// Columns with their names, and whether they may be null.
-type Columns = Vec<(&'static str, ArrayRef, bool)>;
-
-/// Writes a Parquet file of several row groups.
-async fn write(folder: &Path, name: &str, columns: Columns) {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|(name, column, nullable)| Field::new(*name, column.data_type().clone(), *nullable))
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
-    let arrays = columns.into_iter().map(|(_, column, _)| column).collect();
-    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).expect("a batch");
-    let context = SessionContext::new();
-    let table = MemTable::try_new(schema, vec![vec![batch]]).expect("a table");
-    context.register_table("t", Arc::new(table)).expect("a new name");
-    let path = folder.join(format!("{name}.parquet"));
-    let mut options = datafusion::config::TableParquetOptions::default();
-    options.global.max_row_group_size = 500;
-    let frame = context.table("t").await.expect("the table");
-    frame
-        .write_parquet(&path.to_string_lossy(), DataFrameWriteOptions::new(), Some(options))
-        .await
-        .expect("a file");
-}
 
 /// Compares a query over the files of `folder`, whose scans check every row against the filter.
 async fn check(folder: &Path, sql: &str, limit: Option<usize>) -> (Vec<RecordBatch>, usize) {
@@ -57,7 +30,6 @@ async fn check(folder: &Path, sql: &str, limit: Option<usize>) -> (Vec<RecordBat
             let options = ParquetReadOptions::default();
             context.register_parquet(file, path.to_string_lossy(), options).await.expect("a file");
         }
-        context.sql("SET datafusion.execution.parquet.pushdown_filters = true").await.expect("an option");
     }
     // What is right does not depend on DataFusion's own dynamic filters.
     plain.sql("SET datafusion.optimizer.enable_dynamic_filter_pushdown = false").await.expect("an option");

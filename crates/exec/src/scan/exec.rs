@@ -32,8 +32,9 @@ use parking_lot::Mutex;
 
 use crate::flow::query_flow;
 
+use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
-use super::row_filter::{TableRowFilter, is_dynamic};
+use super::row_filter::TableRowFilter;
 use super::storage_error;
 use super::stream::{ScanMetrics, ScanStream};
 

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! Filters of the query are exact here, nobody evaluates them again. Those that joins and top-k send while the query
-//! runs are applied as far as that pays.
+//! runs are applied as far as that pays. `Conjunction` does both; [`AdaptiveFilter`] lends it to Parquet scans.
 
+mod adaptive_filter;
+mod conjunction;
 mod exec;
 mod filter;
 mod provider;
@@ -20,6 +22,7 @@ mod sink;
 mod stream;
 mod window;
 
+pub use adaptive_filter::AdaptiveFilter;
 pub use exec::TableScanExec;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;

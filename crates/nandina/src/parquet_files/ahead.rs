@@ -1,9 +1,11 @@
 //! Which bytes of a Parquet file a scan is going to ask for next.
 //!
 //! Which row groups a scan reads is decided by statistics and filters above the reader. Mostly it is one after the
-//! other, so the guess is: the same columns of the next row group of the scan's part of the file. Where filters
-//! leave row groups out the guess is wrong, and costs the read of a row group; after a wrong guess none is acted
-//! upon, in any file of the scan, until one would have been right.
+//! other, so the guess is: the next row group of the scan's part of the file, and of that the columns that were asked
+//! for last. A scan that filters rows asks twice, for the columns of the filter and then for what else it needs of the
+//! rows that are left, which may be nothing, or a few pages; columns are guessed if all or most of them were asked
+//! for. Where filters leave row groups out the guess is wrong, and costs the read of a row group; after a wrong guess
+//! none is acted upon, in any file of the scan, until one would have been right.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,57 +20,86 @@ pub(super) struct Ahead {
     metadata: Arc<ParquetMetaData>,
     /// The scan reads the row groups that begin here; all if there is none.
     part: Option<FileRange>,
-    guess: Option<Vec<Range<u64>>>,
+    /// The row group that was asked for last.
+    current: Option<usize>,
+    /// Which of its columns were, and which of the one before.
+    asked: Vec<bool>,
+    asked_before: Vec<bool>,
+    /// The row group that is likely to follow.
+    guess: Option<usize>,
     /// Whether the scan's last guess was right.
     trusted: Arc<AtomicBool>,
 }
 
 impl Ahead {
     pub fn new(metadata: Arc<ParquetMetaData>, part: Option<FileRange>, trusted: Arc<AtomicBool>) -> Self {
-        Self { metadata, part, guess: None, trusted }
+        let (asked, asked_before) = Default::default();
+        Self { metadata, part, current: None, asked, asked_before, guess: None, trusted }
     }
 
-    /// Learns that `ranges` are asked for, and guesses what comes after them. `None` if there is nothing more, or
-    /// nothing that would be worth reading on a guess.
-    pub fn after(&mut self, ranges: &[Range<u64>]) -> Option<&[Range<u64>]> {
-        if let Some(guess) = self.guess.take() {
-            self.trusted.store(guess == ranges, Ordering::Relaxed);
+    /// Learns that `ranges` are asked for, and guesses what comes after them: whole columns of one row group. Empty if
+    /// there is nothing more, or nothing that would be worth reading on a guess.
+    pub fn after(&mut self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let Some(group) = self.group_of(ranges) else { return Vec::new() };
+        let row_groups = self.metadata.row_groups();
+        if self.current != Some(group) {
+            if let Some(guess) = self.guess.take() {
+                self.trusted.store(guess == group, Ordering::Relaxed);
+            }
+            self.current = Some(group);
+            self.asked_before = std::mem::take(&mut self.asked);
         }
-        self.guess = self.next(ranges);
-        self.guess.as_deref().filter(|_| self.trusted.load(Ordering::Relaxed))
+        let places = row_groups.get(group).into_iter().flat_map(columns);
+        let is_asked = places.map(|column| column.is_some_and(|column| covers_most(ranges, &column)));
+        let is_asked: Vec<bool> = is_asked.collect();
+        self.asked.resize(is_asked.len(), false);
+        self.asked.iter_mut().zip(is_asked).for_each(|(asked, now)| *asked |= now);
+
+        let next = row_groups.get(group + 1).filter(|next| self.is_in_part(next));
+        self.guess = next.map(|_| group + 1);
+        if !self.trusted.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let is_wanted = |column: usize| {
+            let asked = |columns: &[bool]| columns.get(column).copied().unwrap_or(false);
+            asked(&self.asked) || asked(&self.asked_before)
+        };
+        let places = next.into_iter().flat_map(columns).enumerate();
+        places.filter(|(column, _)| is_wanted(*column)).filter_map(|(_, place)| place).collect()
+    }
+
+    /// Whether `range` belongs to the row group that was asked for last.
+    pub fn is_current(&self, range: &Range<u64>) -> bool {
+        self.current.is_some() && self.group_of(std::slice::from_ref(range)) == self.current
+    }
+
+    /// The row group that the first of `ranges` lies in.
+    fn group_of(&self, ranges: &[Range<u64>]) -> Option<usize> {
+        let first = ranges.first()?;
+        let row_groups = self.metadata.row_groups();
+        let holds = |&group: &usize| {
+            row_groups
+                .get(group)
+                .is_some_and(|group| columns(group).flatten().any(|column| overlap(&column, first)))
+        };
+        // Mostly the one that is being read, or the next.
+        let near = self.current.map_or(0..2, |current| current..current + 2);
+        near.chain(0..row_groups.len()).find(holds)
     }
 
     /// Memory that decoding takes beside the bytes of `ranges` themselves: of every column one page and its
     /// dictionary, decompressed. Zero for what is no part of the columns of a row group.
     pub fn decoding_bytes(&self, ranges: &[Range<u64>]) -> usize {
-        let Some(first) = ranges.first() else { return 0 };
-        let overlaps = |column: &Option<Range<u64>>, range: &Range<u64>| {
-            column.as_ref().is_some_and(|column| range.start < column.end && column.start < range.end)
+        let Some(group) = self.group_of(ranges).and_then(|group| self.metadata.row_groups().get(group))
+        else {
+            return 0;
         };
-        let asked_of = |group: &&RowGroupMetaData| columns(group).any(|column| overlaps(&column, first));
-        let Some(group) = self.metadata.row_groups().iter().find(asked_of) else { return 0 };
         let asked = columns(group).zip(group.columns());
-        let asked = asked.filter(|(place, _)| ranges.iter().any(|range| overlaps(place, range)));
+        let asked = asked.filter(|(place, _)| {
+            place.iter().any(|column| ranges.iter().any(|range| overlap(column, range)))
+        });
         let bytes = asked.map(|(_, column)| page_and_dictionary_bytes(column, group.num_rows()));
         usize::try_from(bytes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
-    }
-
-    /// The same columns in the row group behind the one that `ranges` are whole columns of.
-    fn next(&self, ranges: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
-        let first = ranges.first()?;
-        let row_groups = self.metadata.row_groups();
-        let first = Some(first.clone());
-        let current = row_groups.iter().position(|group| columns(group).any(|column| column == first))?;
-        let next = row_groups.get(current + 1).filter(|next| self.is_in_part(next))?;
-        let mut asked = ranges.iter().peekable();
-        let mut guess = Vec::with_capacity(ranges.len());
-        for (column, same_column) in columns(row_groups.get(current)?).zip(columns(next)) {
-            if asked.next_if(|asked| column.as_ref() == Some(asked)).is_some() {
-                guess.push(same_column?);
-            }
-        }
-        // What is left is not a whole column, so the scan picks pages.
-        asked.next().is_none().then_some(guess)
     }
 
     /// DataFusion gives a row group to the part of the file in which its first page lies.
@@ -77,6 +108,17 @@ impl Ahead {
         let begin = first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset());
         self.part.as_ref().is_none_or(|part| (part.start..part.end).contains(&begin))
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Whether at least half of the bytes of `column` are among `ranges`, which do not overlap.
+fn covers_most(ranges: &[Range<u64>], column: &Range<u64>) -> bool {
+    let common = |range: &Range<u64>| range.end.min(column.end).saturating_sub(range.start.max(column.start));
+    let covered = ranges.iter().map(common).fold(0, u64::saturating_add);
+    column.end > column.start && covered >= (column.end - column.start).div_ceil(2)
 }
 
 /// Of a column of a row group of so many rows: its largest page and its dictionary, decompressed, as far as the
@@ -142,10 +184,32 @@ mod tests {
         let metadata = metadata();
         let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
         for group in 0..3 {
-            let guess = ahead.after(&ranges(&metadata, group, &[0, 2])).unwrap();
+            let guess = ahead.after(&ranges(&metadata, group, &[0, 2]));
             assert_eq!(guess, ranges(&metadata, group + 1, &[0, 2]));
         }
-        assert_eq!(ahead.after(&ranges(&metadata, 3, &[0, 2])), None);
+        assert_eq!(ahead.after(&ranges(&metadata, 3, &[0, 2])), []);
+    }
+
+    #[test]
+    fn what_a_filter_leaves_is_guessed_with_the_filter() {
+        let metadata = metadata();
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
+        let of = |group, columns: &[usize]| ranges(&metadata, group, columns);
+        assert_eq!(ahead.after(&of(0, &[1])), of(1, &[1]));
+        assert_eq!(ahead.after(&of(0, &[0, 2])), of(1, &[0, 1, 2]));
+        assert_eq!(ahead.after(&of(1, &[1])), of(2, &[0, 1, 2]), "as in the row group before");
+        assert_eq!(ahead.after(&of(2, &[1])), of(3, &[1]), "nothing was left");
+    }
+
+    #[test]
+    fn a_few_pages_of_a_column_are_not_followed_by_all_of_it() {
+        let metadata = metadata();
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
+        let whole = ranges(&metadata, 0, &[0, 1]);
+        let begin = whole[0].start..whole[0].start + 2;
+        assert_eq!(ahead.after(&[begin, whole[1].clone()]), ranges(&metadata, 1, &[1]));
+        let most = whole[0].start + 2..whole[0].end - 2;
+        assert_eq!(ahead.after(std::slice::from_ref(&most)), ranges(&metadata, 1, &[0, 1]));
     }
 
     #[test]
@@ -171,33 +235,30 @@ mod tests {
         let third = columns(metadata.row_group(2)).next().unwrap().unwrap();
         let part = FileRange { start: 0, end: third.start as i64 };
         let mut ahead = Ahead::new(Arc::clone(&metadata), Some(part), trusting());
-        assert_eq!(ahead.after(&ranges(&metadata, 0, &[0])), Some(&[second][..]));
-        assert_eq!(ahead.after(&ranges(&metadata, 1, &[0])), None);
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[0])), [second]);
+        assert_eq!(ahead.after(&ranges(&metadata, 1, &[0])), []);
     }
 
     #[test]
     fn a_wrong_guess_is_not_followed_by_another() {
         let metadata = metadata();
         let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
-        assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
-        assert_eq!(ahead.after(&ranges(&metadata, 2, &[1])), None);
-        let again = ranges(&metadata, 3, &[1]);
-        assert_eq!(ahead.after(&again), None, "the last one");
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[1])), ranges(&metadata, 1, &[1]));
+        assert_eq!(ahead.after(&ranges(&metadata, 2, &[1])), []);
         let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
-        assert!(ahead.after(&ranges(&metadata, 0, &[1])).is_some());
-        assert_eq!(ahead.after(&ranges(&metadata, 0, &[2])), None);
-        assert!(ahead.after(&ranges(&metadata, 1, &[2])).is_some(), "right again");
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[1])), ranges(&metadata, 1, &[1]));
+        assert_eq!(ahead.after(&ranges(&metadata, 2, &[1])), []);
+        assert_eq!(ahead.after(&ranges(&metadata, 3, &[1])), [], "the last one");
+        let mut ahead = Ahead::new(Arc::clone(&metadata), None, Arc::new(AtomicBool::new(false)));
+        assert_eq!(ahead.after(&ranges(&metadata, 0, &[1])), []);
+        assert_eq!(ahead.after(&ranges(&metadata, 1, &[1])), ranges(&metadata, 2, &[1]), "right again");
     }
 
     #[test]
-    fn parts_of_columns_are_not_followed() {
+    fn what_is_no_column_is_followed_by_nothing() {
         let metadata = metadata();
         let mut ahead = Ahead::new(Arc::clone(&metadata), None, trusting());
-        let mut asked = ranges(&metadata, 0, &[0, 1]);
-        asked[1].start += 1;
-        assert_eq!(ahead.after(&asked), None);
-        asked[0].end -= 1;
-        assert_eq!(ahead.after(&asked), None);
-        assert_eq!(ahead.after(&[]), None);
+        assert_eq!(ahead.after(std::slice::from_ref(&(u64::MAX - 1..u64::MAX))), [], "a bloom filter");
+        assert_eq!(ahead.after(&[]), []);
     }
 }

@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its part of this module")]
 
 pub mod aggregates;
+pub mod files;
 pub mod input;
 pub mod joins;
 pub mod loops;

@@ -1,0 +1,149 @@
+//! Lets Parquet scans turn away the rows that filters do not want, before the other columns of those are decoded.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::{DataSource, DataSourceExec};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::filter_pushdown::PushedDown;
+use datafusion::physical_plan::projection::ProjectionExec;
+use nandina_exec::scan::AdaptiveFilter;
+
+/// Moves the filters above Parquet scans into them, and lets joins and top-k turn rows away there, as long as that pays.
+///
+/// It stands behind all rules that ask how many rows there are: a filter says so, a scan with one does not.
+#[derive(Debug)]
+pub struct FilterParquetScans;
+
+impl PhysicalOptimizerRule for FilterParquetScans {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if config.execution.parquet.pushdown_filters {
+            // Somebody wants it done in DataFusion's way, and it has been.
+            return Ok(plan);
+        }
+        let orders_matter =
+            plan.exists(|node| Ok(node.required_input_ordering().iter().any(Option::is_some)))?;
+        plan.transform_down(|node| {
+            let changed = match node.downcast_ref::<FilterExec>() {
+                Some(filter) => without_filter(filter, orders_matter, config)?,
+                None => parquet_scan(&node).and_then(|(scan, _)| filtering_scan(&scan, orders_matter)),
+            };
+            Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "filter_parquet_scans"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The scan below `filter` with as much of it as it can do, and the rest of the filter above.
+fn without_filter(
+    filter: &FilterExec,
+    orders_matter: bool,
+    config: &ConfigOptions,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // Rows are decoded by row groups: first rows are found sooner by a filter that looks at them as they come.
+    if filter.fetch().is_some() {
+        return Ok(None);
+    }
+    let Some((scan, source)) = parquet_scan(filter.input()) else { return Ok(None) };
+    let terms: Vec<_> = split_conjunction(filter.predicate()).into_iter().cloned().collect();
+    let (volatile, moving): (Vec<_>, Vec<_>) = terms.into_iter().partition(is_volatile);
+    let deciding =
+        FileScanConfigBuilder::from(scan).with_source(Arc::new(source.with_pushdown_filters(true))).build();
+    let pushed = deciding.try_pushdown_filters(moving.clone(), config)?;
+    let Some(scan) = pushed.updated_node.as_ref().and_then(|node| node.downcast_ref::<FileScanConfig>())
+    else {
+        return Ok(None);
+    };
+    let stay = moving.into_iter().zip(&pushed.filters);
+    let stay = stay.filter(|(_, answer)| matches!(answer, PushedDown::No)).map(|(term, _)| term);
+    let remaining: Vec<_> = volatile.into_iter().chain(stay).collect();
+    let Some(scan) = filtering_scan(scan, orders_matter) else { return Ok(None) };
+    if remaining.is_empty() {
+        return projected(filter, scan).map(Some);
+    }
+    let rest = FilterExecBuilder::new(conjunction(remaining), scan)
+        .apply_projection(filter.projection().as_deref().map(<[usize]>::to_vec))?
+        .with_batch_size(filter.batch_size())
+        .with_default_selectivity(filter.default_selectivity());
+    Ok(Some(Arc::new(rest.build()?)))
+}
+
+/// The columns of `scan` that `filter` would have handed on.
+fn projected(filter: &FilterExec, scan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(columns) = filter.projection().as_deref() else { return Ok(scan) };
+    let columns: Vec<ProjectionExpr> =
+        ProjectionExprs::from_indices(columns, &scan.schema()).iter().cloned().collect();
+    let projection = ProjectionExec::try_new(columns, Arc::clone(&scan))?;
+    Ok(match scan.try_swapping_with_projection(&projection)? {
+        Some(narrower) => narrower,
+        None => Arc::new(projection),
+    })
+}
+
+/// A Parquet scan that has not been told to filter, and may be: under a limit, row groups would be decoded for the
+/// sake of a few rows.
+fn parquet_scan(node: &Arc<dyn ExecutionPlan>) -> Option<(FileScanConfig, ParquetSource)> {
+    let scan = node.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let source = scan.file_source().downcast_ref::<ParquetSource>()?;
+    let may_filter = scan.limit.is_none() && !source.table_parquet_options().global.pushdown_filters;
+    may_filter.then(|| (scan.clone(), source.clone()))
+}
+
+/// The same scan, filtering rows; `None` if it has nothing to filter by.
+fn filtering_scan(scan: &FileScanConfig, orders_matter: bool) -> Option<Arc<dyn ExecutionPlan>> {
+    let source = scan.file_source().downcast_ref::<ParquetSource>()?;
+    let mut terms: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+    for term in split_conjunction(&source.filter()?) {
+        if !is_volatile(term) && !terms.contains(term) {
+            terms.push(Arc::clone(term));
+        }
+    }
+    if terms.is_empty() {
+        return None;
+    }
+    let source =
+        source.with_predicate(conjunction(in_passes(terms, orders_matter))).with_pushdown_filters(true);
+    let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
+    Some(DataSourceExec::from_data_source(scan))
+}
+
+/// The terms as the scan shall evaluate them, pass by pass.
+///
+/// All together: a pass over a row group costs more than most terms do. But where something above depends on an order,
+/// equalities stay as they are, for they say which columns are constant, on which orders may rest.
+fn in_passes(terms: Vec<Arc<dyn PhysicalExpr>>, orders_matter: bool) -> Vec<Arc<dyn PhysicalExpr>> {
+    let (mut passes, others): (Vec<_>, Vec<_>) =
+        terms.into_iter().partition(|term| orders_matter && is_equality(term));
+    if !others.is_empty() {
+        passes.push(Arc::new(AdaptiveFilter::new(others)));
+    }
+    passes
+}
+
+fn is_equality(term: &Arc<dyn PhysicalExpr>) -> bool {
+    term.downcast_ref::<BinaryExpr>().is_some_and(|term| *term.op() == Operator::Eq)
+}
