@@ -67,7 +67,12 @@ impl Runner {
         self.show(query).await?;
         if self.presentation.shows_timing {
             let line = format!("Time: {}\n", format_duration(start.elapsed()));
-            self.sink.writer().write_all(line.as_bytes()).map_err(output_failure)?;
+            if self.presentation.format == Format::Table {
+                self.sink.writer().write_all(line.as_bytes()).map_err(output_failure)?;
+            } else {
+                // What another program reads holds rows alone.
+                eprint!("{line}");
+            }
         }
         self.sink.writer().flush().map_err(output_failure)
     }

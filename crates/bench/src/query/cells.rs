@@ -60,7 +60,7 @@ pub enum Outcome {
 /// One process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The query alone as far as the engine's driver can tell, else the whole process.
+    /// From handing over the query to having all rows, as the engine or its driver tells; else the whole process.
     pub seconds: f64,
     #[serde(flatten)]
     pub usage: Usage,

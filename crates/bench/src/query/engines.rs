@@ -307,6 +307,7 @@ impl Workshop {
                 "--format",
                 "csv",
                 "--no-progress",
+                "--timing",
                 "--threads",
                 &threads,
                 "--temp-dir",
@@ -375,6 +376,24 @@ fn remove_folder(path: &Path) -> Result<()> {
     }
 }
 
+/// How long the last statement took, as the program says it: `Time: 3.21 s`.
+fn printed_seconds(said: &str) -> Option<f64> {
+    let line = said.lines().rev().find_map(|line| line.strip_prefix("Time: "))?;
+    let parts: Vec<&str> = line.split(' ').collect();
+    let values = parts.chunks_exact(2).map(|part| {
+        let [value, unit] = part else { return None };
+        let unit = match *unit {
+            "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "min" => 60.0,
+            _ => return None,
+        };
+        Some(value.parse::<f64>().ok()? * unit)
+    });
+    values.sum()
+}
+
 /// Reads what a run left behind.
 fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
     const KILLED: i32 = -9;
@@ -399,6 +418,7 @@ fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
         let rows = printed.lines().count().saturating_sub(1);
         let values = printed.lines().skip(1).take(MOST_ROWS).flat_map(csv_fields).collect();
         let row = answer(rows, values);
+        let run = Run { seconds: printed_seconds(said).unwrap_or(run.seconds), usage: run.usage };
         return Attempt { outcome: Outcome::Ok, message: None, row, version: None, run };
     }
     match printed.lines().last().map(serde_json::from_str::<Report>) {
@@ -489,6 +509,14 @@ mod tests {
     }
 
     #[test]
+    fn times_are_read_as_they_are_printed() {
+        assert_eq!(printed_seconds("Time: 2 min 5 s"), Some(125.0));
+        assert_eq!(printed_seconds("Time: 250 ms"), Some(0.25));
+        assert_eq!(printed_seconds("Time: 5 hours"), None);
+        assert_eq!(printed_seconds("error: no\n"), None);
+    }
+
+    #[test]
     fn runs_are_judged_by_how_they_ended() {
         let judged =
             |status, timed_out, printed, said| judge(Engine::Duckdb, usage(status, timed_out), printed, said);
@@ -506,6 +534,8 @@ mod tests {
         assert_eq!((answered.outcome, answered.run.seconds, answered.row.len()), (Outcome::Ok, 1.25, 2));
         let ours = judge(Engine::Nandina, usage(0, false), "a,b\n1,\"x,y\"\n", "");
         assert_eq!((ours.run.seconds, ours.row), (2.0, vec!["1".to_owned(), "x,y".to_owned()]));
+        let timed = judge(Engine::Nandina, usage(0, false), "a\n1\n", "Time: 1.00 ms\nTime: 1.25 s\n");
+        assert_eq!((timed.run.seconds, timed.run.usage.wall_s), (1.25, 2.0));
         let two = judge(Engine::Nandina, usage(0, false), "a\n1\n2\n", "");
         assert_eq!(two.row, ["2 rows", "1", "2"]);
     }

@@ -72,8 +72,8 @@ fn markdown(suite: &Suite, results: &Results) -> String {
          memory pool, the out-of-core budget), and a control group that counts the page cache ends the process \
          at twice the limit, but not below the limit plus 256 MB. The input is not in the page cache at the \
          start, and as much memory as the process may use (up to 4 GiB) has just been touched and freed, so that \
-         a virtual machine's host has it ready. Times are medians; those of the Python packages leave out starting Python and importing the \
-         package, those of Nandina are of the whole process. All results are compared with each other.\n\n\
+         a virtual machine's host has it ready. Times are medians, from handing over the query to having all rows: starting a program, \
+         opening its tables and giving back its temporary files are left out for all engines alike. All results are compared with each other.\n\n\
          ![time by memory limit]({}.svg)\n",
         suite.about,
         results.scale,
@@ -149,6 +149,12 @@ fn sum_table(suite: &Suite, results: &Results, limit: Option<u64>) -> Table {
         mebibytes(cells.map(Cell::peak_rss).max().unwrap_or(0))
     });
     table.row(std::iter::once("largest peak resident".to_owned()).chain(peaks).chain([String::new()]));
+    let rests = engines.iter().map(|engine| {
+        let cells = results.cells.iter().filter(|cell| cell.engine == *engine && cell.limit_bytes == limit);
+        let rests = cells.filter_map(Cell::median_run).map(|run| run.usage.wall_s - run.seconds);
+        rests.reduce(f64::max).map_or_else(String::new, quantity::seconds)
+    });
+    table.row(std::iter::once("largest rest of a process".to_owned()).chain(rests).chain([String::new()]));
     table
 }
 

@@ -1,7 +1,8 @@
 //! The keys of a build side as a bitmap, where they are integers of a known, narrow range.
 //!
 //! Exact, of a bit per possible key, whatever is spilled; and where the probe side comes in the order of its keys, as
-//! the lines of orders do, it is read in order. A hash table is looked up at random, and only after hashing.
+//! the lines of orders do, it is read in order. A hash table is looked up at random, and only after hashing. Scans of the
+//! probe side ask it, and so does the join about rows of spilled partitions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -36,9 +36,7 @@ impl KeyFilter {
         let Some((build, _)) = state.probing() else { return Ok(BooleanBuffer::new_set(rows)) };
         let keys =
             self.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows)).collect::<Result<Vec<_>>>()?;
-        if let (Some(bitmap), [key]) = (state.key_bitmap(), keys.as_slice())
-            && let Some(held) = bitmap.holds(key)?
-        {
+        if let Some(held) = state.on_build_side(&keys)? {
             return Ok(held);
         }
         let mut hashes = Vec::new();

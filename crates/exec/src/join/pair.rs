@@ -176,7 +176,7 @@ impl PairJoin {
                         let keys = self.spec.probe.key_arrays(&batch);
                         let (mut hashes, mut spilled) = (Vec::new(), Vec::new());
                         self.hasher.hash(&keys, batch.num_rows(), &mut hashes)?;
-                        prober.start(Arc::clone(&build), batch, keys, &hashes, &mut spilled);
+                        prober.start(Arc::clone(&build), batch, keys, &hashes, None, &mut spilled);
                         self.step = Step::Probe { build, prober, batches, first_row };
                     } else {
                         let inner = self.state.inner();

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
 };
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{NullEquality, Result};
@@ -115,14 +116,16 @@ impl Prober {
     }
 
     /// Starts a batch in stored form whose rows hash to `hashes`; rows of partitions that `build` does not
-    /// hold are put into `spilled` and left to the caller, unless it is known that nothing matches them.
-    /// Returns how many rows that kept out of `spilled`.
+    /// hold are put into `spilled` and left to the caller, unless it is known that nothing matches them: by
+    /// `on_build_side`, if that is known of every row, or else by the build side's filter. Returns how many rows that
+    /// kept out of `spilled`.
     pub fn start(
         &mut self,
         build: Arc<BuildSide>,
         batch: RecordBatch,
         keys: Vec<ArrayRef>,
         hashes: &[u64],
+        on_build_side: Option<&BooleanBuffer>,
         spilled: &mut Vec<u32>,
     ) -> usize {
         self.cursors.clear();
@@ -145,7 +148,11 @@ impl Prober {
                 continue;
             }
             let Some(table) = build.table(hash) else {
-                if build.spilled_keys().is_some_and(|keys| !keys.may_hold(hash)) {
+                let may_match = match on_build_side {
+                    Some(held) => held.value(row as usize),
+                    None => build.spilled_keys().is_none_or(|keys| keys.may_hold(hash)),
+                };
+                if !may_match {
                     filtered += 1;
                     self.active.push(row);
                 } else {

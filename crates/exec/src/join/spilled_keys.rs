@@ -40,6 +40,9 @@ const MAX_FILL_PERCENT: usize = 69;
 const TRIAL_ROWS: usize = 1 << 17;
 const MAX_PASS_PERCENT: usize = 90;
 
+/// How many keys ahead of its use a line of the filter is asked for.
+const AHEAD: usize = 16;
+
 /// A set of hashes that may name a few more than were put in.
 #[derive(Debug)]
 pub struct HashFilter {
@@ -146,6 +149,9 @@ impl SpilledKeys {
         match hashed {
             Ok((hashes, matchable)) => {
                 for (row, &hash) in hashes.iter().enumerate() {
+                    if let Some(&ahead) = hashes.get(row + AHEAD) {
+                        filter.prefetch(ahead);
+                    }
                     if matchable.as_ref().is_none_or(|valid| valid.is_valid(row)) {
                         filter.insert(hash);
                     }
@@ -200,9 +206,12 @@ impl SpilledKeys {
         *self.filter.write() = Filter::GivenUp;
     }
 
-    /// Memory that a filter takes once it is made.
+    /// Memory that the filter takes, or will once it is made.
     pub fn filter_bytes(&self) -> usize {
-        self.bytes
+        match &*self.filter.read() {
+            Filter::Unneeded | Filter::Live(_) => self.bytes,
+            Filter::GivenUp => 0,
+        }
     }
 
     /// Memory of the filter.

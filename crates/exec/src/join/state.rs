@@ -14,9 +14,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
-use datafusion::common::Result;
+use datafusion::common::{NullEquality, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use futures::StreamExt;
@@ -142,6 +143,10 @@ impl JoinState {
         let reservation = SharedReservation::new(pool, "HashJoin");
         let spill_cost = SpillCost::new(&spec, expected);
         let key_bitmap = expected.key_range.and_then(|range| key_bitmap(range, memory_limit, &reservation));
+        if key_bitmap.is_some() {
+            // It knows the spilled keys, too.
+            spilled_keys.give_up();
+        }
         let state = Arc::new(Self {
             spec,
             space,
@@ -422,9 +427,15 @@ impl JoinState {
         }
     }
 
-    /// All build keys, if they have a bitmap. Complete once probing has begun.
-    pub fn key_bitmap(&self) -> Option<&KeyBitmap> {
-        self.key_bitmap.as_ref().map(|(bitmap, _)| bitmap)
+    /// Which of the probe keys are on the build side, in memory or spilled; `None` if there is no bitmap that knows.
+    /// Asked once the build side is complete.
+    pub fn on_build_side(&self, keys: &[ArrayRef]) -> Result<Option<BooleanBuffer>> {
+        let (Some((bitmap, _)), [key]) = (&self.key_bitmap, keys) else { return Ok(None) };
+        // To the bitmap null is no key.
+        if self.spec.null_equality == NullEquality::NullEqualsNull && key.logical_null_count() > 0 {
+            return Ok(None);
+        }
+        bitmap.holds(key)
     }
 
     /// The hash function that scattered the build side.

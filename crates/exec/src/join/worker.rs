@@ -310,8 +310,9 @@ impl ProbeScratch {
             state.note_inner(true, keys.iter().any(|key| key.logical_null_count() > 0));
         }
         state.hasher().hash(&keys, stored.num_rows(), &mut self.hashes)?;
-        let filtered =
-            prober.start(Arc::clone(&build), stored.clone(), keys, &self.hashes, &mut self.spilled);
+        let held = if build.any_spilled() { state.on_build_side(&keys)? } else { None };
+        let (rows, hashes) = (stored.clone(), &self.hashes);
+        let filtered = prober.start(Arc::clone(&build), rows, keys, hashes, held.as_ref(), &mut self.spilled);
         state.metrics.filtered_rows.add(filtered);
         if build.spilled_keys().is_some_and(HashFilter::passes_nearly_all) {
             state.give_up_spilled_keys();
