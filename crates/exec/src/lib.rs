@@ -14,6 +14,7 @@ mod held_memory;
 pub mod join;
 mod key_hasher;
 pub mod memory;
+pub mod narrow_decimal;
 pub mod nested_loop_join;
 mod progress;
 mod push_room;

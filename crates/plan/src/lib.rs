@@ -4,6 +4,7 @@
 
 mod choose_build_side;
 mod filter_parquet_scans;
+mod narrow_decimals;
 mod replace_exchange;
 mod replace_hash_aggregate;
 mod replace_hash_join;
@@ -18,6 +19,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use filter_parquet_scans::FilterParquetScans;
+pub use narrow_decimals::NarrowDecimals;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
@@ -44,6 +46,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
+    rules.insert(enforced, Arc::new(NarrowDecimals));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
