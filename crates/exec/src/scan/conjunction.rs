@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
-    new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
 };
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::{concat, filter, prep_null_mask_filter};
@@ -26,6 +25,8 @@ use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use nandina_pages::DictionaryParts;
 use parking_lot::Mutex;
+
+use super::text_set::TextSet;
 
 /// Rows that have been read, as columns that are decoded when they are asked for.
 pub(super) trait Rows {
@@ -64,6 +65,8 @@ struct Generation {
 struct Term {
     /// On the columns of `columns`, in that order.
     expression: Arc<dyn PhysicalExpr>,
+    /// The same, if it compares a text with a few others.
+    texts: Option<TextSet>,
     /// Of the rows.
     columns: Vec<usize>,
     schema: SchemaRef,
@@ -169,7 +172,8 @@ impl Term {
         })?;
         let (asked, passed, is_given_up) = Default::default();
         let expression = expression.data;
-        Ok(Some(Self { expression, columns, schema, is_optional, asked, passed, is_given_up }))
+        let texts = TextSet::of(&expression).filter(|_| columns.len() == 1);
+        Ok(Some(Self { expression, texts, columns, schema, is_optional, asked, passed, is_given_up }))
     }
 
     fn note(&self, asked: usize, passed: usize) {
@@ -210,12 +214,7 @@ impl Term {
         let left =
             self.columns_of(rows)?.iter().map(|array| filter(array, keep)).collect::<Result<_, _>>()?;
         let passing = self.evaluate(left, keep.true_count())?;
-        let mut bits = BooleanBufferBuilder::new(keep.len());
-        bits.append_n(keep.len(), false);
-        for (row, passes) in keep.values().set_indices().zip(passing.values().iter()) {
-            bits.set_bit(row, passes);
-        }
-        Ok(BooleanArray::new(bits.finish(), None))
+        Ok(BooleanArray::new(scattered(keep.values(), passing.values()), None))
     }
 
     fn columns_of(&self, rows: &mut dyn Rows) -> Result<Vec<ArrayRef>> {
@@ -242,6 +241,11 @@ impl Term {
     }
 
     fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray> {
+        if let (Some(texts), [column]) = (&self.texts, columns.as_slice())
+            && let Some(column) = column.as_string_view_opt()
+        {
+            return Ok(texts.test(column));
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         let passing = self.expression.evaluate(&batch)?.into_array(rows)?;
@@ -251,6 +255,47 @@ impl Term {
     }
 }
 
+/// The set bits of `keep` that are set in `passing` too, which has a bit for each of them.
+fn scattered(keep: &BooleanBuffer, passing: &BooleanBuffer) -> BooleanBuffer {
+    let mut passing = passing.iter();
+    let mut words: Vec<u64> = Vec::with_capacity(keep.len().div_ceil(64));
+    words.extend(keep.bit_chunks().iter_padded().take(keep.len().div_ceil(64)).map(|kept| {
+        let mut left = kept;
+        let mut bits = 0;
+        while left != 0 {
+            let lowest = left & left.wrapping_neg();
+            bits |= lowest & u64::from(passing.next().unwrap_or(false)).wrapping_neg();
+            left ^= lowest;
+        }
+        bits
+    }));
+    BooleanBuffer::new(words.into(), 0, keep.len())
+}
+
 fn and(left: &BooleanArray, right: &BooleanArray) -> BooleanArray {
     BooleanArray::new(left.values() & right.values(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_passes_is_scattered_to_where_it_was_kept(
+            rows in prop::collection::vec((any::<bool>(), any::<bool>()), 0..300),
+            skipped in 0_usize..70,
+        ) {
+            let rows = &rows[skipped.min(rows.len())..];
+            let keep: Vec<bool> = rows.iter().map(|(keep, _)| *keep).collect();
+            let padded: Vec<bool> = std::iter::repeat_n(true, skipped).chain(keep.iter().copied()).collect();
+            let kept = BooleanBuffer::from(padded).slice(skipped, keep.len());
+            let passing: Vec<bool> = rows.iter().filter(|(keep, _)| *keep).map(|(_, passes)| *passes).collect();
+            let right: Vec<bool> = rows.iter().map(|(keep, passes)| *keep && *passes).collect();
+            let ours: Vec<bool> = scattered(&kept, &BooleanBuffer::from(passing)).iter().collect();
+            prop_assert_eq!(ours, right);
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod row_filter;
 mod sample;
 mod sink;
 mod stream;
+mod text_set;
 mod window;
 
 pub use adaptive_filter::AdaptiveFilter;
