@@ -110,6 +110,37 @@ const JOINS: &[(&str, usize)] = &[
         "SELECT b.id, t.id FROM (SELECT id + 30000 i, id FROM s WHERE id % 7 = 3) b LEFT JOIN t ON t.id = b.i",
         80_000,
     ),
+    // Of two keys one passes the aggregation below, or the join, and nulls of the other are not asked about.
+    (
+        "SELECT b.id, x.k FROM (SELECT id, k FROM s WHERE id < 40) b \
+         JOIN (SELECT k, min(id) i FROM t GROUP BY k) x ON x.k = b.k AND x.i = b.id",
+        400,
+    ),
+    (
+        "SELECT b.id, x.k FROM (SELECT id, k FROM s WHERE id < 40) b JOIN (SELECT k, min(id) i FROM t GROUP BY k) x \
+         ON (x.k IS NOT DISTINCT FROM b.k) AND (x.i IS NOT DISTINCT FROM b.id)",
+        40_040,
+    ),
+    (
+        "SELECT b.id, x.k FROM (SELECT id, k FROM s WHERE id < 3) b JOIN (SELECT k, min(id) i FROM t GROUP BY k) x \
+         ON (x.k IS NOT DISTINCT FROM b.k) AND (x.i IS NOT DISTINCT FROM b.id)",
+        100,
+    ),
+    (
+        "SELECT x.k FROM (SELECT id, k FROM s WHERE id < 0) b JOIN (SELECT k, min(id) i FROM t GROUP BY k) x \
+         ON x.k = b.k AND x.i = b.id",
+        0,
+    ),
+    (
+        "SELECT x.i, x.comment FROM (SELECT id, k FROM s WHERE id % 100 = 5) b JOIN (SELECT t.id i, u.k ku, t.comment \
+         FROM t JOIN (SELECT * FROM s WHERE mode = 'AIR') u ON t.id = u.id) x ON x.i = b.id AND x.ku = b.k",
+        80_000,
+    ),
+    (
+        "SELECT b.id, x.i FROM (SELECT id, k FROM s WHERE id % 100 = 5) b LEFT JOIN (SELECT t.id i, u.k ku \
+         FROM t LEFT JOIN s u ON t.k = u.id) x ON x.i = b.id AND x.ku = b.k",
+        80_000,
+    ),
     // The inner join keeps the rows away that the outer one's key cannot be computed of.
     (
         "SELECT b.k, x.q FROM (SELECT id k FROM m WHERE id < 5) b JOIN (SELECT 100 / t.id q FROM t \

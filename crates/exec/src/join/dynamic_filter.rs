@@ -72,6 +72,27 @@ impl BuildBounds {
         Ok(())
     }
 
+    /// What is known of build key number `number` alone, as a condition on `key`, the probe side's; `may_match` asks the
+    /// build side itself.
+    pub fn of_key(
+        &mut self,
+        number: usize,
+        key: &PhysicalExprRef,
+        null_equality: NullEquality,
+        may_match: PhysicalExprRef,
+    ) -> Result<PhysicalExprRef> {
+        let Some(column) = self.columns.get_mut(number) else { return Ok(lit(true)) };
+        if null_equality == NullEquality::NullEqualsNull && column.any_null {
+            return Ok(lit(true));
+        }
+        if self.rows == 0 {
+            return Ok(lit(false));
+        }
+        let mut terms = column.bounds(key)?;
+        terms.push(may_match);
+        Ok(conjunction(terms))
+    }
+
     /// Publishes what is known to the probe side's scans; `may_match` asks the build side itself.
     pub fn publish(
         mut self,

@@ -50,15 +50,18 @@ fn different_values(column: &ColumnStatistics, rows: f64) -> f64 {
     }
 }
 
-/// The range of the build side's only key, as far as statistics tell, if it may have a bitmap.
-pub(super) fn key_range(join: &HashJoinExec) -> Option<KeyRange> {
-    let [(key, _)] = join.on.as_slice() else { return None };
-    let column = key.downcast_ref::<Column>()?;
-    let data_type = key.data_type(&join.left.schema()).ok()?;
-    let statistics = StatisticsContext::new().compute(join.left.as_ref(), &StatisticsArgs::new()).ok()?;
-    let column = statistics.column_statistics.get(column.index()).filter(|_| has_bitmaps(&data_type))?;
-    let bound = |bound: &Precision<_>| bound.get_value().and_then(as_i64);
-    Some(KeyRange { least: bound(&column.min_value)?, greatest: bound(&column.max_value)? })
+/// The ranges of the build side's keys, as far as statistics tell, of those that may have a bitmap.
+pub(super) fn key_ranges(join: &HashJoinExec) -> Vec<Option<KeyRange>> {
+    let statistics = StatisticsContext::new().compute(join.left.as_ref(), &StatisticsArgs::new()).ok();
+    let range = |key: &PhysicalExprRef| {
+        let column = key.downcast_ref::<Column>()?;
+        let data_type = key.data_type(&join.left.schema()).ok()?;
+        let column = statistics.as_ref()?.column_statistics.get(column.index())?;
+        let bound = |bound: &Precision<_>| bound.get_value().and_then(as_i64);
+        let range = KeyRange { least: bound(&column.min_value)?, greatest: bound(&column.max_value)? };
+        has_bitmaps(&data_type).then_some(range)
+    };
+    join.on.iter().map(|(key, _)| range(key)).collect()
 }
 
 fn as_i64(value: &ScalarValue) -> Option<i64> {

@@ -15,6 +15,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+    PushedDownPredicate,
 };
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn, PartitionMode};
@@ -29,7 +30,8 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
-use super::estimate::{key_range, most_inner_rows};
+use super::estimate::{key_ranges, most_inner_rows};
+use super::filters_of_keys::{is_asked, with_filters_of_keys};
 use super::key_bitmap::KeyRange;
 use super::key_filter::KeyFilter;
 use super::metrics::JoinMetrics;
@@ -50,6 +52,8 @@ pub struct HybridHashJoinExec {
     /// As planned, but without an order: rows of spilled partitions come after all others.
     properties: Arc<PlanProperties>,
     filter: Option<Arc<DynamicFilterPhysicalExpr>>,
+    /// One for each of several keys, if scans may have them.
+    filters_of_keys: Vec<Arc<DynamicFilterPhysicalExpr>>,
     columns: Vec<ColumnIndex>,
     estimate: BuildEstimate,
     metrics: ExecutionPlanMetricsSet,
@@ -61,8 +65,6 @@ pub struct HybridHashJoinExec {
 pub struct BuildEstimate {
     pub build_rows: Option<usize>,
     pub probe_rows: Option<usize>,
-    /// Of the only key, if it is an integer, for a filter on the probe side.
-    pub key_range: Option<KeyRange>,
 }
 
 #[derive(Clone)]
@@ -94,13 +96,13 @@ impl HybridHashJoinExec {
             let statistics = StatisticsContext::new().compute(child.as_ref(), &StatisticsArgs::new());
             statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied())
         };
-        let key_range = filter.is_some().then(|| key_range(&planned)).flatten();
         let (build_rows, probe_rows) = (rows(&planned.left), rows(&planned.right));
-        let estimate = BuildEstimate { build_rows, probe_rows, key_range };
+        let estimate = BuildEstimate { build_rows, probe_rows };
         let join = Self {
             planned,
             properties,
             filter,
+            filters_of_keys: Vec::new(),
             columns,
             estimate,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -152,7 +154,7 @@ impl HybridHashJoinExec {
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
         let spec = Arc::new(self.spec(context.session_config().batch_size())?);
-        if let Some(filter) = &self.filter {
+        for filter in self.filter.iter().chain(&self.filters_of_keys) {
             // What an earlier run has said is not true of this one.
             filter.update(lit(true))?;
         }
@@ -161,7 +163,8 @@ impl HybridHashJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, 0);
         let destage = context.session_config().get_extension::<DestagePolicy>();
         let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
-        let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, self.estimate);
+        let (estimate, ranges) = (self.estimate, self.ranges_that_are_asked()?);
+        let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, estimate, &ranges);
         let inputs = self.planned.left.output_partitioning().partition_count();
         let inputs = (0..inputs)
             .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))
@@ -171,12 +174,32 @@ impl HybridHashJoinExec {
         Ok(Execution { state, workers: Workers::new(outputs), build_done })
     }
 
+    /// The ranges of keys of which somebody on the probe side wants to know which ones there are.
+    fn ranges_that_are_asked(&self) -> Result<Vec<Option<KeyRange>>> {
+        if self.filter.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut ranges = key_ranges(&self.planned);
+        if let [_] = ranges.as_slice() {
+            return Ok(ranges);
+        }
+        for (number, range) in ranges.iter_mut().enumerate().filter(|(_, range)| range.is_some()) {
+            let asked = match self.filters_of_keys.get(number) {
+                Some(filter) => is_asked(filter, &self.planned.right)?,
+                None => false,
+            };
+            *range = range.filter(|_| asked);
+        }
+        Ok(ranges)
+    }
+
     fn publication(&self) -> Result<Option<Publication>> {
         let Some(filter) = &self.filter else { return Ok(None) };
         let build_schema = self.planned.left.schema();
         let types = self.planned.on.iter().map(|(build, _)| build.data_type(&build_schema));
         Ok(Some(Publication {
             filter: Arc::clone(filter),
+            filters_of_keys: self.filters_of_keys.clone(),
             types: types.collect::<Result<_>>()?,
             keys: self.planned.on.iter().map(|(_, probe)| Arc::clone(probe)).collect(),
             null_equality: self.planned.null_equality,
@@ -202,6 +225,7 @@ pub fn replace_hash_join(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executi
 /// What it takes to send a filter to the probe side.
 struct Publication {
     filter: Arc<DynamicFilterPhysicalExpr>,
+    filters_of_keys: Vec<Arc<DynamicFilterPhysicalExpr>>,
     types: Vec<arrow::datatypes::DataType>,
     keys: Vec<PhysicalExprRef>,
     null_equality: NullEquality,
@@ -229,9 +253,14 @@ async fn build(
         }
     }
     state.finish_build().await?;
-    if let (Some(bounds), Some(to)) = (bounds, publication) {
+    if let (Some(mut bounds), Some(to)) = (bounds, publication) {
         let may_match = Arc::new(KeyFilter::new(to.keys.clone(), &state));
         let (equality, null_aware) = (to.null_equality, to.null_aware);
+        for (number, (filter, key)) in to.filters_of_keys.iter().zip(&to.keys).enumerate() {
+            let may_match = Arc::new(KeyFilter::of_one(Arc::clone(key), number, &state));
+            filter.update(bounds.of_key(number, key, equality, may_match)?)?;
+            filter.mark_complete();
+        }
         bounds.publish(&to.filter, &to.keys, equality, null_aware, &to.probe_schema, may_match)?;
     }
     Ok(())
@@ -307,7 +336,8 @@ impl ExecutionPlan for HybridHashJoinExec {
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.planned.dynamic_expressions_produced()
+        let of_keys = self.filters_of_keys.iter().map(|filter| Arc::clone(filter) as Arc<dyn PhysicalExpr>);
+        self.planned.dynamic_expressions_produced().into_iter().chain(of_keys).collect()
     }
 
     fn with_new_children(
@@ -315,11 +345,12 @@ impl ExecutionPlan for HybridHashJoinExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let planned = self.planned.builder().recompute_properties().with_new_children(children)?.build()?;
-        Ok(Arc::new(Self::try_new(&planned)?))
+        Ok(Arc::new(Self { filters_of_keys: self.filters_of_keys.clone(), ..Self::try_new(&planned)? }))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::try_new(&self.planned)?))
+        let filters_of_keys = self.filters_of_keys.clone();
+        Ok(Arc::new(Self { filters_of_keys, ..Self::try_new(&self.planned)? }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -354,7 +385,8 @@ impl ExecutionPlan for HybridHashJoinExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        self.planned.gather_filters_for_pushdown(phase, parent_filters, config)
+        let sent = self.planned.gather_filters_for_pushdown(phase, parent_filters.clone(), config)?;
+        with_filters_of_keys(&self.planned, &parent_filters, sent)
     }
 
     fn handle_child_pushdown_result(
@@ -363,9 +395,21 @@ impl ExecutionPlan for HybridHashJoinExec {
         child_pushdown_result: ChildPushdownResult,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let own = child_pushdown_result.self_filters.get(1).into_iter().flatten().skip(1);
+        let of_key = |sent: &PushedDownPredicate| {
+            let predicate: Arc<dyn PhysicalExpr> = Arc::clone(&sent.predicate);
+            Arc::downcast::<DynamicFilterPhysicalExpr>(predicate).ok()
+        };
+        let filters_of_keys: Vec<_> = own.filter_map(of_key).collect();
         let mut propagation =
             self.planned.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
-        propagation.updated_node = propagation.updated_node.map(replace_hash_join).transpose()?;
+        if let Some(node) = propagation.updated_node.take() {
+            let updated = match node.downcast_ref::<HashJoinExec>() {
+                Some(join) => Arc::new(Self { filters_of_keys, ..Self::try_new(join)? }),
+                None => replace_hash_join(node)?,
+            };
+            propagation.updated_node = Some(updated);
+        }
         Ok(propagation)
     }
 

@@ -25,12 +25,12 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Bytes of a bitmap over it; `None` if that would be too long under `memory_limit`.
-    pub fn bitmap_bytes(self, memory_limit: Option<usize>) -> Option<usize> {
+    /// Bytes of a bitmap over it, one of `bitmaps`; `None` if that would be too long under `memory_limit`.
+    pub fn bitmap_bytes(self, memory_limit: Option<usize>, bitmaps: usize) -> Option<usize> {
         let keys = self.greatest.checked_sub(self.least)?.checked_add(1)?;
         let bytes = usize::try_from(keys).ok()?.div_ceil(64) * size_of::<u64>();
         let most = memory_limit.map_or(MAX_BYTES, |limit| (limit / MEMORY_SHARE).min(MAX_BYTES));
-        (bytes <= most).then_some(bytes)
+        (bytes <= most / bitmaps.max(1)).then_some(bytes)
     }
 }
 
@@ -142,9 +142,10 @@ mod tests {
     #[test]
     fn only_narrow_ranges_have_bitmaps() {
         let range = |least, greatest| KeyRange { least, greatest };
-        assert_eq!(range(1, 60_000_000).bitmap_bytes(Some(64 << 20)), Some(7_500_000));
-        assert_eq!(range(1, 60_000_000).bitmap_bytes(Some(32 << 20)), None);
-        assert_eq!(range(i64::MIN, i64::MAX).bitmap_bytes(None), None);
-        assert_eq!(range(5, 4).bitmap_bytes(None), Some(0));
+        assert_eq!(range(1, 60_000_000).bitmap_bytes(Some(64 << 20), 1), Some(7_500_000));
+        assert_eq!(range(1, 60_000_000).bitmap_bytes(Some(32 << 20), 1), None);
+        assert_eq!(range(1, 60_000_000).bitmap_bytes(Some(64 << 20), 2), None);
+        assert_eq!(range(i64::MIN, i64::MAX).bitmap_bytes(None, 1), None);
+        assert_eq!(range(5, 4).bitmap_bytes(None, 1), Some(0));
     }
 }

@@ -21,6 +21,8 @@ use super::state::JoinState;
 /// True for rows whose keys the build side may hold. Every row passes once the join is done with its probe side.
 pub struct KeyFilter {
     keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// Of several keys it looks at this one alone.
+    only: Option<usize>,
     /// Plans outlive what they ran.
     state: Weak<JoinState>,
 }
@@ -28,7 +30,12 @@ pub struct KeyFilter {
 impl KeyFilter {
     /// `keys` are the probe side's, in the order of the join's.
     pub fn new(keys: Vec<Arc<dyn PhysicalExpr>>, state: &Arc<JoinState>) -> Self {
-        Self { keys, state: Arc::downgrade(state) }
+        Self { keys, only: None, state: Arc::downgrade(state) }
+    }
+
+    /// Looks at one of several keys, the probe side's number `number`.
+    pub fn of_one(key: Arc<dyn PhysicalExpr>, number: usize, state: &Arc<JoinState>) -> Self {
+        Self { keys: vec![key], only: Some(number), state: Arc::downgrade(state) }
     }
 
     fn may_match(&self, state: &JoinState, batch: &RecordBatch) -> Result<BooleanBuffer> {
@@ -36,6 +43,9 @@ impl KeyFilter {
         let Some((build, _)) = state.probing() else { return Ok(BooleanBuffer::new_set(rows)) };
         let keys =
             self.keys.iter().map(|key| key.evaluate(batch)?.into_array(rows)).collect::<Result<Vec<_>>>()?;
+        if let (Some(number), [key]) = (self.only, keys.as_slice()) {
+            return Ok(state.holds_key(number, key)?.unwrap_or_else(|| BooleanBuffer::new_set(rows)));
+        }
         if let Some(held) = state.on_build_side(&keys)? {
             return Ok(held);
         }
@@ -94,7 +104,7 @@ impl PhysicalExpr for KeyFilter {
         self: Arc<Self>,
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(Arc::new(Self { keys: children, state: Weak::clone(&self.state) }))
+        Ok(Arc::new(Self { keys: children, only: self.only, state: Weak::clone(&self.state) }))
     }
 
     fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -117,7 +127,7 @@ impl Debug for KeyFilter {
 
 impl PartialEq for KeyFilter {
     fn eq(&self, other: &Self) -> bool {
-        self.keys == other.keys && Weak::ptr_eq(&self.state, &other.state)
+        self.keys == other.keys && self.only == other.only && Weak::ptr_eq(&self.state, &other.state)
     }
 }
 
@@ -126,6 +136,7 @@ impl Eq for KeyFilter {}
 impl Hash for KeyFilter {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.keys.hash(hasher);
+        self.only.hash(hasher);
         self.state.as_ptr().hash(hasher);
     }
 }

@@ -31,6 +31,7 @@ mod destage;
 mod dynamic_filter;
 mod estimate;
 mod exec;
+mod filters_of_keys;
 mod key_bitmap;
 mod key_filter;
 mod keys;

@@ -74,7 +74,7 @@ mod tests {
 
     fn cost(build_rows: Option<usize>, probe_rows: Option<usize>) -> SpillCost {
         SpillCost {
-            expected: BuildEstimate { build_rows, probe_rows, key_range: None },
+            expected: BuildEstimate { build_rows, probe_rows },
             build_row_bytes: 10,
             probe_row_bytes: 20,
             build_rows: AtomicUsize::new(0),

@@ -107,8 +107,9 @@ pub struct JoinState {
     hasher: KeyHasher,
     /// Which keys lie among the spilled build rows.
     spilled_keys: Arc<SpilledKeys>,
-    /// All build keys, where they are integers of a narrow range, and the memory that takes.
-    key_bitmap: Option<(KeyBitmap, MemoryReservation)>,
+    /// All values of each build key, where they are integers of a narrow range and somebody asks, and the memory that
+    /// takes.
+    key_bitmaps: Vec<Option<(KeyBitmap, MemoryReservation)>>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
     reservation: SharedReservation,
@@ -131,6 +132,7 @@ impl JoinState {
         metrics: JoinMetrics,
         destage: DestagePolicy,
         expected: BuildEstimate,
+        key_ranges: &[Option<KeyRange>],
     ) -> Arc<Self> {
         let memory_limit = pool_limit(pool.as_ref());
         let options = partitioner_options(memory_limit, &space.device().sizes(), MOST_PARTITION_BITS);
@@ -142,8 +144,10 @@ impl JoinState {
                 .observed_by(Box::new(move |page| keys.add(page)));
         let reservation = SharedReservation::new(pool, "HashJoin");
         let spill_cost = SpillCost::new(&spec, expected);
-        let key_bitmap = expected.key_range.and_then(|range| key_bitmap(range, memory_limit, &reservation));
-        if key_bitmap.is_some() {
+        let count = key_ranges.iter().flatten().count();
+        let bitmap = |range: &Option<KeyRange>| key_bitmap((*range)?, count, memory_limit, &reservation);
+        let key_bitmaps: Vec<_> = key_ranges.iter().map(bitmap).collect();
+        if let [Some(_)] = key_bitmaps.as_slice() {
             // It knows the spilled keys, too.
             spilled_keys.give_up();
         }
@@ -157,7 +161,7 @@ impl JoinState {
             spill_cost,
             hasher,
             spilled_keys,
-            key_bitmap,
+            key_bitmaps,
             progress: Progress::default(),
             reservation,
             stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
@@ -265,8 +269,10 @@ impl JoinState {
         if let Some(bounds) = bounds {
             bounds.add(&keys)?;
         }
-        if let (Some((bitmap, _)), [key]) = (&self.key_bitmap, keys.as_slice()) {
-            bitmap.insert(key)?;
+        for (bitmap, key) in self.key_bitmaps.iter().zip(&keys) {
+            if let Some((bitmap, _)) = bitmap {
+                bitmap.insert(key)?;
+            }
         }
         self.hasher.hash(&keys, stored.num_rows(), hashes)?;
         if let Some(valid) = matchable {
@@ -430,12 +436,21 @@ impl JoinState {
     /// Which of the probe keys are on the build side, in memory or spilled; `None` if there is no bitmap that knows.
     /// Asked once the build side is complete.
     pub fn on_build_side(&self, keys: &[ArrayRef]) -> Result<Option<BooleanBuffer>> {
-        let (Some((bitmap, _)), [key]) = (&self.key_bitmap, keys) else { return Ok(None) };
+        let [key] = keys else { return Ok(None) };
         // To the bitmap null is no key.
         if self.spec.null_equality == NullEquality::NullEqualsNull && key.logical_null_count() > 0 {
             return Ok(None);
         }
-        bitmap.holds(key)
+        self.holds_key(0, key)
+    }
+
+    /// Which values of `key`, a probe key, the build key number `number` has, null not being one of them; `None` if there
+    /// is no bitmap that knows. Asked once the build side is complete.
+    pub fn holds_key(&self, number: usize, key: &ArrayRef) -> Result<Option<BooleanBuffer>> {
+        match self.key_bitmaps.get(number) {
+            Some(Some((bitmap, _))) => bitmap.holds(key),
+            _ => Ok(None),
+        }
     }
 
     /// The hash function that scattered the build side.
@@ -578,13 +593,14 @@ impl JoinState {
     }
 }
 
-/// A bitmap for the keys of a range, and the memory for it, if there is enough.
+/// One of `count` bitmaps, for the keys of a range, and the memory for it, if there is enough.
 fn key_bitmap(
     range: KeyRange,
+    count: usize,
     memory_limit: Option<usize>,
     reservation: &SharedReservation,
 ) -> Option<(KeyBitmap, MemoryReservation)> {
-    let bytes = range.bitmap_bytes(memory_limit)?;
+    let bytes = range.bitmap_bytes(memory_limit, count)?;
     let memory = reservation.new_empty();
     memory.try_grow(bytes).ok()?;
     Some((KeyBitmap::new(range), memory))
