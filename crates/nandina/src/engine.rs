@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use datafusion::common::config::MaxRowGroupBytes;
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -145,6 +146,10 @@ fn may_calibrate(settings: &Settings) -> bool {
     settings.auto_calibrate && settings.temp_quota_bytes.is_none_or(|quota| quota >= CALIBRATION_BYTES)
 }
 
+/// Under smaller limits, Parquet files are written in row groups of a share of the limit, by one thread each.
+const PARALLEL_WRITING_BYTES: u64 = 256 << 20;
+const ROW_GROUP_SHARE: u64 = 16;
+
 /// What files of the user's are read through, as an extension of the session's configuration.
 pub(crate) struct Sources {
     pub media: Arc<Media>,
@@ -175,7 +180,14 @@ pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
 
 /// The settings that DataFusion's planner and operators read.
 fn configured(config: SessionConfig, settings: &Settings) -> SessionConfig {
-    config.with_target_partitions(settings.threads).with_batch_size(settings.batch_rows())
+    let mut config = config.with_target_partitions(settings.threads).with_batch_size(settings.batch_rows());
+    // A row group is in memory, encoded, until it is written, and by columns in parallel only its rows are counted.
+    let parquet = &mut config.options_mut().execution.parquet;
+    let is_small = settings.memory_limit_bytes < PARALLEL_WRITING_BYTES;
+    let row_group = MaxRowGroupBytes::try_new((settings.memory_limit_bytes / ROW_GROUP_SHARE) as usize);
+    parquet.allow_single_file_parallelism = !is_small;
+    parquet.max_row_group_bytes = row_group.ok().filter(|_| is_small);
+    config
 }
 
 fn runtime(
