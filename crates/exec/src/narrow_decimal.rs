@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, Decimal128Array, RecordBatch};
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, FieldRef, Schema};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Schema};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 
 /// The greatest power of ten that 64 bits hold.
 const MOST_DIGITS: u32 = 18;
@@ -48,14 +48,17 @@ impl NarrowDecimal {
     }
 
     /// `None` if a value is too large, or the result is of another type.
-    fn narrow(&self, batch: &RecordBatch) -> Result<Option<Decimal128Array>> {
-        let DataType::Decimal128(precision, scale) = self.wide.data_type(&batch.schema())? else {
+    fn narrow(
+        &self,
+        left: &ColumnarValue,
+        right: &ColumnarValue,
+        result: &DataType,
+    ) -> Result<Option<Decimal128Array>> {
+        let DataType::Decimal128(precision, scale) = *result else { return Ok(None) };
+        let (Some(left_scale), Some(right_scale)) = (scale_of(left), scale_of(right)) else {
             return Ok(None);
         };
-        let (left, right) = (self.wide.left().evaluate(batch)?, self.wide.right().evaluate(batch)?);
-        let scales = (scale_of(&left), scale_of(&right));
         let (Some(left), Some(right)) = (Side::new(left), Side::new(right)) else { return Ok(None) };
-        let (Some(left_scale), Some(right_scale)) = scales else { return Ok(None) };
         let numbers = match self.wide.op() {
             Operator::Multiply if left_scale + right_scale == scale => narrow(&left, &right, |l, r| l * r),
             Operator::Plus | Operator::Minus => {
@@ -75,6 +78,18 @@ impl NarrowDecimal {
         let array = Decimal128Array::try_new(numbers.into(), nulls)?;
         Ok(Some(array.with_precision_and_scale(precision, scale)?))
     }
+
+    /// The same of values of any size. The sides are not evaluated again: they may be such expressions themselves.
+    fn wide(&self, left: ColumnarValue, right: ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+        let sides = [left.into_array(rows)?, right.into_array(rows)?];
+        let fields = sides.iter().zip(["left", "right"]);
+        let fields: Vec<Field> =
+            fields.map(|(side, name)| Field::new(name, side.data_type().clone(), true)).collect();
+        let columns: [Arc<dyn PhysicalExpr>; 2] =
+            [Arc::new(Column::new("left", 0)), Arc::new(Column::new("right", 1))];
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), sides.to_vec())?;
+        Arc::new(self.wide.clone()).with_new_children(columns.to_vec())?.evaluate(&batch)
+    }
 }
 
 fn scale_of(side: &ColumnarValue) -> Option<i8> {
@@ -91,7 +106,7 @@ fn power_of_ten(digits: i8) -> Option<i128> {
 
 impl Side {
     /// `None` for a constant null.
-    fn new(value: ColumnarValue) -> Option<Self> {
+    fn new(value: &ColumnarValue) -> Option<Self> {
         match value {
             ColumnarValue::Array(array) => {
                 Some(Self::Rows(array.as_primitive_opt::<Decimal128Type>()?.clone()))
@@ -156,9 +171,10 @@ impl PhysicalExpr for NarrowDecimal {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        match self.narrow(batch)? {
+        let (left, right) = (self.wide.left().evaluate(batch)?, self.wide.right().evaluate(batch)?);
+        match self.narrow(&left, &right, &self.wide.data_type(&batch.schema())?)? {
             Some(array) => Ok(ColumnarValue::Array(Arc::new(array))),
-            None => self.wide.evaluate(batch),
+            None => self.wide(left, right, batch.num_rows()),
         }
     }
 
@@ -220,7 +236,6 @@ impl Hash for NarrowDecimal {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::Field;
     use datafusion::physical_expr::expressions::{col, lit};
     use proptest::prelude::*;
 
@@ -278,6 +293,23 @@ mod tests {
     }
 
     #[test]
+    fn deep_expressions_of_wide_numbers_are_computed_once() {
+        let schema = Schema::new(vec![Field::new("l", DataType::Decimal128(38, 18), true)]);
+        let number = 10_i128.pow(20);
+        let column: Arc<dyn Array> = Arc::new(array(vec![Some(number), None], 38, 18));
+        let batch = RecordBatch::try_new(Arc::new(schema.clone()), vec![column]).unwrap();
+        let mut sum = col("l", &schema).unwrap();
+        // Twice the work at every step would never end.
+        for _ in 0..64 {
+            let next = Arc::new(BinaryExpr::new(sum, Operator::Plus, col("l", &schema).unwrap()));
+            sum = Arc::new(NarrowDecimal::of(&(next as _), &schema).unwrap().unwrap());
+        }
+        let sums = sum.evaluate(&batch).unwrap().into_array(2).unwrap();
+        let sums: Vec<_> = sums.as_primitive::<Decimal128Type>().iter().collect();
+        assert_eq!(sums, [Some(65 * number), None]);
+    }
+
+    #[test]
     fn overflow_is_still_an_error() {
         let most = 10_i128.pow(37);
         for operator in [Operator::Multiply, Operator::Plus] {
@@ -298,7 +330,11 @@ mod tests {
         let numbers = |left: Arc<dyn PhysicalExpr>, right: Arc<dyn PhysicalExpr>| {
             let wide: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(left, Operator::Minus, right));
             let narrow = NarrowDecimal::of(&wide, &schema).unwrap().unwrap();
-            let result = narrow.narrow(&batch).unwrap().map(|numbers| numbers.iter().collect::<Vec<_>>());
+            let sides = narrow.children().into_iter().map(|side| side.evaluate(&batch).unwrap());
+            let sides: Vec<_> = sides.collect();
+            let result_type = narrow.data_type(&schema).unwrap();
+            let result = narrow.narrow(&sides[0], &sides[1], &result_type).unwrap();
+            let result = result.map(|numbers| numbers.iter().collect::<Vec<_>>());
             let right = wide.evaluate(&batch).unwrap().into_array(3).unwrap();
             if let Some(result) = &result {
                 assert_eq!(*result, right.as_primitive::<Decimal128Type>().iter().collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! Parquet files whose read buffers count against the memory limit.
 //!
-//! DataFusion's reader fetches the needed column chunks of a whole row group at once and holds them until the
-//! row group is decoded; no operator accounts for them. Here they are reserved before they are read, together with
+//! DataFusion's reader fetches the needed column chunks of a whole row group at once, or first those that a filter looks
+//! at, and holds them until the row group is decoded; no operator accounts for them. Here they are reserved before they are read, together with
 //! what decoding them takes, which makes operators that can spill give memory back, and the reservation ends with
 //! the last buffer:
 //!

@@ -87,7 +87,8 @@ impl ProgressMeter {
         let (mut done, mut total) = (0.0, 0.0);
         let mut is_known = !self.scans.is_empty();
         for scan in &self.scans {
-            let rows = counter(&scan.node, "output_rows");
+            // Those that a Parquet scan turned away, too.
+            let rows = counter(&scan.node, "output_rows") + counter(&scan.node, "pushdown_rows_pruned");
             progress.rows_read += rows as u64;
             match scan.expected {
                 Expected::Rows(expected) => {

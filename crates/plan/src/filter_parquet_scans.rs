@@ -3,23 +3,25 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::physical_plan::{
     FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
 };
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
-use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::filter_pushdown::PushedDown;
 use datafusion::physical_plan::projection::ProjectionExec;
-use nandina_exec::scan::AdaptiveFilter;
+use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties};
+use nandina_exec::scan::{AdaptiveFilter, is_dynamic};
+
+use crate::all_or_nothing::AllOrNothing;
 
 /// Moves the filters above Parquet scans into them, and lets joins and top-k turn rows away there, as long as that pays.
 ///
@@ -37,12 +39,17 @@ impl PhysicalOptimizerRule for FilterParquetScans {
             // Somebody wants it done in DataFusion's way, and it has been.
             return Ok(plan);
         }
-        let orders_matter =
-            plan.exists(|node| Ok(node.required_input_ordering().iter().any(Option::is_some)))?;
+        let orders_matter = plan.exists(|node| Ok(depends_on_order(node)))?;
         plan.transform_down(|node| {
             let changed = match node.downcast_ref::<FilterExec>() {
+                // Row groups are decoded as a whole: a filter that looks at rows as they come finds the first ones sooner.
+                Some(filter) if filter.fetch().is_some() => {
+                    return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+                }
                 Some(filter) => without_filter(filter, orders_matter, config)?,
-                None => parquet_scan(&node).and_then(|(scan, _)| filtering_scan(&scan, orders_matter)),
+                None => parquet_scan(&node)
+                    .filter(|(_, source)| source.filter().is_some_and(|filter| is_dynamic(&filter)))
+                    .and_then(|(scan, _)| filtering_scan(&scan, orders_matter)),
             };
             Ok(changed.map_or_else(|| Transformed::no(node), Transformed::yes))
         })
@@ -58,19 +65,28 @@ impl PhysicalOptimizerRule for FilterParquetScans {
     }
 }
 
+/// Whether `node` needs its rows in an order, or apart by keys: both may rest on columns that filters make constant or
+/// equal.
+fn depends_on_order(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let distributions = node.input_distribution_requirements().into_per_child();
+    node.required_input_ordering().iter().any(Option::is_some)
+        || distributions.iter().any(|wanted| matches!(wanted, Distribution::KeyPartitioned(_)))
+}
+
 /// The scan below `filter` with as much of it as it can do, and the rest of the filter above.
 fn without_filter(
     filter: &FilterExec,
     orders_matter: bool,
     config: &ConfigOptions,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // Rows are decoded by row groups: first rows are found sooner by a filter that looks at them as they come.
-    if filter.fetch().is_some() {
-        return Ok(None);
-    }
     let Some((scan, source)) = parquet_scan(filter.input()) else { return Ok(None) };
-    let terms: Vec<_> = split_conjunction(filter.predicate()).into_iter().cloned().collect();
-    let (volatile, moving): (Vec<_>, Vec<_>) = terms.into_iter().partition(is_volatile);
+    let (mut volatile, mut moving) = (Vec::new(), Vec::new());
+    for term in split_conjunction(filter.predicate()) {
+        // Columns may be computed by the scan.
+        let below = source.projection().map(|projection| projection.unproject_expr(term)).transpose()?;
+        let is_volatile = is_volatile(below.as_ref().unwrap_or(term));
+        if is_volatile { &mut volatile } else { &mut moving }.push(Arc::clone(term));
+    }
     let deciding =
         FileScanConfigBuilder::from(scan).with_source(Arc::new(source.with_pushdown_filters(true))).build();
     let pushed = deciding.try_pushdown_filters(moving.clone(), config)?;
@@ -78,18 +94,35 @@ fn without_filter(
     else {
         return Ok(None);
     };
+    let Some(scan) = filtering_scan(scan, orders_matter) else { return Ok(None) };
     let stay = moving.into_iter().zip(&pushed.filters);
     let stay = stay.filter(|(_, answer)| matches!(answer, PushedDown::No)).map(|(term, _)| term);
-    let remaining: Vec<_> = volatile.into_iter().chain(stay).collect();
-    let Some(scan) = filtering_scan(scan, orders_matter) else { return Ok(None) };
+    let mut remaining: Vec<_> = volatile.into_iter().chain(stay).collect();
+    let handed_on = projected(filter, Arc::clone(&scan))?;
+    if orders_matter && !is_implied(filter.properties().equivalence_properties(), &handed_on)? {
+        // What a range of one value makes constant, for one, only a filter knows.
+        remaining = vec![Arc::clone(filter.predicate())];
+    }
     if remaining.is_empty() {
-        return projected(filter, scan).map(Some);
+        return Ok(Some(handed_on));
     }
     let rest = FilterExecBuilder::new(conjunction(remaining), scan)
         .apply_projection(filter.projection().as_deref().map(<[usize]>::to_vec))?
         .with_batch_size(filter.batch_size())
         .with_default_selectivity(filter.default_selectivity());
     Ok(Some(Arc::new(rest.build()?)))
+}
+
+/// Whether `node` has all orders, constants and equal columns of `properties`.
+fn is_implied(properties: &EquivalenceProperties, node: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let of_node = node.equivalence_properties();
+    for ordering in properties.oeq_class().iter() {
+        if !of_node.ordering_satisfy(ordering.clone())? {
+            return Ok(false);
+        }
+    }
+    Ok(properties.constants().len() <= of_node.constants().len()
+        && properties.eq_group().len() <= of_node.eq_group().len())
 }
 
 /// The columns of `scan` that `filter` would have handed on.
@@ -127,7 +160,11 @@ fn filtering_scan(scan: &FileScanConfig, orders_matter: bool) -> Option<Arc<dyn 
     }
     let source =
         source.with_predicate(conjunction(in_passes(terms, orders_matter))).with_pushdown_filters(true);
-    let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
+    let adapters = AllOrNothing::over(scan.expr_adapter_factory.clone());
+    let scan = FileScanConfigBuilder::from(scan.clone())
+        .with_source(Arc::new(source))
+        .with_expr_adapter(Some(Arc::new(adapters)))
+        .build();
     Some(DataSourceExec::from_data_source(scan))
 }
 
@@ -144,6 +181,9 @@ fn in_passes(terms: Vec<Arc<dyn PhysicalExpr>>, orders_matter: bool) -> Vec<Arc<
     passes
 }
 
+/// Of a column with a constant, or with another one.
 fn is_equality(term: &Arc<dyn PhysicalExpr>) -> bool {
-    term.downcast_ref::<BinaryExpr>().is_some_and(|term| *term.op() == Operator::Eq)
+    let is_simple = |side: &Arc<dyn PhysicalExpr>| side.is::<Column>() || side.is::<Literal>();
+    term.downcast_ref::<BinaryExpr>()
+        .is_some_and(|term| *term.op() == Operator::Eq && is_simple(term.left()) && is_simple(term.right()))
 }

@@ -1,7 +1,8 @@
 //! Which way is cheapest?
 //!
-//! The physical optimizer rules that put Nandina's operators into DataFusion's plans.
+//! The physical optimizer rules that put Nandina's operators into DataFusion's plans, and change what DataFusion's do.
 
+mod all_or_nothing;
 mod choose_build_side;
 mod filter_parquet_scans;
 mod narrow_decimals;
@@ -40,6 +41,9 @@ pub use replace_window::ReplaceWindow;
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
+///
+/// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes last:
+/// behind it no plan says any more how many rows a filter leaves.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);

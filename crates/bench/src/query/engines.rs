@@ -391,7 +391,7 @@ fn printed_seconds(said: &str) -> Option<f64> {
         };
         Some(value.parse::<f64>().ok()? * unit)
     });
-    values.sum()
+    values.sum::<Option<f64>>().filter(|_| !parts.is_empty() && parts.len().is_multiple_of(2))
 }
 
 /// Reads what a run left behind.
@@ -513,6 +513,7 @@ mod tests {
         assert_eq!(printed_seconds("Time: 2 min 5 s"), Some(125.0));
         assert_eq!(printed_seconds("Time: 250 ms"), Some(0.25));
         assert_eq!(printed_seconds("Time: 5 hours"), None);
+        assert_eq!(printed_seconds("Time: "), None);
         assert_eq!(printed_seconds("error: no\n"), None);
     }
 

@@ -55,7 +55,9 @@ pub struct HybridHashJoinExec {
     /// One for each of several keys, if scans may have them.
     filters_of_keys: Vec<Arc<DynamicFilterPhysicalExpr>>,
     columns: Vec<ColumnIndex>,
+    /// Those of the plan that the build side was chosen in, whatever has become of it.
     estimate: BuildEstimate,
+    key_ranges: Vec<Option<KeyRange>>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -98,6 +100,7 @@ impl HybridHashJoinExec {
         };
         let (build_rows, probe_rows) = (rows(&planned.left), rows(&planned.right));
         let estimate = BuildEstimate { build_rows, probe_rows };
+        let key_ranges = key_ranges(&planned);
         let join = Self {
             planned,
             properties,
@@ -105,11 +108,19 @@ impl HybridHashJoinExec {
             filters_of_keys: Vec::new(),
             columns,
             estimate,
+            key_ranges,
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         };
         join.spec(1)?;
         Ok(join)
+    }
+
+    /// The same join, not run yet, in place of `planned`.
+    fn renewed(&self, planned: &HashJoinExec) -> Result<Self> {
+        let (estimate, key_ranges) = (self.estimate, self.key_ranges.clone());
+        let filters_of_keys = self.filters_of_keys.clone();
+        Ok(Self { filters_of_keys, estimate, key_ranges, ..Self::try_new(planned)? })
     }
 
     /// The join type, build side left.
@@ -179,7 +190,7 @@ impl HybridHashJoinExec {
         if self.filter.is_none() {
             return Ok(Vec::new());
         }
-        let mut ranges = key_ranges(&self.planned);
+        let mut ranges = self.key_ranges.clone();
         if let [_] = ranges.as_slice() {
             return Ok(ranges);
         }
@@ -345,12 +356,11 @@ impl ExecutionPlan for HybridHashJoinExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let planned = self.planned.builder().recompute_properties().with_new_children(children)?.build()?;
-        Ok(Arc::new(Self { filters_of_keys: self.filters_of_keys.clone(), ..Self::try_new(&planned)? }))
+        Ok(Arc::new(self.renewed(&planned)?))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        let filters_of_keys = self.filters_of_keys.clone();
-        Ok(Arc::new(Self { filters_of_keys, ..Self::try_new(&self.planned)? }))
+        Ok(Arc::new(self.renewed(&self.planned)?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -405,7 +415,7 @@ impl ExecutionPlan for HybridHashJoinExec {
             self.planned.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
         if let Some(node) = propagation.updated_node.take() {
             let updated = match node.downcast_ref::<HashJoinExec>() {
-                Some(join) => Arc::new(Self { filters_of_keys, ..Self::try_new(join)? }),
+                Some(join) => Arc::new(Self { filters_of_keys, ..self.renewed(join)? }),
                 None => replace_hash_join(node)?,
             };
             propagation.updated_node = Some(updated);

@@ -437,11 +437,14 @@ impl JoinState {
     /// Asked once the build side is complete.
     pub fn on_build_side(&self, keys: &[ArrayRef]) -> Result<Option<BooleanBuffer>> {
         let [key] = keys else { return Ok(None) };
+        let held = self.holds_key(0, key)?;
         // To the bitmap null is no key.
-        if self.spec.null_equality == NullEquality::NullEqualsNull && key.logical_null_count() > 0 {
-            return Ok(None);
-        }
-        self.holds_key(0, key)
+        Ok(match (held, key.logical_nulls()) {
+            (Some(held), Some(nulls)) if self.spec.null_equality == NullEquality::NullEqualsNull => {
+                Some(&held | &!nulls.inner())
+            }
+            (held, _) => held,
+        })
     }
 
     /// Which values of `key`, a probe key, the build key number `number` has, null not being one of them; `None` if there

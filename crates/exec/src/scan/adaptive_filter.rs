@@ -91,8 +91,7 @@ impl PhysicalExpr for AdaptiveFilter {
 
 impl Display for AdaptiveFilter {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
-        f.write_str(&filters.join(" AND "))
+        Display::fmt(&conjunction(self.filters.iter().cloned()), f)
     }
 }
 

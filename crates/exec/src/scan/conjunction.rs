@@ -144,7 +144,7 @@ impl Conjunction {
 }
 
 /// Whether a filter may change while the query runs: then its sender does not depend on its being applied.
-pub(super) fn is_dynamic(filter: &Arc<dyn PhysicalExpr>) -> bool {
+pub fn is_dynamic(filter: &Arc<dyn PhysicalExpr>) -> bool {
     snapshot_generation(filter) != 0
 }
 

@@ -24,6 +24,7 @@ mod text_set;
 mod window;
 
 pub use adaptive_filter::AdaptiveFilter;
+pub use conjunction::is_dynamic;
 pub use exec::TableScanExec;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;

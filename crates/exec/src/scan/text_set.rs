@@ -11,6 +11,9 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
 
+/// Each row is compared with every text: beyond so many, looking a text up in a hash table costs less.
+const MOST_TEXTS: usize = 16;
+
 /// The longest text that a view holds.
 const INLINE_BYTES: usize = 12;
 
@@ -22,8 +25,12 @@ pub(super) struct TextSet {
 }
 
 impl TextSet {
-    /// The test that `expression` is, if it is one; it looks at one column.
+    /// The test that `expression` is, if it is one of few texts; it looks at one column.
     pub fn of(expression: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+        Self::parse(expression).filter(|set| set.texts.len() <= MOST_TEXTS)
+    }
+
+    fn parse(expression: &Arc<dyn PhysicalExpr>) -> Option<Self> {
         if let Some(list) = expression.downcast_ref::<InListExpr>() {
             list.expr().downcast_ref::<Column>()?;
             let texts = list.list().iter().map(text).collect::<Option<_>>()?;
@@ -40,7 +47,7 @@ impl TextSet {
                 Some(Self { texts: vec![text], negated: *binary.op() == Operator::NotEq })
             }
             Operator::Or => {
-                let (mut left, right) = (Self::of(left)?, Self::of(right)?);
+                let (mut left, right) = (Self::parse(left)?, Self::parse(right)?);
                 left.texts.extend(right.texts);
                 (!left.negated && !right.negated).then_some(left)
             }
@@ -177,9 +184,11 @@ mod tests {
             Arc::new(BinaryExpr::new(column(), Operator::NotEq, literal("a")));
         let or = Arc::new(BinaryExpr::new(equal(column(), literal("a")), Operator::Or, unequal))
             as Arc<dyn PhysicalExpr>;
+        let many = (0..=MOST_TEXTS).map(|text| literal(&text.to_string())).collect();
+        let many = in_list(column(), many, &false, &schema()).unwrap();
         let less: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(column(), Operator::Lt, literal("a")));
         for expression in
-            [equal(column(), column()), equal(column(), null), equal(column(), lit(5_i64)), or, less]
+            [equal(column(), column()), equal(column(), null), equal(column(), lit(5_i64)), or, less, many]
         {
             assert_eq!(TextSet::of(&expression), None, "{expression}");
         }

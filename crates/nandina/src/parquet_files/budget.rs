@@ -1,7 +1,8 @@
 //! Memory for the read buffers of Parquet files, shared by all readers of a session.
 //!
-//! A reader cannot decode a row group before it has all of its columns. So what a scan needs at least is one row
-//! group for each of its lanes, which under a small limit can be more than there is. Three rules keep it small:
+//! A reader cannot decode a row group before it has all of its columns, or those of the filter. So what a scan needs at
+//! least is one row group for each of its lanes, which under a small limit can be more than there is. Three rules keep it
+//! small:
 //!
 //! - Operators that can spill make room first.
 //! - Where that is not enough, a reader waits for others to be done with their row groups. Not for long: they may

@@ -87,13 +87,15 @@ impl AccountedReader {
         {
             log::debug!("nothing of '{}' is read ahead: {error}", self.path.display());
         }
+        let next = self.ahead.as_mut().map(|ahead| ahead.after(&ranges)).unwrap_or_default();
+        self.let_go(&ranges, &next);
         // What is asked for now is on its way before what is asked for later.
         let asked: Vec<_> = self.reading_ahead.extract_if(.., |ahead| ahead.reads_any_of(&ranges)).collect();
         let missing = ranges.iter().filter(|range| !self.is_held(range));
         let missing = missing.filter(|range| !asked.iter().any(|ahead| ahead.reads(range)));
         let missing: Vec<_> = missing.cloned().collect();
         let now = if missing.is_empty() { None } else { Some(self.begin_needed(missing).await?) };
-        self.read_ahead(&ranges);
+        self.read_ahead(next);
         for ahead in asked {
             // What failed is read again, if it is asked for, and fails again.
             let ReadingAhead { ranges, reading, grant } = ahead;
@@ -115,10 +117,17 @@ impl AccountedReader {
             }
             found.extend(self.held_part(range));
         }
-        // Columns are asked for once, as a whole or by pages; some of the row group before never were.
-        let is_current = |held: &Held| self.ahead.as_ref().is_some_and(|ahead| ahead.is_current(&held.range));
-        self.held.retain(|held| is_current(held) && !ranges.iter().any(|range| held.holds(range)));
+        // Columns are asked for once, as a whole or by pages.
+        self.held.retain(|held| !ranges.iter().any(|range| held.holds(range)));
         Ok(found)
+    }
+
+    /// Gives back what nobody is going to ask for, before memory is taken for `ranges`: the rest of the row group before,
+    /// and what has been read ahead of a row group that was left out.
+    fn let_go(&mut self, ranges: &[Range<u64>], next: &[Range<u64>]) {
+        let is_current = |held: &Held| self.ahead.as_ref().is_some_and(|ahead| ahead.is_current(&held.range));
+        self.held.retain(is_current);
+        self.reading_ahead.retain(|reading| reading.reads_any_of(ranges) || reading.reads_any_of(next));
     }
 
     async fn begin_needed(&mut self, ranges: Vec<Range<u64>>) -> parquet::errors::Result<ReadingAhead> {
@@ -142,13 +151,10 @@ impl AccountedReader {
         self.held.iter().find(|held| held.holds(range)).map(|held| held.part(range))
     }
 
-    /// Begins to read what is likely to be asked for after `ranges`, if there is memory for it. What fails here
-    /// fails again when it is asked for, if it ever is. What turns out not to be wanted gives its memory back at
-    /// once, although the device may still be filling some of it.
-    fn read_ahead(&mut self, ranges: &[Range<u64>]) {
-        let Some(ahead) = &mut self.ahead else { return };
-        let next = ahead.after(ranges);
-        self.reading_ahead.retain(|reading| reading.reads_any_of(&next));
+    /// Begins to read `next`, which is likely to be asked for, if there is memory for it. What fails here fails again when
+    /// it is asked for, if it ever is. What turns out not to be wanted gives its memory back at once, although the device
+    /// may still be filling some of it.
+    fn read_ahead(&mut self, next: Vec<Range<u64>>) {
         let is_wanted = |range: &Range<u64>| !self.reading_ahead.iter().any(|ahead| ahead.reads(range));
         let ranges: Vec<Range<u64>> = next.into_iter().filter(is_wanted).collect();
         if ranges.is_empty() {
