@@ -56,6 +56,16 @@ use crate::engine::Sources;
 /// does not fit is decoded twice.
 const FILTERED_SHARE: usize = 16;
 
+/// Rows per batch of a scan. Where a filter leaves one row of twenty, so many rows are decoded at a time as hold a batch
+/// of those that are left: twenty times as many, of every column, which nobody reserves.
+fn filtered_batch_rows(batch_rows: usize, limit: &MemoryLimit) -> usize {
+    const SMALL_LIMIT: usize = 256 << 20;
+    match limit {
+        MemoryLimit::Finite(bytes) if *bytes < SMALL_LIMIT => batch_rows.min(2048),
+        _ => batch_rows,
+    }
+}
+
 /// DataFusion's Parquet format, reading through [`AccountedReader`].
 #[derive(Debug)]
 pub(crate) struct AccountedParquet(pub ParquetFormat);
@@ -144,7 +154,12 @@ impl FileFormat for AccountedParquet {
         }
         let source =
             source.with_table_parquet_options(options).with_parquet_file_reader_factory(Arc::new(readers));
-        let config = FileScanConfigBuilder::from(config).with_source(Arc::new(source)).build();
+        let batch_rows =
+            filtered_batch_rows(state.config().batch_size(), &runtime.memory_pool.memory_limit());
+        let config = FileScanConfigBuilder::from(config)
+            .with_source(Arc::new(source))
+            .with_batch_size(Some(batch_rows))
+            .build();
         Ok(DataSourceExec::from_data_source(config))
     }
 
