@@ -312,12 +312,13 @@ mod tests {
             habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
             account: IoAccount::new(),
         };
-        (AccountedReader::new(scan, Box::new(NoFooter), path.to_path_buf(), None, Count::new()), pool)
+        (AccountedReader::new(scan, Box::new(Footer(None)), path.to_path_buf(), None, Count::new()), pool)
     }
 
-    struct NoFooter;
+    /// Metadata that somebody else has read, or none.
+    struct Footer(Option<Arc<ParquetMetaData>>);
 
-    impl AsyncFileReader for NoFooter {
+    impl AsyncFileReader for Footer {
         fn get_bytes(&mut self, _: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
             async { Err(ParquetError::General("not asked for".to_owned())) }.boxed()
         }
@@ -326,7 +327,8 @@ mod tests {
             &'a mut self,
             _: Option<&'a ArrowReaderOptions>,
         ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
-            async { Err(ParquetError::General("not asked for".to_owned())) }.boxed()
+            let metadata = self.0.clone();
+            async move { metadata.ok_or_else(|| ParquetError::General("there is none".to_owned())) }.boxed()
         }
     }
 
@@ -370,23 +372,6 @@ mod tests {
         assert!(reader.get_bytes(0..5).await.is_err());
     }
 
-    /// Metadata that somebody else has read.
-    struct Footer(Arc<ParquetMetaData>);
-
-    impl AsyncFileReader for Footer {
-        fn get_bytes(&mut self, _: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
-            async { Err(ParquetError::General("not asked for".to_owned())) }.boxed()
-        }
-
-        fn get_metadata<'a>(
-            &'a mut self,
-            _: Option<&'a ArrowReaderOptions>,
-        ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
-            let metadata = Arc::clone(&self.0);
-            async move { Ok(metadata) }.boxed()
-        }
-    }
-
     /// A reader of a file of three row groups with two columns, and where those lie.
     fn reader_of_row_groups(path: &Path) -> (AccountedReader, Arc<dyn MemoryPool>, Vec<[Range<u64>; 2]>) {
         let column = || Arc::new(Int64Array::from_iter_values(0..3_000)) as _;
@@ -402,7 +387,7 @@ mod tests {
         };
         let places = (0..3).map(|group| [place(group, 0), place(group, 1)]).collect();
         let (mut reader, pool) = reader(path, 1 << 20);
-        reader.footer = Box::new(Footer(metadata));
+        reader.footer = Box::new(Footer(Some(metadata)));
         (reader, pool, places)
     }
 
