@@ -23,5 +23,6 @@ mod shared_execution;
 mod shared_reservation;
 pub mod sort;
 mod spill_metrics;
+pub mod spool;
 pub mod temp;
 pub mod window;

@@ -99,6 +99,7 @@ impl Session {
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_analyzer_rule(Arc::new(NewestSnapshots))
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
+            .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();
         let context = SessionContext::new_with_state(state);
         context.register_udtf("tpch", Arc::new(TpchFunction));

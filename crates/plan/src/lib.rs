@@ -13,6 +13,7 @@ mod replace_merge_join;
 mod replace_nested_loop_join;
 mod replace_sort;
 mod replace_window;
+mod spools;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
 pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
+pub use spools::{Planner, ShareSpools};
 
 /// DataFusion's rules with Nandina's among them.
 ///
@@ -42,8 +44,10 @@ pub use replace_window::ReplaceWindow;
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
 ///
-/// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes last:
-/// behind it no plan says any more how many rows a filter leaves.
+/// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
+/// behind all of them: after it no plan says any more how many rows a filter leaves. [`ShareSpools`] is the last: equal
+/// parts of a plan have been through all rules then, and those that read know the one that computes, which no rule may
+/// replace after that.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
@@ -59,6 +63,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(ReplaceSort));
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
     rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
+    rules.push(Arc::new(ShareSpools));
     rules
 }
 

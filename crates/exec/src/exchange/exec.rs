@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::config::ConfigOptions;
@@ -16,7 +15,6 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::repartition::{BatchPartitioner, RepartitionExec};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
@@ -24,11 +22,11 @@ use nandina_pages::PageSchema;
 use tokio::task::JoinSet;
 
 use super::metrics::{OutputMetrics, SharedMetrics};
+use super::output::{Output, Running};
 use super::producer::produce;
-use super::queue::{Found, Queues};
-use crate::chapter::{Reading, Shelf};
+use super::queue::Queues;
+use crate::chapter::Shelf;
 use crate::error::pages_error;
-use crate::memory::ReclaimHandle;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -40,13 +38,6 @@ pub struct ExchangeExec {
     pages: Arc<PageSchema>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Arc<Running>>,
-}
-
-/// What the outputs of an execution share. Inputs end with the last of them.
-struct Running {
-    queues: Arc<Queues>,
-    _reclaim: Option<ReclaimHandle>,
-    _producers: JoinSet<()>,
 }
 
 impl ExchangeExec {
@@ -87,7 +78,7 @@ impl ExchangeExec {
         let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.shelf.clone());
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
-        let queues = Queues::new(self.outputs(), inputs, pool, shelf, metrics.clone());
+        let queues = Queues::new("Exchange", self.outputs(), inputs, pool, shelf, metrics.clone());
         let mut producers = JoinSet::new();
         for number in 0..inputs {
             let stream = input.execute(number, Arc::clone(context))?;
@@ -99,41 +90,7 @@ impl ExchangeExec {
             )?;
             producers.spawn(produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows));
         }
-        let reclaim = queues.register();
-        Ok(Arc::new(Running { queues, _reclaim: reclaim, _producers: producers }))
-    }
-}
-
-/// One output of an execution.
-struct Output {
-    running: Arc<Running>,
-    number: usize,
-    reading: Option<Reading>,
-    metrics: OutputMetrics,
-}
-
-impl Output {
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            if let Some(reading) = &mut self.reading {
-                if let Some(batch) = reading.next().await? {
-                    return Ok(Some(batch));
-                }
-                self.reading = None;
-            }
-            match self.running.queues.take(self.number)? {
-                Found::Batch(batch) => return Ok(Some(batch)),
-                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill.time).await?,
-                Found::Nothing => self.running.queues.arrived(self.number).await,
-                Found::End => return Ok(None),
-            }
-        }
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        self.running.queues.close(self.number);
+        Ok(Running::new(queues, producers))
     }
 }
 
@@ -201,15 +158,8 @@ impl ExecutionPlan for ExchangeExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = OutputMetrics::new(&self.metrics, partition);
-        let mut output =
-            Output { running: self.running(&context)?, number: partition, reading: None, metrics };
-        let stream = async_stream::try_stream! {
-            while let Some(batch) = output.next().await? {
-                output.metrics.baseline.record_output(batch.num_rows());
-                yield batch;
-            }
-        };
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
+        let output = Output::new(self.running(&context)?, partition, metrics);
+        Ok(output.stream(self.schema()))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -26,10 +26,12 @@
 //! | `exec` | the plan node |
 //! | `producer` | one input: splitting it, and pausing |
 //! | `queue` | the rows on their way to one output |
+//! | `output` | one output |
 
 mod exec;
-mod metrics;
-mod producer;
-mod queue;
+pub(crate) mod metrics;
+pub(crate) mod output;
+pub(crate) mod producer;
+pub(crate) mod queue;
 
 pub use exec::ExchangeExec;

@@ -21,7 +21,7 @@ pub async fn produce(
     outputs: usize,
     batch_rows: usize,
 ) {
-    let done = Done(Some(Arc::clone(&queues)));
+    let done = Done::new(&queues);
     let mut splitter = Splitter::new(partitioner, &input.schema(), outputs, batch_rows);
     let outcome = split_all(&queues, &mut input, &mut splitter).await;
     // The input gives back what it holds before the outputs learn that it has ended.
@@ -47,10 +47,16 @@ async fn split_all(
 }
 
 /// Tells the outputs that an input has ended, also when it panics.
-struct Done(Option<Arc<Queues>>);
+pub struct Done(Option<Arc<Queues>>);
 
 impl Done {
-    fn with(mut self, outcome: Result<()>) {
+    /// Of an input that fills `queues`.
+    pub fn new(queues: &Arc<Queues>) -> Self {
+        Self(Some(Arc::clone(queues)))
+    }
+
+    /// The input has ended so.
+    pub fn with(mut self, outcome: Result<()>) {
         if let Some(queues) = self.0.take() {
             queues.producer_done(outcome);
         }

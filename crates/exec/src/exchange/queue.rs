@@ -77,8 +77,9 @@ pub enum Found {
 }
 
 impl Queues {
-    /// Empty queues for `outputs` outputs, to be filled by `producers` inputs.
+    /// Empty queues for `outputs` outputs of the operator `name`, to be filled by `producers` inputs.
     pub fn new(
+        name: &str,
         outputs: usize,
         producers: usize,
         pool: &Arc<dyn MemoryPool>,
@@ -88,7 +89,7 @@ impl Queues {
         let queue = |number: usize| Queue {
             rows: Mutex::default(),
             arrived: Notify::new(),
-            memory: MemoryConsumer::new(format!("Exchange[{number}]")).register(pool),
+            memory: MemoryConsumer::new(format!("{name}[{number}]")).register(pool),
         };
         Arc::new(Self {
             queues: (0..outputs).map(queue).collect(),

@@ -104,6 +104,7 @@ impl Engine {
             .with_runtime_env(environment)
             .with_default_features()
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
+            .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();
         let context = SessionContext::new_with_state(state);
         Self { context, governor, space, device, _folder: folder }

@@ -1,0 +1,79 @@
+//! One output: the rows of its queue, wherever they wait.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use tokio::task::JoinSet;
+
+use super::metrics::OutputMetrics;
+use super::queue::{Found, Queues};
+use crate::chapter::Reading;
+use crate::memory::ReclaimHandle;
+
+/// What the outputs of an execution share. Inputs end with the last of them.
+pub struct Running {
+    queues: Arc<Queues>,
+    _reclaim: Option<ReclaimHandle>,
+    _producers: JoinSet<()>,
+}
+
+impl Running {
+    /// Of queues that `producers` fill.
+    pub fn new(queues: Arc<Queues>, producers: JoinSet<()>) -> Arc<Self> {
+        let reclaim = queues.register();
+        Arc::new(Self { queues, _reclaim: reclaim, _producers: producers })
+    }
+}
+
+/// One output of an execution.
+pub struct Output {
+    running: Arc<Running>,
+    number: usize,
+    reading: Option<Reading>,
+    metrics: OutputMetrics,
+}
+
+impl Output {
+    /// The one that reads the queue `number`.
+    pub fn new(running: Arc<Running>, number: usize, metrics: OutputMetrics) -> Self {
+        Self { running, number, reading: None, metrics }
+    }
+
+    /// Its rows.
+    pub fn stream(mut self, schema: SchemaRef) -> SendableRecordBatchStream {
+        let stream = async_stream::try_stream! {
+            while let Some(batch) = self.next().await? {
+                self.metrics.baseline.record_output(batch.num_rows());
+                yield batch;
+            }
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(reading) = &mut self.reading {
+                if let Some(batch) = reading.next().await? {
+                    return Ok(Some(batch));
+                }
+                self.reading = None;
+            }
+            match self.running.queues.take(self.number)? {
+                Found::Batch(batch) => return Ok(Some(batch)),
+                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill.time).await?,
+                Found::Nothing => self.running.queues.arrived(self.number).await,
+                Found::End => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.running.queues.close(self.number);
+    }
+}

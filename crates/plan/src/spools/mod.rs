@@ -1,0 +1,21 @@
+//! Parts of a query that are equal are computed once.
+//!
+//! ```text
+//!   logical plan ─► [common] parts that are equal but for their columns [fuse] become Spool nodes
+//!       ─► DataFusion's planner and all rules, for each of them
+//!       ─► [share] the first of equal spools computes, the others read
+//! ```
+//!
+//! A common table expression that is used twice stands in the plan twice, as do views and subqueries of the same text.
+//! What is equal is decided on logical plans, which can be compared; they are compared after DataFusion has optimised
+//! them, so that only what would do the same work is put together. Every copy is then planned by itself, in the same way:
+//! a spool asks nothing of its input and passes nothing down to it. The last rule leaves one of the copies.
+
+mod common;
+mod fuse;
+mod node;
+mod planner;
+mod share;
+
+pub use planner::Planner;
+pub use share::ShareSpools;

@@ -1,0 +1,89 @@
+//! Leaves one of the copies of what is read several times.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::config::ConfigOptions;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::{ExecutionPlan, displayable, replace_children_if_necessary};
+use nandina_exec::spool::{SpoolExec, SpoolReadExec};
+
+/// Lets the first of equal spools compute, and the others read from it. One that stands alone goes.
+///
+/// Spools are equal if their numbers are and all rules have made the same of them, which they do unless a rule looks past
+/// a spool at what is above it.
+#[derive(Debug)]
+pub struct ShareSpools;
+
+impl PhysicalOptimizerRule for ShareSpools {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut readers = HashMap::new();
+        count_readers(&plan, &mut readers);
+        if readers.is_empty() {
+            return Ok(plan);
+        }
+        Sharing { readers, spools: HashMap::new() }.share(plan)
+    }
+
+    fn name(&self) -> &str {
+        "share_spools"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The number of a spool, and what has become of its input.
+type Key = (usize, String);
+
+fn key(spool: &SpoolExec) -> Key {
+    (spool.number(), displayable(spool.input().as_ref()).indent(true).to_string())
+}
+
+/// Counts equal spools. What is in those that will be dropped does not count.
+fn count_readers(plan: &Arc<dyn ExecutionPlan>, readers: &mut HashMap<Key, usize>) {
+    if let Some(spool) = plan.downcast_ref::<SpoolExec>() {
+        let count = readers.entry(key(spool)).or_default();
+        *count += 1;
+        if *count > 1 {
+            return;
+        }
+    }
+    plan.children().into_iter().for_each(|child| count_readers(child, readers));
+}
+
+struct Sharing {
+    readers: HashMap<Key, usize>,
+    /// Spools that compute, and the readers that each has so far.
+    spools: HashMap<Key, (Arc<SpoolExec>, usize)>,
+}
+
+impl Sharing {
+    fn share(&mut self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(spool) = plan.downcast_ref::<SpoolExec>() else {
+            let children = plan.children().into_iter().map(|child| self.share(Arc::clone(child)));
+            let children = children.collect::<Result<Vec<_>>>()?;
+            return replace_children_if_necessary(plan, children);
+        };
+        let key = key(spool);
+        if let Some((computing, readers)) = self.spools.get_mut(&key) {
+            *readers += 1;
+            return Ok(Arc::new(SpoolReadExec::new(Arc::clone(computing), *readers - 1)));
+        }
+        let input = self.share(Arc::clone(spool.input()))?;
+        match self.readers.get(&key) {
+            Some(&readers) if readers > 1 => {
+                let computing = Arc::new(SpoolExec::with_readers(spool.number(), input, readers)?);
+                self.spools.insert(key, (Arc::clone(&computing), 1));
+                Ok(computing)
+            }
+            _ => Ok(input),
+        }
+    }
+}
