@@ -16,6 +16,7 @@ mod key_hasher;
 pub mod memory;
 pub mod narrow_decimal;
 pub mod nested_loop_join;
+pub mod partitioned_write;
 mod progress;
 mod push_room;
 pub mod scan;

@@ -31,6 +31,7 @@ mod media;
 mod native;
 mod options;
 mod parquet_files;
+mod partitioned_files;
 pub mod process_memory;
 mod profile;
 mod progress;

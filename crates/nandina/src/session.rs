@@ -43,6 +43,7 @@ use crate::file_alias;
 use crate::files::{self, CsvDialect, FileTables};
 use crate::media;
 use crate::options::Settings;
+use crate::partitioned_files;
 use crate::profile::Profile;
 use crate::progress::ToldShare;
 use crate::query::{Answer, Query};
@@ -95,6 +96,7 @@ impl Session {
         let engine = Engine::start(&settings, Arc::clone(database.media()))?;
         let state = SessionStateBuilder::new()
             .with_default_features()
+            .with_file_formats(partitioned_files::formats())
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_analyzer_rule(Arc::new(NewestSnapshots))

@@ -9,12 +9,12 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use nandina_exec::sort::ExternalSortExec;
+use nandina_exec::sort::{ExternalSortExec, OrderedMergeExec};
 
 /// Replaces every `SortExec` by an [`ExternalSortExec`], and the `SortPreservingMergeExec` right above one by a sort of
-/// all partitions at once.
+/// all partitions at once. Above what something else has sorted, it becomes an [`OrderedMergeExec`].
 ///
-/// What is left to DataFusion are merges of what something else has sorted, and sorts of columns that cannot be spilled.
+/// What is left to DataFusion are sorts of columns that cannot be spilled.
 #[derive(Debug)]
 pub struct ReplaceSort;
 
@@ -29,6 +29,7 @@ impl PhysicalOptimizerRule for ReplaceSort {
                 ExternalSortExec::replacing(sort)?.map(|sort| Arc::new(sort) as Arc<dyn ExecutionPlan>)
             } else if let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() {
                 ExternalSortExec::merging(merge)?
+                    .or_else(|| Some(Arc::new(OrderedMergeExec::replacing(merge))))
             } else {
                 None
             };

@@ -8,8 +8,10 @@
 
 mod governor;
 mod shares;
+mod unrefused;
 
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle, ReclaimOrder};
 pub(crate) use shares::{
     MAX_PAGE_ROWS, has_room, partitioner_options, pool_limit, portion_rows, read_window_bytes,
 };
+pub(crate) use unrefused::Unrefused;

@@ -30,6 +30,7 @@
 //! | `merge` | merging chunks and runs, giving memory back meanwhile |
 //! | `passes` | fewer runs out of many |
 //! | `output` | from inputs to the stream of results |
+//! | `ordered_merge` | merging inputs that something else has sorted |
 //! | `state`, `metrics` | what all of them share |
 //!
 //! Invariants
@@ -45,6 +46,7 @@ mod loser_tree;
 mod merge;
 mod merger;
 mod metrics;
+mod ordered_merge;
 mod output;
 mod passes;
 mod shared_prefix;
@@ -57,3 +59,4 @@ mod threshold;
 mod volatile;
 
 pub use exec::ExternalSortExec;
+pub use ordered_merge::OrderedMergeExec;

@@ -119,7 +119,18 @@ pub fn scripted(table: &Table, partitions: usize, ending: Ending, tap: &Arc<Tap>
 
 /// A scan of `table` in one partition, whose rows come in an order that is known.
 pub fn in_order(table: &Table, ordering: LexOrdering, tap: &Arc<Tap>) -> Arc<dyn ExecutionPlan> {
-    scan(table, 1, Ending::Complete, tap, Some(ordering))
+    sorted(table, 1, ordering, Ending::Complete, tap)
+}
+
+/// A scan of `table` dealt to `partitions`, of which each is known to be in order.
+pub fn sorted(
+    table: &Table,
+    partitions: usize,
+    ordering: LexOrdering,
+    ending: Ending,
+    tap: &Arc<Tap>,
+) -> Arc<dyn ExecutionPlan> {
+    scan(table, partitions, ending, tap, Some(ordering))
 }
 
 fn scan(
