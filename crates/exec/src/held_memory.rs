@@ -34,6 +34,11 @@ impl HeldMemory {
         Self { reservation: self.reservation.new_empty(), total: Arc::clone(&self.total) }
     }
 
+    /// What buffers of the same operator are reserved with that are no part of the sum: they are bounded, and few.
+    pub fn buffers(&self) -> MemoryReservation {
+        self.reservation.new_empty()
+    }
+
     /// Part of this one's bytes as one of its own.
     pub fn split(&self, bytes: usize) -> Self {
         let reservation = self.reservation.split(bytes.min(self.bytes()));

@@ -11,6 +11,7 @@ mod replace_hash_aggregate;
 mod replace_hash_join;
 mod replace_merge_join;
 mod replace_nested_loop_join;
+mod replace_recursion;
 mod replace_sort;
 mod replace_window;
 mod spools;
@@ -27,6 +28,7 @@ pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
 pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
+pub use replace_recursion::ReplaceRecursion;
 pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
 pub use spools::{Planner, ShareSpools};
@@ -43,6 +45,8 @@ pub use spools::{Planner, ShareSpools};
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
+/// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
+/// DataFusion's.
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
 /// behind all of them: after it no plan says any more how many rows a filter leaves. [`ShareSpools`] is the last: equal
@@ -57,6 +61,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(enforced, Arc::new(NarrowDecimals));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
+    rules.insert(planned, Arc::new(ReplaceRecursion));
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));
     rules.insert(planned, Arc::new(ReplaceExchange));
     rules.insert(planned, Arc::new(ReplaceWindow));
@@ -85,7 +90,7 @@ mod tests {
     fn nested_loop_joins_and_sorts_are_replaced_when_all_rules_have_seen_them() {
         let names: Vec<String> =
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
-        for replacing in ["replace_nested_loop_join", "replace_sort"] {
+        for replacing in ["replace_nested_loop_join", "replace_sort", "replace_recursion"] {
             let replaced = names.iter().position(|name| name == replacing).unwrap();
             for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown", "PushdownSort"] {
                 assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");

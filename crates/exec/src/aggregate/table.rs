@@ -59,6 +59,11 @@ impl GroupTable {
         self.hashes.len()
     }
 
+    /// The hashes of the groups' keys.
+    pub fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
     /// Bytes held, spare capacity included.
     pub fn memory_bytes(&self) -> usize {
         (self.slots.capacity() + self.hashes.capacity()) * size_of::<u64>()
@@ -133,6 +138,30 @@ impl GroupTable {
                 return group;
             }
             slot = (slot + 1) & mask;
+        }
+    }
+
+    /// Calls `found` with the group of every row that has one.
+    pub fn for_each_known(&self, keys: &[BatchKey], hashes: &[u64], mut found: impl FnMut(usize)) {
+        if self.slots.is_empty() {
+            return;
+        }
+        let mask = self.slots.len() - 1;
+        for (row, &hash) in hashes.iter().enumerate() {
+            if let Some(&ahead) = hashes.get(row + AHEAD) {
+                prefetch(&self.slots, ahead as usize & mask);
+            }
+            let mut slot = hash as usize & mask;
+            while self.slots[slot] != 0 {
+                let entry = self.slots[slot];
+                let group = group_of(entry);
+                let equal = |(column, key): (&GroupKey, &BatchKey)| column.is_equal(key, row, group);
+                if entry >> 32 == tag(hash) && self.keys.iter().zip(keys).all(equal) {
+                    found(group);
+                    break;
+                }
+                slot = (slot + 1) & mask;
+            }
         }
     }
 
@@ -234,6 +263,29 @@ mod tests {
             (0..3).map(|batch| (0..300).map(|row| row % 97 + batch).collect()).collect();
         groups_are_right(&batches, |_| 42);
         groups_are_right(&batches, |key| mixed(key % 5));
+    }
+
+    #[test]
+    fn keys_are_found_without_making_groups() {
+        let mut table = GroupTable::try_new([&DataType::Int64]).unwrap();
+        let batch = |keys: Vec<i64>, hash: fn(i64) -> u64| {
+            let hashes: Vec<u64> = keys.iter().map(|&key| hash(key)).collect();
+            (vec![BatchKey::of(&(Arc::new(Int64Array::from(keys)) as ArrayRef))], hashes)
+        };
+        let known = |table: &GroupTable, keys: Vec<i64>, hash| {
+            let (keys, hashes) = batch(keys, hash);
+            let mut found = Vec::new();
+            table.for_each_known(&keys, &hashes, |group| found.push(group));
+            found
+        };
+        assert_eq!(known(&table, vec![1, 2], mixed), [0; 0]);
+        for hash in [mixed as fn(i64) -> u64, |_| 42] {
+            let (keys, hashes) = batch((0..300).collect(), hash);
+            table.find_or_insert(&keys, &hashes, &mut Vec::new());
+            assert_eq!(known(&table, vec![299, 300, 7, -1, 7], hash), [299, 7, 7]);
+            assert_eq!(table.len(), 300);
+            table.take().unwrap();
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use nandina_spill::partition_of;
 use super::kind::{JoinKind, SideRows};
 use super::rows::{PageRows, RowRef};
 use super::spec::JoinSpec;
-use super::spilled_keys::HashFilter;
 use super::table::PartitionTable;
+use crate::hash_filter::HashFilter;
 use crate::key_hasher::KeyHasher;
 use crate::memory::MAX_PAGE_ROWS;
 

@@ -29,9 +29,9 @@ use super::kind::SideRows;
 use super::metrics::JoinMetrics;
 use super::pair::{Opened, PairJoin, produces_rows};
 use super::prober::{BuildRows, Prober};
-use super::spilled_keys::HashFilter;
 use super::state::{JoinState, SpilledPair, table_bytes};
 use crate::error::spill_error;
+use crate::hash_filter::HashFilter;
 use crate::memory::portion_rows;
 use crate::progress::Progress;
 

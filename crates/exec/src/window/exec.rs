@@ -28,8 +28,8 @@ use nandina_pages::PageSchema;
 
 use super::course::{Computed, Course};
 use super::function::{Functions, Running, refuse_without_argument};
-use super::row_queue::RowQueue;
 use crate::chapter::{Shelf, ShelfMetrics};
+use crate::row_queue::RowQueue;
 use crate::temp::operator_space;
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).

@@ -41,7 +41,6 @@
 //! | `so_far` | running functions of all rows so far |
 //! | `peers` | which rows are equal in the order |
 //! | `results` | values of one function for rows that still wait |
-//! | `row_queue` | rows that wait, in memory or in temporary space |
 
 mod course;
 mod edge;
@@ -52,7 +51,6 @@ mod of_count;
 mod partition;
 mod peers;
 mod results;
-mod row_queue;
 mod so_far;
 
 pub use exec::SpillingWindowExec;

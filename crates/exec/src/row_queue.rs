@@ -1,4 +1,4 @@
-//! Rows that wait for results: first in, first out, in memory while there is some, else in temporary space.
+//! Rows that wait: first in, first out, in memory while there is some, else in temporary space.
 //!
 //! ```text
 //!   push ─► [ chapter being written ] ◄── no memory left, or others wait there already
@@ -72,6 +72,13 @@ impl RowQueue {
         let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&waiting) as Arc<dyn Reclaim>));
         let reclaim = MemoryGovernor::register_reclaimer(pool, weak);
         Self { waiting, reading: None, front: None, spill_time, _reclaim: reclaim }
+    }
+
+    /// An empty queue of the same kind.
+    pub fn another(&self) -> Self {
+        let Waiting { memory, pool, shelf, peak_bytes, .. } = self.waiting.as_ref();
+        let (shelf, spill_time) = (Arc::clone(shelf), self.spill_time.clone());
+        Self::new(memory.consumer().name(), pool, shelf, spill_time, peak_bytes.clone())
     }
 
     /// Adds rows at the end.
@@ -228,7 +235,7 @@ impl Reclaim for Waiting {
         match self.spill(&mut rows) {
             Ok(freed) => freed.saturating_sub(self.shelf.write_buffer_bytes()),
             Err(error) => {
-                log::warn!("a window could not give memory back: {error}");
+                log::warn!("{} could not give memory back: {error}", self.memory.consumer().name());
                 0
             }
         }

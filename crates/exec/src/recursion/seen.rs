@@ -1,0 +1,351 @@
+//! The rows so far: those in memory, and those that had to leave it.
+
+use std::sync::{Arc, Weak};
+
+use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use futures::executor::block_on;
+use nandina_spill::PartitionFile;
+use parking_lot::Mutex;
+
+use super::keys::RowKeys;
+use super::partitions::{PartitionWriter, Partitions};
+use super::row_table::RowTable;
+use crate::aggregate::spec::KeyedRows;
+use crate::hash_filter::HashFilter;
+use crate::held_memory::HeldMemory;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+
+/// The share of memory that the table keeps whoever else wants it, and its least: a smaller one would leave memory
+/// with every few batches.
+const KEPT_SHARE: usize = 16;
+const MIN_TABLE_BYTES: usize = 64 << 10;
+
+/// What is written and read for a byte of the table that leaves memory: every step may have to look at it again.
+const IO_PER_BYTE: f64 = 8.0;
+
+/// The rows so far, each once.
+pub struct SeenRows {
+    pub keys: Arc<RowKeys>,
+    pub partitions: Partitions,
+    pub memory: HeldMemory,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    table: RowTable,
+    /// What is known of each of the table's rows, by number.
+    places: Vec<Place>,
+    /// The numbers of unchecked rows, in the order in which they came.
+    unchecked: Vec<usize>,
+    /// The keys of rows in temporary space, by partition.
+    files: Vec<Vec<Arc<PartitionFile>>>,
+    /// Which hashes rows in temporary space have.
+    filter: Filter,
+    /// Whether unchecked rows had to leave the table.
+    overflows: bool,
+    /// What kept rows from getting to temporary space; they are gone.
+    failure: Option<Arc<DataFusionError>>,
+}
+
+/// Where a row of the table is as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    TemporarySpace,
+    /// Nobody knows yet whether in temporary space.
+    Unchecked,
+}
+
+/// Tells most rows that are not in temporary space from those that may be.
+enum Filter {
+    /// Nothing is there.
+    Unneeded,
+    Live {
+        hashes: HashFilter,
+        _memory: MemoryReservation,
+    },
+    /// So much is there that it would not tell them apart.
+    GivenUp,
+}
+
+/// Which rows of a batch are there for the first time.
+pub enum FirstSeen {
+    /// These are, and of others it is not known yet.
+    Rows { new: BooleanArray, unchecked: BooleanArray },
+    /// Nothing is known of any: the table has no room for rows of this step.
+    Unknown,
+}
+
+/// What is known of unchecked rows when their step has ended.
+pub enum Verdict {
+    /// Whether they are new, in the order in which they came.
+    New(Vec<bool>),
+    /// Nothing: the table had no room for all of them.
+    Unknown,
+}
+
+impl SeenRows {
+    pub fn try_new(keys: Arc<RowKeys>, partitions: Partitions, memory: HeldMemory) -> Result<Arc<Self>> {
+        let seen = Seen {
+            table: RowTable::try_new(&keys)?,
+            places: Vec::new(),
+            unchecked: Vec::new(),
+            files: vec![Vec::new(); partitions.count()],
+            filter: Filter::Unneeded,
+            overflows: false,
+            failure: None,
+        };
+        Ok(Arc::new(Self { keys, partitions, memory, seen: Mutex::new(seen) }))
+    }
+
+    /// Lets others ask for the table's memory.
+    pub fn offer_memory(self: &Arc<Self>, pool: &Arc<dyn MemoryPool>) -> Option<ReclaimHandle> {
+        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
+        MemoryGovernor::register_reclaimer(pool, weak)
+    }
+
+    /// Adds rows.
+    pub fn add(&self, rows: &KeyedRows) -> Result<FirstSeen> {
+        let mut seen = self.seen.lock();
+        seen.fail_if_lost()?;
+        if seen.overflows {
+            return Ok(FirstSeen::Unknown);
+        }
+        let first_seen = seen.add(rows);
+        let bytes = seen.memory_bytes();
+        drop(seen);
+        self.make_room(bytes)?;
+        Ok(first_seen)
+    }
+
+    /// Reserves the bytes that the table has, and half as much again for what the next rows add. If that is refused,
+    /// the table is emptied.
+    fn make_room(&self, bytes: usize) -> Result<()> {
+        let granted = self.memory.bytes() >= bytes || self.memory.try_resize(bytes + bytes / 2);
+        let mut seen = self.seen.lock();
+        if !granted && seen.memory_bytes() > self.kept_bytes() {
+            self.empty(&mut seen)?;
+        }
+        // It may have been emptied for somebody else as well, or for itself, while it asked.
+        let bytes = seen.memory_bytes();
+        if !granted || self.memory.bytes() > 2 * bytes {
+            self.memory.resize(bytes);
+        }
+        Ok(())
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.partitions.memory_limit().map_or(0, |limit| limit / KEPT_SHARE).max(MIN_TABLE_BYTES)
+    }
+
+    /// Moves the rows of the table to temporary space, blocking the thread. Unchecked ones are dropped: they wait
+    /// elsewhere.
+    fn empty(&self, seen: &mut Seen) -> Result<()> {
+        seen.overflows |= !std::mem::take(&mut seen.unchecked).is_empty();
+        let places = std::mem::take(&mut seen.places);
+        let is_missing = |row: usize| places.get(row) == Some(&Place::Nowhere);
+        let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
+            seen.filter.add(hashes.values(), &self.partitions);
+            let writer = self.partitions.writer(&self.keys.key_pages)?;
+            block_on(self.write(writer, hashes, keys))
+        });
+        match stored {
+            Ok(written) => {
+                for (files, file) in seen.files.iter_mut().zip(written) {
+                    files.extend(file);
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                seen.failure = Some(Arc::new(failure));
+                seen.fail_if_lost()
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        mut writer: PartitionWriter,
+        hashes: UInt64Array,
+        keys: Vec<ArrayRef>,
+    ) -> Result<Vec<Option<Arc<PartitionFile>>>> {
+        writer.push(&self.keys.stored(hashes, keys)?).await?;
+        writer.finish().await
+    }
+
+    /// Finds out which of the unchecked rows are new. Afterwards none is unchecked.
+    pub async fn check(&self) -> Result<Verdict> {
+        let empty = RowTable::try_new(&self.keys)?;
+        let (table, unchecked, files) = {
+            let mut seen = self.seen.lock();
+            seen.fail_if_lost()?;
+            if std::mem::take(&mut seen.overflows) {
+                return Ok(Verdict::Unknown);
+            }
+            let unchecked = std::mem::take(&mut seen.unchecked);
+            if unchecked.is_empty() {
+                return Ok(Verdict::New(Vec::new()));
+            }
+            // Out of reach for whoever wants its memory meanwhile.
+            (std::mem::replace(&mut seen.table, empty), unchecked, seen.files.clone())
+        };
+        let mut is_wanted = vec![false; files.len()];
+        for hash in unchecked.iter().filter_map(|&row| table.hashes().get(row)) {
+            if let Some(is_wanted) = is_wanted.get_mut(self.partitions.of_hash(*hash)) {
+                *is_wanted = true;
+            }
+        }
+        let mut is_known = vec![false; table.len()];
+        for (files, _) in files.iter().zip(is_wanted).filter(|(_, is_wanted)| *is_wanted) {
+            self.mark_known(files, &table, &mut is_known).await?;
+        }
+        let mut seen = self.seen.lock();
+        seen.table = table;
+        Ok(Verdict::New(seen.note_checked(&unchecked, &is_known)))
+    }
+
+    /// Marks those rows of `table` that are among `files`.
+    async fn mark_known(
+        &self,
+        files: &[Arc<PartitionFile>],
+        table: &RowTable,
+        is_known: &mut [bool],
+    ) -> Result<()> {
+        for file in files {
+            let mut rows = self.partitions.read(file, &self.keys.key_pages);
+            while let Some(stored) = rows.next().await? {
+                table.for_each_known(&self.keys.of_stored(&stored), |row| {
+                    if let Some(is_known) = is_known.get_mut(row) {
+                        *is_known = true;
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties `table`, all of whose rows belong to one partition, into temporary space. Whether they are new, by
+    /// number.
+    pub async fn add_to_partition(&self, partition: usize, table: &mut RowTable) -> Result<Vec<bool>> {
+        let files = {
+            let seen = self.seen.lock();
+            let may_be_there = table.hashes().iter().any(|&hash| seen.filter.may_hold(hash));
+            seen.files.get(partition).filter(|_| may_be_there).cloned().unwrap_or_default()
+        };
+        let mut is_known = vec![false; table.len()];
+        self.mark_known(&files, table, &mut is_known).await?;
+        let is_new: Vec<bool> = is_known.into_iter().map(|known| !known).collect();
+        let (hashes, keys) = table.take(|row| is_new.get(row) == Some(&true))?;
+        if !hashes.is_empty() {
+            self.seen.lock().filter.add(hashes.values(), &self.partitions);
+            let writer = self.partitions.writer_of_one(&self.keys.key_pages)?;
+            let written = self.write(writer, hashes, keys).await?;
+            if let Some(files) = self.seen.lock().files.get_mut(partition) {
+                files.extend(written.into_iter().flatten());
+            }
+        }
+        Ok(is_new)
+    }
+}
+
+impl Seen {
+    fn add(&mut self, rows: &KeyedRows) -> FirstSeen {
+        let Self { table, places, unchecked: numbers, filter, .. } = self;
+        let (mut new, mut unchecked) = (vec![false; rows.hashes.len()], vec![false; rows.hashes.len()]);
+        places.resize(table.len(), Place::Nowhere);
+        table.add(rows, |place, number| {
+            let is_unchecked = rows.hashes.get(place).is_some_and(|&hash| filter.may_hold(hash));
+            let flags = if is_unchecked { &mut unchecked } else { &mut new };
+            if let Some(flag) = flags.get_mut(place) {
+                *flag = true;
+            }
+            if is_unchecked {
+                numbers.push(number);
+            }
+        });
+        places.resize(table.len(), Place::Nowhere);
+        for &number in numbers.iter() {
+            if let Some(place) = places.get_mut(number) {
+                *place = Place::Unchecked;
+            }
+        }
+        FirstSeen::Rows { new: BooleanArray::from(new), unchecked: BooleanArray::from(unchecked) }
+    }
+
+    /// Of rows that were unchecked: whether they are new.
+    fn note_checked(&mut self, rows: &[usize], is_known: &[bool]) -> Vec<bool> {
+        let is_new = |&row: &usize| is_known.get(row) != Some(&true);
+        for row in rows {
+            if let Some(place) = self.places.get_mut(*row) {
+                *place = if is_new(row) { Place::Nowhere } else { Place::TemporarySpace };
+            }
+        }
+        rows.iter().map(is_new).collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.places.capacity() + self.unchecked.capacity() * size_of::<usize>()
+    }
+
+    fn fail_if_lost(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(DataFusionError::Shared(Arc::clone(failure))))
+    }
+}
+
+impl Filter {
+    fn may_hold(&self, hash: u64) -> bool {
+        match self {
+            Self::Unneeded => false,
+            Self::Live { hashes, .. } => hashes.may_hold(hash),
+            Self::GivenUp => true,
+        }
+    }
+
+    /// Adds rows that go to temporary space. The memory is a fixed share, taken whether there is room for it or not.
+    fn add(&mut self, added: &[u64], partitions: &Partitions) {
+        if let Self::Unneeded = self {
+            let hashes = HashFilter::new(HashFilter::share_of(partitions.memory_limit()));
+            let _memory = partitions.buffers(hashes.bytes());
+            *self = Self::Live { hashes, _memory };
+        }
+        let Self::Live { hashes, .. } = self else { return };
+        added.iter().for_each(|&hash| hashes.insert(hash));
+        if hashes.is_too_full() {
+            *self = Self::GivenUp;
+        }
+    }
+}
+
+impl SeenRows {
+    /// What emptying the table would free. While it is written it needs buffers, too.
+    fn reclaimable(&self, seen: &Seen) -> usize {
+        let bytes = seen.memory_bytes();
+        let is_worth_it = bytes > self.kept_bytes().max(self.partitions.write_buffer_bytes());
+        if is_worth_it && seen.table.len() > 0 { bytes } else { 0 }
+    }
+}
+
+impl Reclaim for SeenRows {
+    fn reclaimable_bytes(&self) -> usize {
+        self.seen.try_lock().map_or(0, |seen| self.reclaimable(&seen))
+    }
+
+    fn io_per_byte(&self) -> f64 {
+        IO_PER_BYTE
+    }
+
+    fn reclaim(&self, _bytes: usize) -> usize {
+        let Some(mut seen) = self.seen.try_lock() else { return 0 };
+        if self.reclaimable(&seen) == 0 {
+            return 0;
+        }
+        if let Err(error) = self.empty(&mut seen) {
+            log::warn!("a recursion could not give memory back: {error}");
+        }
+        let (held, left) = (self.memory.bytes(), seen.memory_bytes());
+        self.memory.shrink(held.saturating_sub(left));
+        held.saturating_sub(left)
+    }
+}
