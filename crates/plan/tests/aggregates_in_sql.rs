@@ -94,14 +94,11 @@ const FUNCTIONS: &[&str] = &[
     "bit_and(number), bit_or(number), bit_xor(number)",
     "bool_and(number > 3), bool_or(number > 95)",
     "median(number), approx_distinct(number)",
-    "count(DISTINCT number), sum(DISTINCT number), count(DISTINCT text)",
-    "count(DISTINCT number % 10), avg(DISTINCT CAST(number AS DOUBLE)), min(id)",
     "array_sort(array_agg(number)), array_sort(array_agg(DISTINCT number))",
     "array_agg(id ORDER BY id DESC), array_agg(id ORDER BY number NULLS FIRST, id)",
     "first_value(number ORDER BY id), last_value(number ORDER BY id), nth_value(id, 2 ORDER BY id DESC)",
     "string_agg(CAST(id AS VARCHAR), ',' ORDER BY id)",
     "sum(number) FILTER (WHERE id % 3 = 0), count(*) FILTER (WHERE text IS NULL), min(text) FILTER (WHERE false)",
-    "count(DISTINCT number) FILTER (WHERE id % 2 = 0), count(*) FILTER (WHERE number > 50)",
     "percentile_cont(0.5) WITHIN GROUP (ORDER BY number), sum(number + id) * 2",
 ];
 
