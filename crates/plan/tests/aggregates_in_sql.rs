@@ -188,6 +188,38 @@ fn groupings_of_all_kinds_give_the_same_rows() {
 }
 
 #[test]
+fn keys_of_different_grouping_sets_give_the_same_rows() {
+    let table = table();
+    for sets in [
+        "(k0, number), (k0, id), (number), (k0, number)",
+        "(text), (k1), (), (k1), (k1, text)",
+        "(k0, text), (k0, k1), (number, id), (id, k1), (number, text)",
+    ] {
+        let sql = format!(
+            "SELECT k0, k1, text, number, id, grouping(k1), count(*), sum(id), min(text) FROM t
+             GROUP BY GROUPING SETS ((k0, k1, text, number, id), {sets})"
+        );
+        same_everywhere(&[("t", &table)], &sql, 1, &[None, Some(512 * KIB)]);
+        let sql = format!("SELECT count(*), sum(id) FROM t GROUP BY GROUPING SETS ({sets})");
+        same_everywhere(&[("t", &table)], &sql, 1, &[None, Some(512 * KIB)]);
+    }
+    for (a, b, c) in [
+        ("make_array(k0, number)", "make_array(id % 100)", "make_array(k1)"),
+        ("arrow_cast(k1, 'Dictionary(Int32, Utf8)')", "arrow_cast(text, 'Dictionary(Int32, Utf8)')", "text"),
+        ("named_struct('a', k0)", "named_struct('a', id)", "k0"),
+        ("k0 > 5", "id > 100", "NULL"),
+        ("CAST(k0 AS DOUBLE)", "CAST(id AS DOUBLE)", "CAST(number AS FLOAT)"),
+        ("CAST(k0 % 50 AS TINYINT UNSIGNED)", "CAST(id % 50 AS TINYINT UNSIGNED)", "k0"),
+    ] {
+        let sql = format!(
+            "SELECT a, b, c, count(*), sum(id) FROM (SELECT {a} AS a, {b} AS b, {c} AS c, id FROM t WHERE k0 >= 0)
+             GROUP BY GROUPING SETS ((a), (b), (c), (a, c))"
+        );
+        same_everywhere(&[("t", &table)], &sql, 1, &[None, Some(512 * KIB)]);
+    }
+}
+
+#[test]
 fn one_key_two_keys_and_all_keys_give_the_same_rows() {
     for (skew, domain) in [(Skew::One, 10), (Skew::Even, 2), (Skew::Half, 100_000), (Skew::Even, 1 << 40)] {
         let shape = TableShape { domain, skew, text_bytes: 60, ..TableShape::of_rows(8_000) };

@@ -286,3 +286,20 @@ fn one_distinct_argument_alone_is_left_to_datafusion() {
         assert_eq!(several.matches("Aggregate").count(), 2, "once is enough: {several}");
     });
 }
+
+#[test]
+fn an_argument_of_few_values_is_combined_beside_one_of_many() {
+    run(async {
+        let table = table_of(50_000);
+        let engine = Engine::new(Some(4 * MIB), 1);
+        engine.register("t", &table, 1);
+        let plan = planned(&engine.context, "SELECT count(DISTINCT id), count(DISTINCT number) FROM t").await;
+        let plan = plan.unwrap();
+        let rows = engine.collect(&plan).await.unwrap();
+        assert_eq!(harness::rows::integers(&rows, 0), [Some(50_000)]);
+        let passed = metric(&plan, "passed_rows");
+        assert!(passed > 0 && passed < table.rows(), "{passed} rows of one of two arguments");
+        let groups = metric(&plan, "partitioned_groups");
+        assert!(groups < table.rows() * 5 / 4, "{groups} groups instead of little more than there are ids");
+    });
+}
