@@ -26,6 +26,7 @@ pub fn session(work: &Path, config: SessionConfig, governor: MemoryGovernor) -> 
         .with_config(config.with_extension(Arc::new(SessionTempSpace(space))))
         .with_runtime_env(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().map_err(failed)?)
         .with_default_features()
+        .with_optimizer_rules(nandina_plan::optimizer_rules())
         .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
         .with_query_planner(Arc::new(nandina_plan::Planner))
         .build();

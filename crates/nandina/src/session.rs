@@ -100,6 +100,7 @@ impl Session {
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
             .with_analyzer_rule(Arc::new(NewestSnapshots))
+            .with_optimizer_rules(nandina_plan::optimizer_rules())
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
             .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();

@@ -1,9 +1,11 @@
 //! Which way is cheapest?
 //!
-//! The physical optimizer rules that put Nandina's operators into DataFusion's plans, and change what DataFusion's do.
+//! The logical optimizer rule that plans distinct aggregates in two levels, and the physical ones that put Nandina's
+//! operators into DataFusion's plans, and change what DataFusion's do.
 
 mod all_or_nothing;
 mod choose_build_side;
+mod distincts;
 mod filter_parquet_scans;
 mod narrow_decimals;
 mod replace_exchange;
@@ -18,9 +20,11 @@ mod spools;
 
 use std::sync::Arc;
 
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use distincts::DistinctsToGroupingSets;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use narrow_decimals::NarrowDecimals;
 pub use replace_exchange::ReplaceExchange;
@@ -33,7 +37,19 @@ pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
 pub use spools::{Planner, ShareSpools};
 
-/// DataFusion's rules with Nandina's among them.
+/// DataFusion's logical rules with Nandina's among them.
+///
+/// [`DistinctsToGroupingSets`] stands right before DataFusion's rule for a single distinct argument, which changes the type
+/// of sums of decimals beside it. Subqueries have been joined and filters pushed down by then, and what follows removes
+/// the columns that are not needed, and computes expressions once.
+pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let single = rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
+    rules.insert(single.unwrap_or(rules.len()), Arc::new(DistinctsToGroupingSets));
+    rules
+}
+
+/// DataFusion's physical rules with Nandina's among them.
 ///
 /// [`ReplaceHashJoin`] stands right behind DataFusion's choice of build sides, which it goes over, and before distributions and orders are
 /// enforced: its operator needs neither the exchanges nor gives the order that DataFusion's join does, and
@@ -75,6 +91,19 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distincts_are_rewritten_between_filters_and_projections() {
+        let names: Vec<String> = optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let at = |name: &str| names.iter().position(|other| other == name).unwrap();
+        assert_eq!(
+            at("distincts_to_grouping_sets") + 1,
+            at("single_distinct_aggregation_to_group_by"),
+            "{names:?}"
+        );
+        assert!(at("push_down_filter") < at("distincts_to_grouping_sets"));
+        assert!(at("distincts_to_grouping_sets") < at("optimize_projections"));
+    }
 
     #[test]
     fn joins_are_replaced_between_selection_and_enforcement() {

@@ -12,6 +12,9 @@ use crate::held_memory::HeldMemory;
 /// Less than this a table always gets: it is what one batch of rows may take.
 const MIN_TABLE_BYTES: usize = 64 << 10;
 
+/// What stored groups count as, which nobody tells apart by their grouping sets: one set.
+pub const ALL_SETS: usize = 0;
+
 /// Groups within a bound.
 pub struct BoundedGroups {
     pub groups: Groups,
@@ -21,8 +24,20 @@ pub struct BoundedGroups {
     most_bytes: usize,
     /// The governor has refused memory since the table was last empty.
     refused: bool,
+    /// Of all rows, and of those of every grouping set.
     reduction: Reduction,
-    /// Rows that are to be passed on before the table is used again.
+    sets: Vec<SetRows>,
+    /// Groups that have been counted for their sets.
+    counted_groups: usize,
+}
+
+/// The rows of one grouping set.
+#[derive(Clone, Copy, Default)]
+struct SetRows {
+    /// Its groups in the table.
+    groups: usize,
+    reduction: Reduction,
+    /// Rows that are to be passed on before the table is used for this set again.
     passing_rows: usize,
 }
 
@@ -36,24 +51,33 @@ impl BoundedGroups {
             most_bytes,
             refused: false,
             reduction: Reduction::default(),
-            passing_rows: 0,
+            sets: vec![SetRows::default(); state.spec.grouping_sets().max(1)],
+            counted_groups: 0,
         })
     }
 
-    /// Whether the next rows go to the partitions without being aggregated.
-    pub fn is_passing(&self) -> bool {
-        self.passing_rows > 0
+    /// Whether the next rows of a set go to the partitions without being aggregated.
+    pub fn is_passing(&self, set: usize) -> bool {
+        self.sets.get(set).is_some_and(|rows| rows.passing_rows > 0)
     }
 
-    /// Notes rows that have been passed on.
-    pub fn note_passed(&mut self, rows: usize) {
-        self.passing_rows = self.passing_rows.saturating_sub(rows);
+    /// Notes rows of a set that have been passed on.
+    pub fn note_passed(&mut self, set: usize, rows: usize) {
+        if let Some(of_set) = self.sets.get_mut(set) {
+            of_set.passing_rows = of_set.passing_rows.saturating_sub(rows);
+        }
     }
 
-    /// Notes rows that have been taken into the table; whether it is full.
-    pub fn note_taken(&mut self, rows: usize) -> bool {
-        let bytes = self.groups.memory_bytes();
-        self.reduction.note(rows, self.groups.len(), bytes * 2 >= self.capacity_bytes);
+    /// Notes rows of a set that have been taken into the table; whether it is full.
+    pub fn note_taken(&mut self, set: usize, rows: usize) -> bool {
+        let (bytes, groups) = (self.groups.memory_bytes(), self.groups.len());
+        let half_full = bytes * 2 >= self.capacity_bytes;
+        self.reduction.note(rows, groups, half_full);
+        if let Some(of_set) = self.sets.get_mut(set) {
+            of_set.groups += groups - self.counted_groups;
+            of_set.reduction.note(rows, of_set.groups, half_full);
+        }
+        self.counted_groups = groups;
         // Half as much again for what the next batch adds.
         if !self.memory.try_resize(bytes + bytes / 2) {
             self.refused = true;
@@ -73,25 +97,33 @@ impl BoundedGroups {
         self.refused = false;
     }
 
-    /// Makes room in a table that is full: lets it grow, or empties it into `sink`.
+    /// Makes room in a table that is full: lets it grow, or empties it into `sink`. Rows of grouping sets of which it makes
+    /// hardly fewer groups are passed on from then on, and leave the table to the others.
     pub async fn relieve(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
         let growth = if self.refused { 1 } else { self.most_bytes / self.capacity_bytes };
+        let mut any_passing = false;
+        for set in self.sets.iter_mut().filter(|set| set.groups > 0) {
+            if let Verdict::Pass(rows) = set.reduction.judge(set.groups, growth) {
+                set.passing_rows = rows;
+                any_passing = true;
+            }
+        }
         let verdict = self.reduction.judge(self.groups.len(), growth);
-        if verdict == Verdict::Grow && growth >= 2 {
+        if verdict == Verdict::Grow && growth >= 2 && !any_passing {
             self.capacity_bytes *= 2;
             return Ok(());
         }
-        self.empty_into(sink, scratch).await?;
-        if let Verdict::Pass(rows) = verdict {
-            self.passing_rows = rows;
-        }
-        Ok(())
+        self.empty_into(sink, scratch).await
     }
 
     /// Moves all groups to partitions.
     pub async fn empty_into(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
         let stored = self.groups.take_stored()?;
         self.reduction = Reduction::default();
+        for set in &mut self.sets {
+            *set = SetRows { passing_rows: set.passing_rows, ..SetRows::default() };
+        }
+        self.counted_groups = 0;
         self.refused = false;
         sink.push(&stored, scratch).await?;
         drop(stored);

@@ -8,7 +8,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 
-use super::bounded::BoundedGroups;
+use super::bounded::{ALL_SETS, BoundedGroups};
 use super::metrics::AggregateMetrics;
 use super::sink::{PushScratch, Sink, StoredPartition};
 use super::state::AggregateState;
@@ -82,18 +82,18 @@ async fn take_batch(
     let rows = state.spec.evaluate(&batch)?;
     drop(batch);
     drop(timer);
-    for keyed in &rows.sets {
+    for (set, keyed) in rows.sets.iter().enumerate() {
         let timer = metrics.baseline.elapsed_compute().timer();
-        if table.is_passing() && state.spec.converts_rows {
+        if table.is_passing(set) && state.spec.converts_rows {
             let stored = table.groups.convert(keyed, &rows)?;
             drop(timer);
             metrics.passed_rows.add(rows.rows);
             sink.push(&stored, scratch).await?;
-            table.note_passed(rows.rows);
+            table.note_passed(set, rows.rows);
             continue;
         }
         table.groups.update(keyed, &rows.arguments)?;
-        let full = table.note_taken(rows.rows);
+        let full = table.note_taken(set, rows.rows);
         drop(timer);
         if full {
             table.relieve(sink, scratch).await?;
@@ -123,7 +123,7 @@ async fn finish_input(
             for table in tables.iter_mut().chain(&mut last.into_iter().collect::<Vec<_>>()) {
                 let stored = table.take_stored()?;
                 merged.groups.merge(&stored)?;
-                merged.note_taken(stored.num_rows());
+                merged.note_taken(ALL_SETS, stored.num_rows());
             }
             if groups == 0
                 && let Some(rows) = state.spec.empty_sets()?

@@ -16,7 +16,7 @@ use arrow::compute::concat_batches;
 use datafusion::common::Result;
 use nandina_spill::{PartitionReader, SealedPage};
 
-use super::bounded::BoundedGroups;
+use super::bounded::{ALL_SETS, BoundedGroups};
 use super::groups::Results;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
@@ -51,16 +51,16 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     for partition in merge.partitions {
         let mut pages = StoredPages::open(state, partition);
         while let Some(groups) = pages.next_batch(state).await? {
-            if table.is_passing()
+            if table.is_passing(ALL_SETS)
                 && let Some(sink) = &deeper
             {
                 sink.push(&groups, &mut scratch).await?;
-                table.note_passed(groups.num_rows());
+                table.note_passed(ALL_SETS, groups.num_rows());
                 continue;
             }
             let timer = metrics.baseline.elapsed_compute().timer();
             table.groups.merge(&groups)?;
-            let full = table.note_taken(groups.num_rows());
+            let full = table.note_taken(ALL_SETS, groups.num_rows());
             drop(timer);
             drop(groups);
             state.progress.note();

@@ -24,6 +24,7 @@
 //! | `exec` | the plan node |
 //! | `spec` | what is known before the first row; rows and groups in stored form |
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
+//! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `bounded` | when a table is full, and what then |
@@ -44,6 +45,7 @@ mod exec;
 mod groups;
 pub(crate) mod key_columns;
 pub(crate) mod key_layout;
+mod key_sharing;
 mod lane;
 mod merge;
 mod metrics;

@@ -21,17 +21,20 @@ use nandina_pages::PageSchema;
 use super::bytes_min_max::BytesMinMax;
 use super::key_columns::BatchKey;
 use super::key_layout::KeyLayout;
+use super::key_sharing::KeySharing;
 use crate::error::pages_error;
 use crate::key_hasher::KeyHasher;
 
 /// The aggregation as the operator's parts see it.
 ///
-/// Groups travel through the operator in *stored* form: the hash of the key, the key columns, then the state columns
-/// of every aggregate function. That is the form of the pages in memory and on the device.
+/// Groups travel through the operator in *stored* form: the hash of the key, the key columns, which keys of different
+/// grouping sets may share, then the state columns of every aggregate function. That is the form of the pages in memory
+/// and on the device.
 #[derive(Debug)]
 pub struct AggregateSpec {
     group_by: PhysicalGroupBy,
     functions: Vec<AggregateFunction>,
+    sharing: KeySharing,
     keys: KeyLayout,
     key_fields: Vec<FieldRef>,
     hasher: KeyHasher,
@@ -68,7 +71,9 @@ impl AggregateSpec {
         let input = planned.input().schema();
         let group_by = planned.group_expr().clone();
         let group_schema = group_by.group_schema(&input)?;
-        let keys = KeyLayout::try_new(group_schema.fields().iter().map(|field| field.data_type()))?;
+        let key_types: Vec<&DataType> = group_schema.fields().iter().map(|field| field.data_type()).collect();
+        let sharing = KeySharing::new(&key_types, group_by.groups());
+        let keys = KeyLayout::try_new(sharing.columns().filter_map(|key| key_types.get(key).copied()))?;
         let key_fields: Vec<FieldRef> = keys.fields().collect();
         let mut fields = vec![Arc::new(Field::new("hash", DataType::UInt64, false))];
         fields.extend(key_fields.iter().cloned());
@@ -98,6 +103,7 @@ impl AggregateSpec {
         Ok(Self {
             group_by,
             functions,
+            sharing,
             keys,
             key_fields,
             hasher: KeyHasher::new(0),
@@ -111,6 +117,11 @@ impl AggregateSpec {
         })
     }
 
+    /// How many keys every row has.
+    pub fn grouping_sets(&self) -> usize {
+        self.group_by.groups().len()
+    }
+
     /// The stored types of the key columns.
     pub fn key_types(&self) -> impl Iterator<Item = &DataType> {
         self.key_fields.iter().map(|field| field.data_type())
@@ -118,7 +129,7 @@ impl AggregateSpec {
 
     /// The keys of groups as the output has them.
     pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        self.keys.restore(stored)
+        self.sharing.parted(&self.keys.restore(stored)?)
     }
 
     /// Accumulators of all functions, without groups.
@@ -134,7 +145,8 @@ impl AggregateSpec {
     /// Evaluates keys, arguments and filters of an input batch.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<InputRows> {
         let sets = evaluate_group_by(&self.group_by, batch)?;
-        let sets = sets.iter().map(|keys| self.keyed(keys)).collect::<Result<_>>()?;
+        let sets = sets.iter().enumerate();
+        let sets = sets.map(|(set, keys)| self.keyed(set, keys)).collect::<Result<_>>()?;
         let rows = batch.num_rows();
         let evaluate = |expression: &PhysicalExprRef| expression.evaluate(batch)?.into_array(rows);
         let arguments = |function: &AggregateFunction| -> Result<Arguments> {
@@ -156,8 +168,9 @@ impl AggregateSpec {
         let groups = self.group_by.groups().iter();
         let keyless: Vec<bool> = groups.map(|nulls| nulls.iter().all(|&is_null| is_null)).collect();
         let mut sets = Vec::new();
-        for (keys, _) in self.grouping_keys(&row)?.iter().zip(&keyless).filter(|(_, keyless)| **keyless) {
-            sets.push(self.keyed(keys)?);
+        let all_keys = self.grouping_keys(&row)?;
+        for (set, keys) in all_keys.iter().enumerate().filter(|(set, _)| keyless.get(*set) == Some(&true)) {
+            sets.push(self.keyed(set, keys)?);
         }
         let nothing: ArrayRef = Arc::new(BooleanArray::from(vec![false]));
         let arguments = |function: &AggregateFunction| -> Result<Arguments> {
@@ -181,8 +194,9 @@ impl AggregateSpec {
         evaluate_group_by(&all_null, row)
     }
 
-    fn keyed(&self, keys: &[ArrayRef]) -> Result<KeyedRows> {
-        let keys = self.keys.store(keys)?;
+    /// The keys of a set in stored form, with their hashes.
+    fn keyed(&self, set: usize, keys: &[ArrayRef]) -> Result<KeyedRows> {
+        let keys = self.keys.store(&self.sharing.shared(set, keys))?;
         let mut hashes = Vec::new();
         self.hasher.hash(&keys, keys.first().map_or(0, |key| key.len()), &mut hashes)?;
         Ok(KeyedRows { hashes: ScalarBuffer::from(hashes), keys })

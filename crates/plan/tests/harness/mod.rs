@@ -103,6 +103,7 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(environment)
             .with_default_features()
+            .with_optimizer_rules(nandina_plan::optimizer_rules())
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
             .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();
