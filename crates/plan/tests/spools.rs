@@ -153,7 +153,9 @@ fn the_same_plan_may_be_executed_again_whoever_read_it_before() {
 
 #[test]
 fn a_reader_that_wants_little_does_not_hold_the_others_up() {
-    let sql = format!("WITH {GROUPS} SELECT * FROM (SELECT count(*) FROM (SELECT 1 FROM g LIMIT 3)) JOIN g ON true");
+    let sql = format!(
+        "WITH {GROUPS} SELECT * FROM (SELECT count(*) FROM (SELECT 1 FROM g LIMIT 3)) JOIN g ON true"
+    );
     same_everywhere(&table(20_000, 9_000), &sql, 1, 1);
 }
 

@@ -26,7 +26,8 @@ impl CommonParts {
                 return Ok(TreeNodeRecursion::Jump);
             }
             if reduces(part) && is_the_same_each_time(part)? {
-                let met = parts.iter_mut().find_map(|(known, count)| Some((fuse(known, part)?, known, count)));
+                let met =
+                    parts.iter_mut().find_map(|(known, count)| Some((fuse(known, part)?, known, count)));
                 match met {
                     Some((fused, known, count)) => {
                         *known = fused;
@@ -88,7 +89,8 @@ fn is_the_same_each_time(plan: &LogicalPlan) -> Result<bool> {
     plan.apply(|part| {
         is_same &= !is_opaque(part);
         part.apply_expressions(|expression| {
-            is_same &= !expression.is_volatile() && !expression.contains_outer() && !has_subquery(expression)?;
+            is_same &=
+                !expression.is_volatile() && !expression.contains_outer() && !has_subquery(expression)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(if is_same { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, TableScan, TableScanBuilder, Window};
+use datafusion::logical_expr::{
+    Aggregate, Expr, LogicalPlan, Projection, TableScan, TableScanBuilder, Window,
+};
 
 /// A plan that gives out the same rows as both plans, with the columns of both. `None` where none is known.
 pub fn fuse(one: &LogicalPlan, other: &LogicalPlan) -> Option<LogicalPlan> {
@@ -24,13 +26,17 @@ pub fn fuse(one: &LogicalPlan, other: &LogicalPlan) -> Option<LogicalPlan> {
         // It leaves out what the other plan needs.
         (LogicalPlan::Projection(one), other) if keeps_names(one) => fuse(&one.input, other),
         (one, LogicalPlan::Projection(other)) if keeps_names(other) => fuse(one, &other.input),
-        (LogicalPlan::Aggregate(one), LogicalPlan::Aggregate(other)) if one.group_expr == other.group_expr => {
-            let (input, aggregates) = (fuse(&one.input, &other.input)?, union(&one.aggr_expr, &other.aggr_expr)?);
+        (LogicalPlan::Aggregate(one), LogicalPlan::Aggregate(other))
+            if one.group_expr == other.group_expr =>
+        {
+            let (input, aggregates) =
+                (fuse(&one.input, &other.input)?, union(&one.aggr_expr, &other.aggr_expr)?);
             let fused = Aggregate::try_new(Arc::new(input), one.group_expr.clone(), aggregates);
             fused.ok().map(LogicalPlan::Aggregate)
         }
         (LogicalPlan::Window(one), LogicalPlan::Window(other)) => {
-            let (input, functions) = (fuse(&one.input, &other.input)?, union(&one.window_expr, &other.window_expr)?);
+            let (input, functions) =
+                (fuse(&one.input, &other.input)?, union(&one.window_expr, &other.window_expr)?);
             Window::try_new(functions, Arc::new(input)).ok().map(LogicalPlan::Window)
         }
         (
