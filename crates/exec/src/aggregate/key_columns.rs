@@ -81,6 +81,11 @@ impl BatchKey {
         }
     }
 
+    /// Whether there are rows, and all are null. Keys of the type that has only nulls are not meant.
+    fn is_all_null(&self) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len())
+    }
+
     #[inline]
     pub fn is_valid(&self, row: usize) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
@@ -155,22 +160,20 @@ impl GroupKey {
         rows: &mut Vec<u32>,
         others: &mut Vec<u32>,
     ) {
-        if self.valid.is_some() || batch.nulls.is_some() {
-            rows.retain(|&row| {
-                let equal = self.is_equal(batch, row as usize, groups[row as usize]);
-                if !equal {
-                    others.push(row);
-                }
-                equal
-            });
-            return;
-        }
         let mut keep = |row: u32, equal: bool| {
             if !equal {
                 others.push(row);
             }
             equal
         };
+        if batch.is_all_null() {
+            // As of keys that are not in a grouping set.
+            let Some(valid) = &self.valid else { return others.append(rows) };
+            return rows.retain(|&row| keep(row, !valid[groups[row as usize]]));
+        }
+        if self.valid.is_some() || batch.nulls.is_some() {
+            return self.retain_equal_or_null(batch, groups, rows, keep);
+        }
         each_width!(&self.values, values => {
                 let bytes = fixed_values(batch, values);
                 rows.retain(|&row| keep(row, values[groups[row as usize]] == bytes[row as usize]));
@@ -183,6 +186,30 @@ impl GroupKey {
             Values::Bytes(values) => {
                 let Some(views) = batch.views() else { return };
                 rows.retain(|&row| keep(row, values.is_equal(groups[row as usize], views, row as usize)));
+            }
+        );
+    }
+
+    /// [`Self::retain_equal`] where some are null.
+    fn retain_equal_or_null(
+        &self,
+        batch: &BatchKey,
+        groups: &[usize],
+        rows: &mut Vec<u32>,
+        mut keep: impl FnMut(u32, bool) -> bool,
+    ) {
+        let valid = self.valid.as_deref();
+        each_width!(&self.values, values => {
+                let bytes = fixed_values(batch, values);
+                rows.retain(|&row| {
+                    let group = groups[row as usize];
+                    let is_valid = valid.is_none_or(|valid| valid[group]);
+                    let is_same = !is_valid || values[group] == bytes[row as usize];
+                    keep(row, is_same && is_valid == batch.is_valid(row as usize))
+                });
+            },
+            Values::Null | Values::Bits(_) | Values::Bytes(_) => {
+                rows.retain(|&row| keep(row, self.is_equal(batch, row as usize, groups[row as usize])));
             }
         );
     }
@@ -299,6 +326,7 @@ mod tests {
                 Some(""),
                 Some("a value of mo!"),
             ])),
+            Arc::new(Int32Array::from(vec![None])),
             Arc::new(NullArray::new(1)),
         ]
     }
