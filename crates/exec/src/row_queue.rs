@@ -31,6 +31,8 @@ pub struct RowQueue {
     reading: Option<Reading>,
     /// What is left of the batch that was last taken.
     front: Option<RecordBatch>,
+    /// Rows that wait.
+    rows: usize,
     /// Time spent on writing and reading.
     spill_time: Time,
     _reclaim: Option<ReclaimHandle>,
@@ -71,7 +73,7 @@ impl RowQueue {
         });
         let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&waiting) as Arc<dyn Reclaim>));
         let reclaim = MemoryGovernor::register_reclaimer(pool, weak);
-        Self { waiting, reading: None, front: None, spill_time, _reclaim: reclaim }
+        Self { waiting, reading: None, front: None, rows: 0, spill_time, _reclaim: reclaim }
     }
 
     /// An empty queue of the same kind.
@@ -81,11 +83,17 @@ impl RowQueue {
         Self::new(memory.consumer().name(), pool, shelf, spill_time, peak_bytes.clone())
     }
 
+    /// Rows that wait.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Adds rows at the end.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        self.rows += batch.num_rows();
         // A single batch is passed on in memory whatever the limit: without it nothing would move.
         let is_next = self.front.is_none() && self.reading.is_none();
         match self.waiting.push(batch, is_next)? {
@@ -100,7 +108,9 @@ impl RowQueue {
     /// Up to `rows` of the first rows; `None` if there are none.
     pub async fn pop(&mut self, rows: usize) -> Result<Option<RecordBatch>> {
         let Some(batch) = self.take_front().await? else { return Ok(None) };
-        if batch.num_rows() <= rows {
+        let taken = batch.num_rows().min(rows);
+        self.rows -= taken;
+        if taken == batch.num_rows() {
             return Ok(Some(batch));
         }
         self.front = Some(batch.slice(rows, batch.num_rows() - rows));

@@ -15,6 +15,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use nandina_exec::spool::SpoolReadExec;
 
 /// A row weighs as much as this many bytes, in comparing scans with unknown row counts and spilled bytes to
 /// scans with known ones: about the width of a row of the benchmark tables' usual projections.
@@ -113,7 +114,8 @@ impl ProgressMeter {
 }
 
 fn collect_scans(plan: &Arc<dyn ExecutionPlan>, scans: &mut Vec<Scan>) {
-    if plan.children().is_empty() {
+    // What a spool gives its readers has been counted where it was read.
+    if plan.children().is_empty() && !plan.is::<SpoolReadExec>() {
         scans.push(Scan { node: Arc::clone(plan), expected: expected_work(plan) });
     }
     for child in plan.children() {

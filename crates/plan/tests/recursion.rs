@@ -489,3 +489,28 @@ fn others_may_ask_for_the_memory_of_rows() {
         });
     }
 }
+
+/// The reader is dropped in a task of its own, at any time.
+#[test]
+fn an_inner_recursion_may_stop_reading_the_rows_of_the_outer() {
+    let table = table(3_000, 10);
+    let sql = "WITH RECURSIVE o AS (SELECT id AS x, 0 AS s FROM t UNION ALL
+                   SELECT w.id, q.m FROM (
+                       WITH RECURSIVE i AS (SELECT 1 AS n, 0 AS m UNION ALL
+                           SELECT i.n + 1, q.s + 1 FROM i, (SELECT s FROM o WHERE x % 2 < 5 LIMIT 1) q WHERE i.n < 4)
+                       SELECT max(m) AS m FROM i) q, t w WHERE q.m < 20)
+               SELECT count(*), max(s) FROM o";
+    for limit in [None, Some(4 * MIB)] {
+        for _ in 0..5 {
+            run(async {
+                let engine = Engine::new(limit, 4);
+                let plan = recursion_plan(&engine, &table, sql).await;
+                let rows = engine.collect(&plan).await.unwrap_or_else(|error| panic!("{limit:?}: {error}"));
+                assert_eq!(integers(&rows, 0), [Some(60_000)]);
+                assert_eq!(integers(&rows, 1), [Some(19)]);
+                drop((rows, plan));
+                engine.assert_clean(&format!("readers that stopped early at {limit:?}")).await;
+            });
+        }
+    }
+}

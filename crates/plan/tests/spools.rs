@@ -83,12 +83,28 @@ fn there_may_be_many_readers() {
 }
 
 #[test]
-fn distinct_rows_and_windows_are_spooled_too() {
-    let distinct = "WITH d AS (SELECT DISTINCT k0, number FROM t) SELECT a.k0, b.number FROM d a JOIN d b USING (k0, number)";
-    same_everywhere(&table(5_000, 2_000), distinct, 1, 1);
-    let window = "WITH w AS (SELECT id, row_number() OVER (ORDER BY id) AS n, text FROM t) \
-                  SELECT a.id, b.text FROM w a JOIN w b ON a.n = b.n AND a.id >= b.id";
-    same_everywhere(&table(5_000, 2_000), window, 1, 1);
+fn distinct_rows_are_spooled_too() {
+    let sql = "WITH d AS (SELECT DISTINCT k0, number FROM t) SELECT a.k0, b.number FROM d a JOIN d b USING (k0, number)";
+    same_everywhere(&table(5_000, 2_000), sql, 1, 1);
+}
+
+#[test]
+fn a_part_within_one_that_is_computed_once_is_no_spool() {
+    let sql = format!(
+        "WITH {GROUPS}, h AS (SELECT n, count(*) AS c, sum(k0) AS s FROM g GROUP BY n) \
+         SELECT a.n, b.c FROM h a JOIN h b ON a.n = b.n + 1"
+    );
+    same_everywhere(&table(8_000, 3_000), &sql, 1, 1);
+}
+
+#[test]
+fn limits_above_equal_parts_are_not_mixed_up() {
+    let distinct = "SELECT * FROM (SELECT DISTINCT k0 FROM t ORDER BY k0 LIMIT 3) \
+                    UNION ALL SELECT * FROM (SELECT DISTINCT k0 FROM t ORDER BY k0 DESC NULLS LAST LIMIT 3)";
+    same_everywhere(&table(2_000, 700), distinct, 1, 1);
+    let groups = "WITH g AS (SELECT k0, max(id) AS m FROM t GROUP BY k0) \
+                  SELECT * FROM (SELECT * FROM g ORDER BY m LIMIT 2) UNION ALL SELECT * FROM (SELECT * FROM g ORDER BY m DESC LIMIT 2)";
+    same_everywhere(&table(2_000, 700), groups, 1, 1);
 }
 
 #[test]
@@ -106,6 +122,12 @@ fn what_only_looks_alike_is_computed_twice() {
         // Not the same rows.
         "SELECT a.n, b.n FROM (SELECT k0, count(*) AS n FROM t WHERE id > 5 GROUP BY k0) a \
          JOIN (SELECT k0, count(*) AS n FROM t WHERE id > 6 GROUP BY k0) b USING (k0)",
+        // Not in the same order, and windows give out as many rows as they get.
+        "WITH w AS (SELECT id, row_number() OVER (ORDER BY id) AS a, row_number() OVER (ORDER BY id DESC) AS b FROM t) \
+         SELECT p.id, p.a, q.b FROM (SELECT id, a FROM w) p JOIN (SELECT id, b FROM w) q USING (id)",
+        // Columns of one name, which an alias numbers.
+        "SELECT * FROM (SELECT max(t.id) FROM t JOIN t s ON t.id = s.id + 1 GROUP BY t.k0) \
+         UNION ALL SELECT * FROM (SELECT max(s.id) FROM t JOIN t s ON t.id = s.id + 2 GROUP BY t.k0)",
         // Nothing is gained.
         "WITH p AS (SELECT k0, id + 1 AS i FROM t) SELECT count(*) FROM p a JOIN p b USING (i)",
         // Another step each time.

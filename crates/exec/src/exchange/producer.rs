@@ -67,7 +67,7 @@ impl Drop for Done {
     fn drop(&mut self) {
         if let Some(queues) = self.0.take() {
             queues.producer_done(Err(DataFusionError::Execution(
-                "an input of an exchange ended in a panic".to_owned(),
+                "an input of an exchange or a spool ended in a panic".to_owned(),
             )));
         }
     }

@@ -23,7 +23,7 @@ pub struct Queues {
     queues: Vec<Queue>,
     /// Outputs that wait for rows or have not come to ask for any, while their queue is empty.
     hungry: AtomicUsize,
-    /// An output has become hungry, or is gone.
+    /// An output has become hungry.
     wanted: Notify,
     /// Inputs that have not ended.
     producers: AtomicUsize,
@@ -268,7 +268,7 @@ impl Reclaim for Queues {
             match self.spill(queue, &mut rows) {
                 Ok(of_queue) => freed += of_queue,
                 Err(error) => {
-                    // Which rows of the chapter are missing is not known: the exchange ends with the error.
+                    // Which rows of the chapter are missing is not known: all ends with the error.
                     drop(rows);
                     self.failure.lock().get_or_insert(Arc::new(error));
                     self.queues.iter().for_each(|queue| queue.arrived.notify_one());

@@ -7,7 +7,6 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -41,8 +40,10 @@ pub struct SpoolExec {
 
 /// An execution that not all partitions of all readers have been asked for yet.
 struct Begun {
-    running: Arc<Running>,
-    is_taken: Vec<bool>,
+    /// Of every partition.
+    running: Vec<Arc<Running>>,
+    /// For every partition, which readers have begun.
+    is_taken: Vec<Vec<bool>>,
 }
 
 impl SpoolExec {
@@ -87,71 +88,66 @@ impl SpoolExec {
         context: &Arc<TaskContext>,
         metrics: OutputMetrics,
     ) -> Result<SendableRecordBatchStream> {
-        let output = reader * self.partitions() + partition;
-        Ok(Output::new(self.running(output, context)?, output, metrics).stream(self.schema()))
+        Ok(Output::new(self.running(reader, partition, context)?, reader, metrics).stream(self.schema()))
     }
 
-    /// The execution that an output belongs to: the current one, unless it has given that out before. The plan is then
-    /// executed again, and had a reader the last time that was not asked.
-    fn running(&self, output: usize, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
-        let mut current = self.current.lock();
-        let begun = current.take().filter(|begun| begun.is_taken.get(output) == Some(&false));
-        let mut begun = match begun {
-            Some(begun) => begun,
-            None => {
-                let is_taken = vec![false; self.readers * self.partitions()];
-                Begun { running: self.start(context)?, is_taken }
-            }
+    /// The execution that a reader belongs to: the current one, unless it has read the partition there. The plan is then
+    /// executed again, and not all that could read it did so the last time.
+    fn running(&self, reader: usize, partition: usize, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
+        let is_free = |begun: &Begun| {
+            begun.is_taken.get(partition).and_then(|readers| readers.get(reader)) == Some(&false)
         };
-        let running = Arc::clone(&begun.running);
-        begun.is_taken.get_mut(output).into_iter().for_each(|is_taken| *is_taken = true);
-        *current = Some(begun).filter(|begun| begun.is_taken.contains(&false));
-        Ok(running)
+        let mut current = self.current.lock();
+        let mut begun = match current.take().filter(is_free) {
+            Some(begun) => begun,
+            None => self.start(context)?,
+        };
+        let running = begun.running.get(partition).map(Arc::clone);
+        let readers = begun.is_taken.get_mut(partition);
+        readers.and_then(|readers| readers.get_mut(reader)).into_iter().for_each(|is_taken| *is_taken = true);
+        *current = Some(begun).filter(|begun| begun.is_taken.iter().flatten().any(|is_taken| !is_taken));
+        running.ok_or_else(|| DataFusionError::Internal(format!("a spool has no partition {partition}")))
     }
 
     fn partitions(&self) -> usize {
         self.input.output_partitioning().partition_count()
     }
 
-    fn start(&self, context: &Arc<TaskContext>) -> Result<Arc<Running>> {
+    /// Every partition has queues of its own: one that runs ahead does not make the others do so.
+    fn start(&self, context: &Arc<TaskContext>) -> Result<Begun> {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "spool")?;
         let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.shelf.clone());
-        let (readers, partitions) = (self.readers, self.partitions());
-        let queues = Queues::new("Spool", readers * partitions, partitions, pool, shelf, metrics);
-        let mut producers = JoinSet::new();
-        for partition in 0..partitions {
+        let start = |partition: usize| {
+            let name = format!("Spool[{partition}]");
+            let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&shelf), metrics.clone());
             let rows = self.input.execute(partition, Arc::clone(context))?;
-            let own = (0..readers).map(move |reader| reader * partitions + partition);
-            producers.spawn(copy(Arc::clone(&queues), rows, own));
-        }
-        Ok(Running::new(queues, producers))
+            let mut producers = JoinSet::new();
+            producers.spawn(copy(Arc::clone(&queues), rows, self.readers));
+            Ok(Running::new(queues, producers))
+        };
+        let running = (0..self.partitions()).map(start).collect::<Result<Vec<_>>>()?;
+        let is_taken = vec![vec![false; self.readers]; running.len()];
+        Ok(Begun { running, is_taken })
     }
 }
 
 /// Puts all rows of a partition into the queue of every reader.
-async fn copy(
-    queues: Arc<Queues>,
-    mut rows: SendableRecordBatchStream,
-    outputs: impl Iterator<Item = usize> + Clone + Send,
-) {
+async fn copy(queues: Arc<Queues>, mut rows: SendableRecordBatchStream, readers: usize) {
     let done = Done::new(&queues);
-    let outcome = copy_all(&queues, &mut rows, outputs).await;
+    let outcome = copy_all(&queues, &mut rows, readers).await;
     // The input gives back what it holds before the readers learn that it has ended.
     drop(rows);
     done.with(outcome);
 }
 
-async fn copy_all(
-    queues: &Queues,
-    rows: &mut SendableRecordBatchStream,
-    outputs: impl Iterator<Item = usize> + Clone + Send,
-) -> Result<()> {
+async fn copy_all(queues: &Queues, rows: &mut SendableRecordBatchStream, readers: usize) -> Result<()> {
     while let Some(batch) = rows.next().await {
+        // Compacted here, so that all readers hold the same copy.
         let batch = HeldBatch::new(batch?)?.rows;
-        for output in outputs.clone() {
-            queues.push(output, batch.clone()).await?;
+        for reader in 0..readers {
+            queues.push(reader, batch.clone()).await?;
         }
         queues.wanted().await;
     }
@@ -240,9 +236,5 @@ impl ExecutionPlan for SpoolExec {
             [input] => Ok(Arc::clone(input)),
             _ => Err(DataFusionError::Internal("a spool has one input".to_owned())),
         }
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
     }
 }

@@ -18,7 +18,8 @@
 //!
 //! Invariants
 //! - Every reader gets every row once, in no order.
-//! - The input runs while some reader waits for rows, and ends with the last of them.
+//! - A partition of the input runs while some reader of it waits for rows, or has not begun, and ends with the last of
+//!   them. A reader that never begins keeps it for as long as the plan is there.
 //!
 //! | file | subject |
 //! |---|---|

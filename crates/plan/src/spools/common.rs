@@ -15,38 +15,68 @@ pub fn spool_common_parts(plan: &LogicalPlan) -> Result<LogicalPlan> {
     if common.0.is_empty() { Ok(plan.clone()) } else { Ok(common.spool(plan.clone())?.data) }
 }
 
-/// Parts that occur more than once, with all columns that are wanted of any of them.
+/// Parts that are computed more than once, with all columns that are wanted of any of them.
 struct CommonParts(Vec<LogicalPlan>);
 
 impl CommonParts {
     fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut parts: Vec<(LogicalPlan, usize)> = Vec::new();
+        let mut parts: Vec<LogicalPlan> = Vec::new();
         plan.apply_with_subqueries(|part| {
             if is_opaque(part) {
                 return Ok(TreeNodeRecursion::Jump);
             }
-            if reduces(part) && is_the_same_each_time(part)? {
-                let met =
-                    parts.iter_mut().find_map(|(known, count)| Some((fuse(known, part)?, known, count)));
-                match met {
-                    Some((fused, known, count)) => {
-                        *known = fused;
-                        *count += 1;
-                    }
-                    None => parts.push((part.clone(), 1)),
+            if may_be_shared(part)? {
+                let fused = parts.iter_mut().find_map(|known| Some((fuse(known, part)?, known)));
+                match fused {
+                    Some((fused, known)) => *known = fused,
+                    None => parts.push(part.clone()),
                 }
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        parts.retain(|(_, count)| *count > 1);
-        Ok(Self(parts.into_iter().map(|(part, _)| part).collect()))
+        // Those within one that is computed once are computed less often than they occur.
+        let mut common = Self(parts);
+        loop {
+            let mut computed = vec![0; common.0.len()];
+            common.count(plan, &mut computed)?;
+            let before = common.0.len();
+            let mut computed = computed.into_iter();
+            common.0.retain(|_| computed.next() > Some(1));
+            if common.0.len() == before {
+                return Ok(common);
+            }
+        }
+    }
+
+    /// Counts how often each part would be computed if the others were computed once.
+    fn count(&self, plan: &LogicalPlan, computed: &mut [usize]) -> Result<()> {
+        if is_opaque(plan) {
+            return Ok(());
+        }
+        let mut inside = plan;
+        if let Some((number, common)) = self.find(plan)? {
+            inside = common;
+            if let Some(count) = computed.get_mut(number) {
+                *count += 1;
+                if *count > 1 {
+                    return Ok(());
+                }
+            }
+        }
+        inside.apply_subqueries(|subquery| {
+            self.count(subquery, computed)?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        inside.inputs().into_iter().try_for_each(|input| self.count(input, computed))
     }
 
     /// The common part that has all that `part` has.
-    fn find(&self, part: &LogicalPlan) -> Option<(usize, &LogicalPlan)> {
+    fn find(&self, part: &LogicalPlan) -> Result<Option<(usize, &LogicalPlan)>> {
+        if !may_be_shared(part)? {
+            return Ok(None);
+        }
         let has_all = |common: &LogicalPlan| fuse(common, part).is_some_and(|fused| fused == *common);
-        let is_candidate = reduces(part) && is_the_same_each_time(part).unwrap_or(false);
-        self.0.iter().enumerate().find(|(_, common)| is_candidate && has_all(common))
+        Ok(self.0.iter().enumerate().find(|(_, common)| has_all(common)))
     }
 
     /// The plan with spools, those in spools included.
@@ -54,7 +84,7 @@ impl CommonParts {
         if is_opaque(&part) {
             return Ok(Transformed::no(part));
         }
-        let Some((number, common)) = self.find(&part) else { return self.spool_inputs(part) };
+        let Some((number, common)) = self.find(&part)? else { return self.spool_inputs(part) };
         let input = self.spool_inputs(common.clone())?.data;
         let spool = LogicalPlan::Extension(Extension { node: Arc::new(Spool { number, input }) });
         if spool.schema() == part.schema() {
@@ -71,10 +101,11 @@ impl CommonParts {
     }
 }
 
-/// Whether a part gives out less than it works on. Others pass their rows on, and would have them written to be read
-/// again where memory is short; and what they are joined with may tell their scans which rows are not needed.
-fn reduces(plan: &LogicalPlan) -> bool {
-    matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) | LogicalPlan::Window(_))
+/// Whether a part gives out less than it works on, and the same each time. Others pass their rows on, and would have them
+/// written to be read again where memory is short; and what they are joined with may tell their scans which rows are not
+/// needed.
+fn may_be_shared(plan: &LogicalPlan) -> Result<bool> {
+    Ok(matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_)) && is_the_same_each_time(plan)?)
 }
 
 /// What is computed again and again while a query runs.

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
-use datafusion::logical_expr::{
-    Aggregate, Expr, LogicalPlan, Projection, TableScan, TableScanBuilder, Window,
-};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, TableScan, TableScanBuilder};
 
 /// A plan that gives out the same rows as both plans, with the columns of both. `None` where none is known.
+///
+/// Aliases number columns of one name by their places (`x`, `x:1`), which may change: the fused plan is one for `other`
+/// only if fusing them again gives it once more.
 pub fn fuse(one: &LogicalPlan, other: &LogicalPlan) -> Option<LogicalPlan> {
     match (one, other) {
         (LogicalPlan::TableScan(one), LogicalPlan::TableScan(other)) => fuse_scans(one, other),
@@ -33,11 +34,6 @@ pub fn fuse(one: &LogicalPlan, other: &LogicalPlan) -> Option<LogicalPlan> {
                 (fuse(&one.input, &other.input)?, union(&one.aggr_expr, &other.aggr_expr)?);
             let fused = Aggregate::try_new(Arc::new(input), one.group_expr.clone(), aggregates);
             fused.ok().map(LogicalPlan::Aggregate)
-        }
-        (LogicalPlan::Window(one), LogicalPlan::Window(other)) => {
-            let (input, functions) =
-                (fuse(&one.input, &other.input)?, union(&one.window_expr, &other.window_expr)?);
-            Window::try_new(functions, Arc::new(input)).ok().map(LogicalPlan::Window)
         }
         (
             LogicalPlan::Filter(_)

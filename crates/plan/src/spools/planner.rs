@@ -8,7 +8,7 @@ use datafusion::common::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use nandina_exec::spool::SpoolExec;
 
@@ -47,10 +47,10 @@ impl ExtensionPlanner for SpoolPlanner {
         let (Some(spool), [input]) = (node.as_any().downcast_ref::<Spool>(), physical_inputs) else {
             return Ok(None);
         };
-        // Columns that cannot be spilled are computed as often as they are read.
-        Ok(Some(match SpoolExec::try_new(spool.number, Arc::clone(input)) {
-            Ok(spool) => Arc::new(spool),
-            Err(_) => Arc::clone(input),
-        }))
+        // What is in order is computed as often as it is read, as the order would be lost; and columns that cannot be
+        // spilled.
+        let spool = SpoolExec::try_new(spool.number, Arc::clone(input)).ok();
+        let spool = spool.filter(|_| input.output_ordering().is_none());
+        Ok(Some(spool.map_or_else(|| Arc::clone(input), |spool| Arc::new(spool) as _)))
     }
 }
