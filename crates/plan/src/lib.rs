@@ -39,13 +39,17 @@ pub use spools::{Planner, ShareSpools};
 
 /// DataFusion's logical rules with Nandina's among them.
 ///
-/// [`DistinctsToGroupingSets`] stands right before DataFusion's rule for a single distinct argument, which changes the type
-/// of sums of decimals beside it. Subqueries have been joined and filters pushed down by then, and what follows removes
-/// the columns that are not needed, and computes expressions once.
+/// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
+/// right before DataFusion's rule for a single distinct argument, which changes the type of sums of decimals beside it and
+/// is moved there. Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
-    let single = rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
-    rules.insert(single.unwrap_or(rules.len()), Arc::new(DistinctsToGroupingSets));
+    let position = |rules: &[Arc<dyn OptimizerRule + Send + Sync>], name: &str| {
+        rules.iter().position(|rule| rule.name() == name)
+    };
+    let single = position(&rules, "single_distinct_aggregation_to_group_by").map(|at| rules.remove(at));
+    let pruned = position(&rules, "optimize_projections").map_or(rules.len(), |at| at + 1);
+    rules.splice(pruned..pruned, std::iter::once(Arc::new(DistinctsToGroupingSets) as _).chain(single));
     rules
 }
 
@@ -102,7 +106,7 @@ mod tests {
             "{names:?}"
         );
         assert!(at("push_down_filter") < at("distincts_to_grouping_sets"));
-        assert!(at("distincts_to_grouping_sets") < at("optimize_projections"));
+        assert!(at("optimize_projections") < at("distincts_to_grouping_sets"));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct BoundedGroups {
     sets: Vec<SetRows>,
     /// Groups that have been counted for their sets.
     counted_groups: usize,
+    /// Whether rows may be passed on at all.
+    can_pass: bool,
 }
 
 /// The rows of one grouping set.
@@ -53,6 +55,7 @@ impl BoundedGroups {
             reduction: Reduction::default(),
             sets: vec![SetRows::default(); state.spec.grouping_sets().max(1)],
             counted_groups: 0,
+            can_pass: state.spec.converts_rows,
         })
     }
 
@@ -102,7 +105,8 @@ impl BoundedGroups {
     pub async fn relieve(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
         let growth = if self.refused { 1 } else { self.most_bytes / self.capacity_bytes };
         let mut any_passing = false;
-        for set in self.sets.iter_mut().filter(|set| set.groups > 0) {
+        let sets = self.sets.iter_mut().filter(|set| set.groups > 0 && self.can_pass);
+        for set in sets {
             if let Verdict::Pass(rows) = set.reduction.judge(set.groups, growth) {
                 set.passing_rows = rows;
                 any_passing = true;

@@ -61,6 +61,11 @@ impl KeySharing {
         self.keys.iter().map(|keys| keys[0])
     }
 
+    /// The column that a key is stored in.
+    pub fn column(&self, key: usize) -> usize {
+        self.columns.get(key).copied().unwrap_or(key)
+    }
+
     /// The columns for the keys of a set.
     pub fn shared(&self, set: usize, keys: &[ArrayRef]) -> Vec<ArrayRef> {
         let is_in = |key: &&usize| self.left_out[set].get(**key) != Some(&true);
@@ -68,7 +73,7 @@ impl KeySharing {
         self.keys.iter().map(column).collect()
     }
 
-    /// The keys that are in `columns`, of rows of any sets.
+    /// The keys that are in `columns`, of rows of any sets, as they are stored.
     pub fn parted(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         if self.keys.len() == self.columns.len() {
             return Ok(columns.to_vec());

@@ -92,7 +92,7 @@ impl AggregateSpec {
                     state.data_type().is_primitive() || state.data_type() == &DataType::Boolean;
                 fields.push(Arc::new(field));
             }
-            let is_vectorised = expression.groups_accumulator_supported() && has_fixed_states;
+            let is_vectorised = is_vectorised(expression) && has_fixed_states;
             grows_well &= is_vectorised || BytesMinMax::of(expression).is_some();
             converts_rows &= arguments.len() < 2;
             let expression = Arc::clone(expression);
@@ -129,7 +129,10 @@ impl AggregateSpec {
 
     /// The keys of groups as the output has them.
     pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        self.sharing.parted(&self.keys.restore(stored)?)
+        // Parted first: what is stored is flat, so that nothing of another key's values is left within a null.
+        let parted = self.sharing.parted(stored)?;
+        let restored = parted.iter().enumerate();
+        restored.map(|(key, values)| self.keys.restore(self.sharing.column(key), values)).collect()
     }
 
     /// Accumulators of all functions, without groups.
@@ -227,12 +230,19 @@ pub fn hashes_of(stored: &RecordBatch) -> &ScalarBuffer<u64> {
     stored.column(0).as_primitive::<UInt64Type>().values()
 }
 
+/// Whether a function has an accumulator of many groups. That of `bit_xor` takes values as often as they come, also where
+/// only different ones are wanted.
+fn is_vectorised(expression: &AggregateFunctionExpr) -> bool {
+    let forgets_distinct = expression.is_distinct() && expression.fun().name() == "bit_xor";
+    expression.groups_accumulator_supported() && !forgets_distinct
+}
+
 impl AggregateFunction {
     fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
         if let Some(own) = BytesMinMax::of(&self.expression) {
             return Ok(Box::new(own));
         }
-        if self.expression.groups_accumulator_supported() {
+        if is_vectorised(&self.expression) {
             return self.expression.create_groups_accumulator();
         }
         let expression = Arc::clone(&self.expression);

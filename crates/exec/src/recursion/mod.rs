@@ -27,7 +27,8 @@
 //! - Where unchecked rows of a step exceed the memory, they and the rest of the step are scattered by hash as well, and
 //!   compared with those seen partition by partition, of each as many rows at a time as there is memory for.
 //!
-//! Two rows are the same if DataFusion would group them together: nulls are, both zeros are, and so is `NaN`.
+//! Two rows are the same if `GROUP BY` would put them together: nulls are, both zeros are, and so are equal bits of `NaN`;
+//! not so zeros within lists.
 //!
 //! The recursive term is executed anew in every step. A recursion within it reads the rows of a step in every step of
 //! its own; they are kept for it.

@@ -127,33 +127,41 @@ impl OfAllRows {
     }
 
     /// The result, made of parts that `complete` has had completed.
-    pub fn completed(&self, mut complete: impl FnMut(Part) -> Expr) -> Expr {
+    pub fn completed(&self, mut complete: impl FnMut(Part) -> Result<Expr>) -> Result<Expr> {
         let part = |function: &Arc<AggregateUDF>, completed_by: &Arc<AggregateUDF>| Part {
             begun: AggregateFunction { func: Arc::clone(function), params: self.function.params.clone() },
             completed_by: Arc::clone(completed_by),
         };
         let own = &self.function.func;
-        match self.completion {
-            Completion::ByItself => complete(part(own, own)),
-            Completion::Count => coalesce(vec![complete(part(own, &sum_udaf())), lit(0_i64)]),
+        Ok(match self.completion {
+            Completion::ByItself => complete(part(own, own))?,
+            Completion::Count => coalesce(vec![complete(part(own, &sum_udaf()))?, lit(0_i64)]),
             Completion::Average => {
-                let sum = complete(part(&sum_udaf(), &sum_udaf()));
-                let count = complete(part(&count_udaf(), &sum_udaf()));
+                let sum = complete(part(&sum_udaf(), &sum_udaf()))?;
+                let count = complete(part(&count_udaf(), &sum_udaf()))?;
                 sum / cast(count, DataType::Float64)
             }
-        }
+        })
     }
 }
 
 impl Part {
     /// The function of the lower level, whose arguments and filter are computed below that.
-    pub fn begun_over(&self, input: &mut NamedColumns) -> Expr {
+    pub fn begun_over(&self, input: &mut NamedColumns) -> Result<Expr> {
         let AggregateFunctionParams { args, filter, .. } = self.begun.params.clone();
-        let args = args.into_iter().map(|argument| match argument {
-            // `count(*)` counts ones.
-            Expr::Literal(..) => argument,
-            _ => input.add(argument),
+        let filter = filter.map(|filter| *filter);
+        let args = args.into_iter().map(|argument| {
+            Ok(match (&filter, argument) {
+                // `count(*)` counts ones.
+                (_, argument @ Expr::Literal(..)) => argument,
+                // The argument may fail for other rows, which would be null: all functions pass nulls over.
+                (Some(filter), argument) if !matches!(argument, Expr::Column(_)) => {
+                    input.add(when(filter.clone(), argument).end()?)
+                }
+                (_, argument) => input.add(argument),
+            })
         });
-        call(&self.begun.func, args.collect(), filter.map(|filter| input.add(*filter)))
+        let args = args.collect::<Result<Vec<_>>>()?;
+        Ok(call(&self.begun.func, args, filter.map(|filter| input.add(filter))))
     }
 }

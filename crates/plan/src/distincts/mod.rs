@@ -6,6 +6,8 @@
 //!                                                              aggregation by k: count(a) of rows of set (k, a),
 //!                                                                  │             sum(b)   of rows of set (k, b),
 //!                                                                  │             sum(n)   of rows of set (k, a)
+//!                                                              projection: which set a row is of
+//!                                                                  │
 //!                                                              aggregation by GROUPING SETS ((k, a), (k, b)):
 //!                                                                  │             count(c) AS n
 //!                                                              projection: keys and arguments
@@ -25,7 +27,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::row::{RowConverter, SortField};
-use datafusion::common::alias::AliasGenerator;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::logical_plan::{Aggregate, Projection};
@@ -57,10 +58,10 @@ impl OptimizerRule for DistinctsToGroupingSets {
         true
     }
 
-    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    fn rewrite(&self, plan: LogicalPlan, _config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let rewritten = match &plan {
             LogicalPlan::Aggregate(aggregate) => match functions_of(aggregate)? {
-                Some(functions) => in_two_levels(aggregate, &functions, config.alias_generator())?,
+                Some(functions) => in_two_levels(aggregate, &functions)?,
                 None => None,
             },
             _ => None,
@@ -117,12 +118,8 @@ fn can_be_grouped(data_type: &DataType) -> bool {
 }
 
 /// The same aggregation in two levels; `None` if that does not give the same types.
-fn in_two_levels(
-    aggregate: &Aggregate,
-    functions: &[Function],
-    names: &AliasGenerator,
-) -> Result<Option<LogicalPlan>> {
-    let mut input = NamedColumns::new(names, "__input");
+fn in_two_levels(aggregate: &Aggregate, functions: &[Function]) -> Result<Option<LogicalPlan>> {
+    let mut input = NamedColumns::new("__input");
     let mut outputs: Vec<Expr> = aggregate.group_expr.iter().map(|key| input.add(key.clone())).collect();
     let mut sets = GroupingSets::by_keys(&outputs);
     for argument in functions.iter().filter_map(Function::distinct_argument) {
@@ -132,27 +129,32 @@ fn in_two_levels(
         return Ok(None);
     }
 
-    let mut partials = NamedColumns::new(names, "__partial");
-    let mut results = NamedColumns::new(names, "__result");
+    let mut partials = NamedColumns::new("__partial");
+    let mut in_set = NamedColumns::new("__in_set");
+    let mut results = NamedColumns::new("__result");
     for function in functions {
         outputs.push(match function {
             Function::OfDistinct { function, argument, .. } => {
                 let argument = input.add(argument.clone());
-                let filter = sets.filter(&argument);
+                let filter = sets.filter(&argument).map(|filter| in_set.add(filter));
                 results.add(call(function, vec![argument], filter))
             }
             Function::OfAll(function) => function.completed(|part| {
-                let begun = partials.add(part.begun_over(&mut input));
-                results.add(call(&part.completed_by, vec![begun], sets.first_filter()))
-            }),
+                let begun = partials.add(part.begun_over(&mut input)?);
+                let filter = sets.first_filter().map(|filter| in_set.add(filter));
+                Ok(results.add(call(&part.completed_by, vec![begun], filter)))
+            })?,
         });
     }
 
     let projection = Projection::try_new(input.into_expressions(), Arc::clone(&aggregate.input))?;
     let below = Arc::new(LogicalPlan::Projection(projection));
     let lower = Aggregate::try_new(below, sets.group_expressions(), partials.into_expressions())?;
-    let lower = Arc::new(LogicalPlan::Aggregate(lower));
-    let upper = Aggregate::try_new(lower, sets.into_keys(), results.into_expressions())?;
+    let mut columns: Vec<Expr> = lower.schema.columns().into_iter().map(Expr::Column).collect();
+    columns.extend(in_set.into_expressions());
+    let told_apart = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(lower)))?;
+    let told_apart = Arc::new(LogicalPlan::Projection(told_apart));
+    let upper = Aggregate::try_new(told_apart, sets.into_keys(), results.into_expressions())?;
     restored(aggregate, upper, outputs)
 }
 

@@ -1,35 +1,37 @@
 //! Expressions of one plan node under names of their own, by which the node above knows them.
 
 use datafusion::common::Column;
-use datafusion::common::alias::AliasGenerator;
 use datafusion::logical_expr::Expr;
 
 /// Expressions, each of them once.
-pub struct NamedColumns<'a> {
-    names: &'a AliasGenerator,
+pub struct NamedColumns {
     prefix: &'static str,
-    columns: Vec<(Expr, String)>,
+    expressions: Vec<Expr>,
 }
 
-impl<'a> NamedColumns<'a> {
-    /// No expressions yet; names will begin with `prefix` and be unique in the query.
-    pub fn new(names: &'a AliasGenerator, prefix: &'static str) -> Self {
-        Self { names, prefix, columns: Vec::new() }
+impl NamedColumns {
+    /// No expressions yet. Names are `prefix` and a number: the same in equal aggregations, which may be
+    /// [computed once](crate::spools) then. Nobody outside the two levels sees them.
+    pub fn new(prefix: &'static str) -> Self {
+        Self { prefix, expressions: Vec::new() }
     }
 
     /// The column in which the value of `expr` is found above.
     pub fn add(&mut self, expr: Expr) -> Expr {
-        let known = self.columns.iter().find(|(other, _)| other == &expr).map(|(_, name)| name.clone());
-        let name = known.unwrap_or_else(|| {
-            let name = self.names.next(self.prefix);
-            self.columns.push((expr, name.clone()));
-            name
+        let number = self.expressions.iter().position(|known| known == &expr).unwrap_or_else(|| {
+            self.expressions.push(expr);
+            self.expressions.len() - 1
         });
-        Expr::Column(Column::from_name(name))
+        Expr::Column(Column::from_name(self.name(number)))
     }
 
     /// All expressions under their names.
-    pub fn into_expressions(self) -> Vec<Expr> {
-        self.columns.into_iter().map(|(expr, name)| expr.alias(name)).collect()
+    pub fn into_expressions(mut self) -> Vec<Expr> {
+        let expressions = std::mem::take(&mut self.expressions).into_iter().enumerate();
+        expressions.map(|(number, expr)| expr.alias(self.name(number))).collect()
+    }
+
+    fn name(&self, number: usize) -> String {
+        format!("{}_{}", self.prefix, number + 1)
     }
 }
