@@ -3,15 +3,17 @@
 //! | statement | what happens | here |
 //! |---|---|---|
 //! | `x > ANY (SELECT x FROM t)` inside a query of the same `t` | the outer `x` is taken for the inner one | the sub-query gets a name of its own |
+//! | `EXISTS (SELECT count(x) FROM t WHERE …)` | a semi join of the rows that are counted | it always has a row: `true` |
 //! | `INTERSECT ALL`, `EXCEPT ALL` | rows are not counted, only looked for | refused |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | refused |
 
 use std::ops::ControlFlow;
 
+use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, JoinConstraint, JoinOperator, Query, Select, SetExpr, SetOperator, SetQuantifier, TableFactor,
-    TableWithJoins, VisitMut, VisitorMut,
+    Expr, GroupByExpr, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, SetOperator,
+    SetQuantifier, TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -69,6 +71,11 @@ impl VisitorMut for Avoid {
                 Err(error) => ControlFlow::Break(error),
             };
         }
+        if let Expr::Exists { subquery, negated } = expr
+            && has_one_row(subquery)
+        {
+            *expr = Expr::Value(Value::Boolean(!*negated).with_empty_span());
+        }
         ControlFlow::Continue(())
     }
 }
@@ -87,6 +94,57 @@ fn named(query: &mut Query, number: usize) -> Result<()> {
         *query = wrapper;
     }
     Ok(())
+}
+
+/// Whether a query is an aggregation without groups, whose one row nothing takes away.
+fn has_one_row(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let has_no_groups = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    let keeps_rows = query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && select.top.is_none()
+        && select.having.is_none()
+        && select.qualify.is_none();
+    has_no_groups && keeps_rows && select.projection.iter().any(aggregates)
+}
+
+/// Whether an output is computed of all rows together.
+fn aggregates(output: &SelectItem) -> bool {
+    let mut search = AggregateSearch { queries: 0 };
+    output.visit(&mut search).is_break()
+}
+
+/// Breaks at an aggregate function that is in no query of its own, and no window function.
+struct AggregateSearch {
+    /// Queries around the expression.
+    queries: usize,
+}
+
+impl Visitor for AggregateSearch {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if self.queries == 0 && function.over.is_none() => {
+                let name = function.name.to_string().to_lowercase();
+                let known = all_default_aggregate_functions();
+                let is_aggregate =
+                    known.iter().any(|known| known.name() == name || known.aliases().contains(&name));
+                if is_aggregate { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
 }
 
 fn refuse_counting_set_operations(body: &SetExpr) -> ControlFlow<Error> {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use nandina_bench::machine::Machine;
 use nandina_bench::query::{
     Cell, Engine, Outcome, Query, Results, Suite, Workshop, cap_bytes, limit_name, report,
@@ -137,6 +137,13 @@ impl Arguments {
         words.push(format!("--suite {}", self.suite));
         words.push(format!("--scale {} --runs {} --threads {}", self.scale, self.runs, self.threads));
         words.push(format!("--limits {}", self.limits.join(",")));
+        let engines = self.engines.iter().filter_map(ValueEnum::to_possible_value);
+        let engines: Vec<String> = engines.map(|engine| engine.get_name().to_owned()).collect();
+        for (option, chosen) in [("--engines", engines), ("--queries", self.queries.clone())] {
+            if !chosen.is_empty() {
+                words.push(format!("{option} {}", chosen.join(",")));
+            }
+        }
         words.join(" ")
     }
 
