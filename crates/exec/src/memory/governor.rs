@@ -7,8 +7,8 @@
 //! ([`ReclaimOrder`]).
 //!
 //! Invariants
-//! - `used` never exceeds the limit through [`MemoryPool::try_grow`]; only the infallible
-//!   [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
+//! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for who is [never refused](NEVER_REFUSED); the
+//!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
 
 use std::fmt;
@@ -73,6 +73,10 @@ impl ReclaimOrder {
         });
     }
 }
+
+/// What DataFusion's aggregations without groups are called. Their state is that of a single group, which is as large as
+/// it is: they can spill nothing, and to refuse them memory would end the query.
+const NEVER_REFUSED: &str = "AggregateStream[";
 
 /// Grants memory under one limit, and takes it back from operators that can spill.
 pub struct MemoryGovernor {
@@ -260,6 +264,10 @@ impl MemoryPool for MemoryGovernor {
         if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional) {
             return Ok(());
         }
+        if reservation.consumer().name().starts_with(NEVER_REFUSED) {
+            self.grow(reservation, additional);
+            return Ok(());
+        }
         Err(self.refusal(reservation, additional))
     }
 
@@ -363,6 +371,18 @@ mod tests {
         let scan = MemoryConsumer::new("scan").register(&pool);
         scan.try_grow(0).unwrap();
         assert!(scan.try_grow(1).is_err());
+    }
+
+    #[test]
+    fn an_aggregation_without_groups_is_never_refused() {
+        let pool = pool(1000);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.try_grow(900).unwrap();
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+        let state = MemoryConsumer::new("AggregateStream[1]").register(&pool);
+        state.try_grow(5000).unwrap();
+        assert_eq!((state.size(), holder.reclaimable_bytes()), (5000, 0), "others spill first");
     }
 
     #[test]
