@@ -5,7 +5,8 @@
 //! memory kept for a shorter time, the shorter the smaller it is. What is kept is not faulted in again: at 512 MB an
 //! aggregation of 60 million groups takes 26 s when memory is kept for a second and 32 s with 5 ms, at 32 MB the
 //! difference is 15 % and 60 MB. At 64 MB, 1 ms in place of 32 takes 14 to 45 MB off the peak of aggregations and joins
-//! (TPC-H Q9: 165 to 120 MB) and adds a sixth to their processor time. mimalloc reads its options before `main`: the program starts once more with them set.
+//! (TPC-H Q9: 165 to 120 MB) and adds a sixth to their processor time. mimalloc reads its options before `main`: the
+//! program starts once more with them set.
 //! Buffers for I/O ask for huge pages themselves and should go on getting them.
 //!
 //! *The program's own code.* A planner with hundreds of functions and rules touches some 50 MB of code and

@@ -29,7 +29,7 @@ pub struct BoundedGroups {
     sets: Vec<SetRows>,
     /// Groups that have been counted for their sets.
     counted_groups: usize,
-    /// Whether rows may be passed on at all.
+    /// Whether rows may be passed on.
     can_pass: bool,
 }
 
@@ -44,8 +44,14 @@ struct SetRows {
 }
 
 impl BoundedGroups {
-    /// No groups; full at `capacity_bytes`, which may grow to `most_bytes`.
-    pub fn try_new(state: &AggregateState, capacity_bytes: usize, most_bytes: usize) -> Result<Self> {
+    /// No groups; full at `capacity_bytes`, which may grow to `most_bytes`. `can_pass` says whether rows may be passed on
+    /// without being aggregated.
+    pub fn try_new(
+        state: &AggregateState,
+        capacity_bytes: usize,
+        most_bytes: usize,
+        can_pass: bool,
+    ) -> Result<Self> {
         Ok(Self {
             groups: Groups::try_new(&state.spec)?,
             memory: state.another_reservation(),
@@ -55,7 +61,7 @@ impl BoundedGroups {
             reduction: Reduction::default(),
             sets: vec![SetRows::default(); state.spec.grouping_sets().max(1)],
             counted_groups: 0,
-            can_pass: state.spec.converts_rows,
+            can_pass,
         })
     }
 

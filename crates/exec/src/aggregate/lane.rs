@@ -48,7 +48,7 @@ async fn take_lane(
     metrics: AggregateMetrics,
 ) -> Result<BoundedGroups> {
     let (capacity, most) = state.lane_bytes();
-    let mut table = BoundedGroups::try_new(&state, capacity, most)?;
+    let mut table = BoundedGroups::try_new(&state, capacity, most, state.spec.converts_rows)?;
     let mut scratch = PushScratch::default();
     let enough = state.spec.limit.unwrap_or(usize::MAX);
     while table.groups.len() < enough
@@ -84,7 +84,7 @@ async fn take_batch(
     drop(timer);
     for (set, keyed) in rows.sets.iter().enumerate() {
         let timer = metrics.baseline.elapsed_compute().timer();
-        if table.is_passing(set) && state.spec.converts_rows {
+        if table.is_passing(set) {
             let stored = table.groups.convert(keyed, &rows)?;
             drop(timer);
             metrics.passed_rows.add(rows.rows);
@@ -119,7 +119,7 @@ async fn finish_input(
     let table = match tables.pop() {
         Some(only) if tables.is_empty() && groups > 0 => only,
         last => {
-            let mut merged = BoundedGroups::try_new(state, usize::MAX, usize::MAX)?;
+            let mut merged = BoundedGroups::try_new(state, usize::MAX, usize::MAX, false)?;
             for table in tables.iter_mut().chain(&mut last.into_iter().collect::<Vec<_>>()) {
                 let stored = table.take_stored()?;
                 merged.groups.merge(&stored)?;

@@ -44,7 +44,7 @@ pub enum Merged {
 /// Merges the groups of some partitions.
 pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &AggregateMetrics) -> Result<Merged> {
     let capacity = state.merge_bytes();
-    let mut table = BoundedGroups::try_new(state, capacity, capacity)?;
+    let mut table = BoundedGroups::try_new(state, capacity, capacity, true)?;
     let mut deeper: Option<Arc<Sink>> = None;
     let mut scratch = PushScratch::default();
     let bytes = merge.partitions.iter().map(StoredPartition::bytes).sum();
