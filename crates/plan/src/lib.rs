@@ -6,6 +6,7 @@
 mod all_or_nothing;
 mod choose_build_side;
 mod distincts;
+mod filter_first_rows;
 mod filter_parquet_scans;
 mod narrow_decimals;
 mod replace_exchange;
@@ -25,6 +26,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use distincts::DistinctsToGroupingSets;
+pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use narrow_decimals::NarrowDecimals;
 pub use replace_exchange::ReplaceExchange;
@@ -65,6 +67,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
+/// [`FilterFirstRows`] comes right before them: it looks for the windows, sorts and exchanges of DataFusion's.
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
 /// DataFusion's.
 ///
@@ -86,6 +89,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(ReplaceExchange));
     rules.insert(planned, Arc::new(ReplaceWindow));
     rules.insert(planned, Arc::new(ReplaceSort));
+    rules.insert(planned, Arc::new(FilterFirstRows));
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
     rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
     rules.push(Arc::new(ShareSpools));

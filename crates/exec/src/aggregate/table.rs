@@ -141,8 +141,8 @@ impl GroupTable {
         }
     }
 
-    /// Calls `found` with the group of every row that has one.
-    pub fn for_each_known(&self, keys: &[BatchKey], hashes: &[u64], mut found: impl FnMut(usize)) {
+    /// Calls `found` with every row whose key has a group, and the group.
+    pub fn for_each_known(&self, keys: &[BatchKey], hashes: &[u64], mut found: impl FnMut(usize, usize)) {
         if self.slots.is_empty() {
             return;
         }
@@ -157,7 +157,7 @@ impl GroupTable {
                 let group = group_of(entry);
                 let equal = |(column, key): (&GroupKey, &BatchKey)| column.is_equal(key, row, group);
                 if entry >> 32 == tag(hash) && self.keys.iter().zip(keys).all(equal) {
-                    found(group);
+                    found(row, group);
                     break;
                 }
                 slot = (slot + 1) & mask;
@@ -275,7 +275,7 @@ mod tests {
         let known = |table: &GroupTable, keys: Vec<i64>, hash| {
             let (keys, hashes) = batch(keys, hash);
             let mut found = Vec::new();
-            table.for_each_known(&keys, &hashes, |group| found.push(group));
+            table.for_each_known(&keys, &hashes, |_, group| found.push(group));
             found
         };
         assert_eq!(known(&table, vec![1, 2], mixed), [0; 0]);

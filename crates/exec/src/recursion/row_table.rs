@@ -49,8 +49,8 @@ impl RowTable {
     }
 
     /// Calls `found` with the numbers of those of `rows` that are there.
-    pub fn for_each_known(&self, rows: &KeyedRows, found: impl FnMut(usize)) {
-        self.table.for_each_known(&rows.batch_keys(), &rows.hashes, found);
+    pub fn for_each_known(&self, rows: &KeyedRows, mut found: impl FnMut(usize)) {
+        self.table.for_each_known(&rows.batch_keys(), &rows.hashes, |_, number| found(number));
     }
 
     /// Takes all rows out; hashes and keys of those that are wanted.

@@ -50,7 +50,7 @@ mod ordered_merge;
 mod output;
 mod passes;
 mod shared_prefix;
-mod spec;
+pub(crate) mod spec;
 mod state;
 mod stored_run;
 #[cfg(test)]

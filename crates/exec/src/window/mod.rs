@@ -29,9 +29,13 @@
 //! - Queues are first in, first out; results of a function stand in the same order, and row `n` of the one belongs to
 //!   row `n` of the other.
 //!
+//! Where only the first rows of every partition are wanted, a filter below the sort drops most of the others
+//! ([`PartitionedTopKFilterExec`]).
+//!
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
+//! | `top_k_filter`, `leaders` | the plan node of the filter of first rows; the best keys of partitions so far |
 //! | `course` | one output: from rows to rows with results |
 //! | `function` | what kinds of functions there are, and what they look at |
 //! | `of_count` | functions of a row's place and the number of rows |
@@ -47,10 +51,14 @@ mod edge;
 mod exec;
 mod frames;
 mod function;
+mod leaders;
 mod of_count;
 mod partition;
 mod peers;
 mod results;
 mod so_far;
+mod top_k_filter;
 
 pub use exec::SpillingWindowExec;
+pub use leaders::RankedBy;
+pub use top_k_filter::PartitionedTopKFilterExec;
