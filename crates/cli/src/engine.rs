@@ -6,6 +6,7 @@ use nandina::{Database, DriveModel, Options, PacedDrive, byte_size, process_memo
 
 use crate::arguments::EngineArguments;
 use crate::failure::{Failure, Result};
+use crate::resident;
 
 /// Names that are read as commands, for the suggestion when a database of a similar name does not exist.
 const COMMANDS: [&str; 5] = ["import", "tpch", "calibrate", "demo", "help"];
@@ -27,6 +28,7 @@ pub fn options(arguments: &EngineArguments) -> Result<Options> {
             .map_err(|error: nandina::Error| Failure::Usage(error.to_string()))?,
         batch_size: None,
         paced: arguments.drive.as_deref().map(paced).transpose()?,
+        resident: Some(resident::bound()),
         read_only: arguments.read_only,
         ..Options::default()
     })

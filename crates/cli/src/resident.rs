@@ -9,6 +9,8 @@
 //! program starts once more with them set.
 //! Buffers for I/O ask for huge pages themselves and should go on getting them.
 //!
+//! What is kept longer than it is worth is given back when the process has become too large: see [`bound`].
+//!
 //! *The program's own code.* A planner with hundreds of functions and rules touches some 50 MB of code and
 //! constants that running the plan does not need. They are in the page cache and come back for the price of a
 //! minor fault, so once a statement is planned its process lets go of them.
@@ -16,6 +18,8 @@
 use std::env;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+
+use nandina::{ResidentBound, process_memory};
 
 /// Limits below this are worth the trouble.
 const SMALL_LIMIT_BYTES: u64 = 1 << 30;
@@ -25,6 +29,20 @@ const LEAST_KEPT_MILLIS: u64 = 2;
 const FROM_THE_USER: [&str; 2] = ["MIMALLOC_ALLOW_THP", "MIMALLOC_PURGE_DELAY"];
 /// Marks the program that was started again.
 pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
+
+/// Beyond the limit: code, threads, descriptions of files, batches on their way. 64 MB are what users are promised; what
+/// comes between two looks takes the rest.
+const ALLOWED_BYTES: usize = 44 << 20;
+
+/// How much of this process may be resident.
+pub fn bound() -> ResidentBound {
+    ResidentBound { allowed_bytes: ALLOWED_BYTES, measure: process_memory::resident_bytes, give_back }
+}
+
+fn give_back() {
+    // SAFETY: may be called at any time by any thread.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
 
 /// Starts the program again with an allocator that gives memory back soon, if the limit is small and the
 /// environment has not chosen already. Returns when there is nothing to do, or no way to do it.

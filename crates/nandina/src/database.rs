@@ -74,7 +74,7 @@ impl Database {
     /// A new session with settings of its own.
     pub fn session(&self) -> Result<Session> {
         let settings = Settings::resolve(&self.inner.options, self.directory())?;
-        Session::new(self.clone(), settings)
+        Session::new(self.clone(), settings, self.inner.options.resident)
     }
 
     /// Where the tables are; none for a database in memory.

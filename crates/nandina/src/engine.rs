@@ -22,14 +22,14 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use nandina_device::{Backend, DeviceOptions};
-use nandina_exec::memory::MemoryGovernor;
+use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use nandina_exec::temp::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{Error, Result};
 use crate::media::Media;
 use crate::options::{IoBackend, Settings};
-use crate::parquet_files::ReadBudget;
+use crate::parquet_files::{Footers, ReadBudget};
 
 /// Share of the memory limit that descriptions of files (Parquet footers, statistics, listings) may take.
 const CACHE_SHARE: u64 = 16;
@@ -57,8 +57,13 @@ impl Engine {
     }
 
     /// For a session that starts.
-    pub(crate) fn start(settings: &Settings, media: Arc<Media>) -> Result<Self> {
-        let governor = Arc::new(MemoryGovernor::new(Some(settings.memory_limit_bytes as usize)));
+    pub(crate) fn start(
+        settings: &Settings,
+        media: Arc<Media>,
+        resident: Option<ResidentBound>,
+    ) -> Result<Self> {
+        let governor = MemoryGovernor::new(Some(settings.memory_limit_bytes as usize));
+        let governor = Arc::new(governor.with_resident_bound(resident));
         let config = SessionConfig::new()
             .with_information_schema(true)
             .with_default_catalog_and_schema(crate::session::CATALOG, crate::session::SCHEMA)
@@ -157,6 +162,7 @@ const ROW_GROUP_SHARE: u64 = 16;
 pub(crate) struct Sources {
     pub media: Arc<Media>,
     pub parquet: Arc<ReadBudget>,
+    pub footers: Footers,
     /// Where the devices of the session may be measured.
     pub folders: Vec<PathBuf>,
     /// Whether they are without being asked.
@@ -165,7 +171,8 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub fn new(media: Arc<Media>, folders: Vec<PathBuf>, auto_calibrate: bool) -> Self {
-        Self { media, parquet: Arc::default(), folders, auto_calibrate: AtomicBool::new(auto_calibrate) }
+        let (parquet, footers) = Default::default();
+        Self { media, parquet, footers, folders, auto_calibrate: AtomicBool::new(auto_calibrate) }
     }
 }
 
@@ -271,7 +278,7 @@ mod tests {
     use super::*;
 
     fn start(settings: &Settings) -> Engine {
-        Engine::start(settings, Media::new(device_options(settings), None)).unwrap()
+        Engine::start(settings, Media::new(device_options(settings), None), None).unwrap()
     }
     use crate::options::Options;
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nandina_device::PacedDrive;
+use nandina_exec::memory::ResidentBound;
 use nandina_spill::{Compression, Discard, Preallocation};
 
 use crate::error::{Error, Result};
@@ -86,6 +87,9 @@ pub struct Options {
     pub auto_calibrate: bool,
     /// Requests take as long as on this drive, for experiments. See [`nandina_device::DeviceOptions::paced`].
     pub paced: Option<PacedDrive>,
+    /// How much of this process may be resident beyond the limit, in a program that has one session and does nothing
+    /// beside its queries. Default: nobody looks.
+    pub resident: Option<ResidentBound>,
     /// Whether the database is only read, as it is now: then another process may have it open.
     pub read_only: bool,
 }
@@ -104,6 +108,7 @@ impl Default for Options {
             batch_size: None,
             auto_calibrate: true,
             paced: None,
+            resident: None,
             read_only: false,
         }
     }

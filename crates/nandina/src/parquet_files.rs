@@ -17,6 +17,7 @@
 
 mod ahead;
 mod budget;
+mod footers;
 mod reader;
 
 use std::fmt;
@@ -49,7 +50,8 @@ use nandina_exec::flow::QueryFlow;
 use parquet::arrow::async_reader::AsyncFileReader;
 
 pub(crate) use self::budget::ReadBudget;
-use self::reader::{AccountedReader, ScanOfFiles};
+pub(crate) use self::footers::Footers;
+use self::reader::{AccountedReader, FileToRead, ScanOfFiles};
 use crate::engine::Sources;
 
 /// The share of the memory limit that columns may take which a filter has looked at and that are wanted afterwards. What
@@ -180,7 +182,7 @@ impl FileFormat for AccountedParquet {
 
 /// Makes the readers of a scan.
 struct AccountedReaders {
-    /// Reads footers, and keeps them.
+    /// Reads footers, and keeps those that fit into DataFusion's cache.
     footers: CachedParquetFileReaderFactory,
     scan: ScanOfFiles,
 }
@@ -210,7 +212,9 @@ impl ParquetFileReaderFactory for AccountedReaders {
         let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
         let part = file.range.clone();
         let bytes_scanned = MetricBuilder::new(metrics).counter("bytes_scanned", partition);
+        let object = file.object_meta.clone();
         let footer = self.footers.create_reader(partition, file, metadata_size_hint, metrics)?;
-        Ok(Box::new(AccountedReader::new(self.scan.clone(), footer, path, part, bytes_scanned)))
+        let file = FileToRead { path, object, part };
+        Ok(Box::new(AccountedReader::new(self.scan.clone(), footer, file, bytes_scanned)))
     }
 }

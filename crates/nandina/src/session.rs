@@ -30,7 +30,7 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
 use nandina_exec::flow::QueryFlow;
-use nandina_exec::memory::MemoryGovernor;
+use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;
 
 use crate::calibrate;
@@ -92,8 +92,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
-        let engine = Engine::start(&settings, Arc::clone(database.media()))?;
+    pub(crate) fn new(
+        database: Database,
+        settings: Settings,
+        resident: Option<ResidentBound>,
+    ) -> Result<Self> {
+        let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
         let state = SessionStateBuilder::new()
             .with_default_features()
             .with_file_formats(partitioned_files::formats())

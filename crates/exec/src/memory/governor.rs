@@ -7,6 +7,7 @@
 //! ([`ReclaimOrder`]).
 //!
 //! Invariants
+//! - What is resident beside reservations makes spilling begin earlier, and refuses nobody.
 //! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for who is [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
@@ -21,6 +22,8 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
 use parking_lot::Mutex;
+
+use super::resident::{ResidentBound, ResidentMeter};
 
 /// An operator that can give memory back by spilling.
 pub trait Reclaim: Send + Sync {
@@ -87,6 +90,7 @@ pub struct MemoryGovernor {
     spilling_consumers: AtomicUsize,
     reclaimers: Mutex<Vec<Weak<dyn Reclaim>>>,
     order: ReclaimOrder,
+    resident: Option<ResidentMeter>,
 }
 
 /// Keeps a [`Reclaim`] registered; dropping it ends the registration.
@@ -114,6 +118,7 @@ impl MemoryGovernor {
             spilling_consumers: AtomicUsize::new(0),
             reclaimers: Mutex::new(Vec::new()),
             order: ReclaimOrder::default(),
+            resident: None,
         }
     }
 
@@ -121,6 +126,13 @@ impl MemoryGovernor {
     #[must_use]
     pub fn with_order(self, order: ReclaimOrder) -> Self {
         Self { order, ..self }
+    }
+
+    /// Looks at the resident memory of the process, too: where more than `bound` allows is not reserved, operators spill
+    /// as if the limit were so much smaller.
+    #[must_use]
+    pub fn with_resident_bound(self, bound: Option<ResidentBound>) -> Self {
+        Self { resident: bound.map(ResidentMeter::new), ..self }
     }
 
     /// The limit in bytes; `None` when there is none.
@@ -156,11 +168,10 @@ impl MemoryGovernor {
         Some(ReclaimHandle { governor: Arc::clone(pool), reclaimer })
     }
 
-    /// Takes `additional` bytes if they fit under the limit. Nothing always fits, even if others have passed it.
-    fn take(&self, additional: usize) -> bool {
-        let limit = self.limit_bytes.load(Ordering::Relaxed);
+    /// Takes `additional` bytes if they fit under `limit_bytes`. Nothing always fits, even if others have passed it.
+    fn take(&self, additional: usize, limit_bytes: usize) -> bool {
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(additional).filter(|&sum| sum <= limit || additional == 0)
+            used.checked_add(additional).filter(|&sum| sum <= limit_bytes || additional == 0)
         });
         if let Ok(before) = taken {
             self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
@@ -168,9 +179,8 @@ impl MemoryGovernor {
         taken.is_ok()
     }
 
-    /// Asks one holder after the other for memory until `additional` bytes fit or nobody gives any.
-    fn reclaim_for(&self, additional: usize) -> bool {
-        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+    /// Asks one holder after the other for memory until `additional` bytes fit under `limit_bytes` or nobody gives any.
+    fn reclaim_for(&self, additional: usize, limit_bytes: usize) -> bool {
         // Asking for a little more than is missing keeps the next few requests from coming back here.
         let wanted = additional.max(limit_bytes / 64);
         loop {
@@ -185,9 +195,9 @@ impl MemoryGovernor {
             self.order.arrange(&mut holders, limit_bytes);
             if !holders.into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
                 // Somebody else may have been given what was just freed, or have freed what this one was to give.
-                return self.take(additional);
+                return self.take(additional, limit_bytes);
             }
-            if self.take(additional) {
+            if self.take(additional, limit_bytes) {
                 return true;
             }
         }
@@ -258,10 +268,18 @@ impl MemoryPool for MemoryGovernor {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        if !self.starves_others(reservation, additional) && self.take(additional) {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let pressure =
+            self.resident.as_ref().map_or(0, |meter| meter.pressure(limit_bytes, self.used_bytes()));
+        let aim_bytes = limit_bytes - pressure;
+        let starves_others = self.starves_others(reservation, additional);
+        if !starves_others && self.take(additional, aim_bytes) {
             return Ok(());
         }
-        if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional) {
+        if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional, aim_bytes) {
+            return Ok(());
+        }
+        if pressure > 0 && !starves_others && self.take(additional, limit_bytes) {
             return Ok(());
         }
         if reservation.consumer().name().starts_with(NEVER_REFUSED) {
@@ -453,6 +471,25 @@ mod tests {
         sort.try_grow(700).unwrap();
         assert_eq!(holder.reclaimable_bytes(), 200);
         assert!(sort.try_grow(200).is_err(), "now it has something to spill");
+    }
+
+    #[test]
+    fn what_is_resident_makes_others_spill_and_refuses_nobody() {
+        const KIB: usize = 1 << 10;
+        // Of a process that has 600 KiB beside what is reserved, none of which it may.
+        let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1400 << 10), give_back: || {} };
+        let governor = MemoryGovernor::new(Some(1000 * KIB)).with_resident_bound(Some(bound));
+        let pool: Arc<dyn MemoryPool> = Arc::new(governor);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.grow(800 * KIB);
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+        let scan = MemoryConsumer::new("scan").register(&pool);
+        scan.try_grow(100 * KIB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 400 * KIB, "half of the limit at most");
+        drop(holder);
+        scan.try_grow(900 * KIB).unwrap();
+        assert!(scan.try_grow(KIB).is_err());
     }
 
     #[test]

@@ -4,13 +4,17 @@
 //!   our operators ──┐                      ┌── reclaim(bytes) ──► join, …: spill, free
 //!   DataFusion's  ──┼── try_grow(bytes) ──► MemoryGovernor
 //!   scan buffers  ──┘                      └── grants, or a clear error
+//!                                    ▲
+//!   resident memory of the process ──┘ what nobody has reserved: batches, decoders, what the allocator keeps
 //! ```
 
 mod governor;
+mod resident;
 mod shares;
 mod unrefused;
 
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle, ReclaimOrder};
+pub use resident::ResidentBound;
 pub(crate) use shares::{
     MAX_PAGE_ROWS, has_room, partitioner_options, pool_limit, portion_rows, read_window_bytes,
 };

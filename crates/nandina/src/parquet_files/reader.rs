@@ -8,6 +8,7 @@ use bytes::Bytes;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::listing::FileRange;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::metrics::Count;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -15,7 +16,7 @@ use nandina_device::{ForeignFile, IoAccount, Reading};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::Habits;
 use super::ahead::Ahead;
@@ -31,8 +32,7 @@ const DECODING_SHARE: usize = 8;
 pub(super) struct AccountedReader {
     scan: ScanOfFiles,
     footer: Box<dyn AsyncFileReader + Send>,
-    path: PathBuf,
-    part: Option<FileRange>,
+    from: FileToRead,
     /// Opened at the first read.
     file: Option<Arc<ForeignFile>>,
     /// Known with the file's metadata.
@@ -41,6 +41,13 @@ pub(super) struct AccountedReader {
     reading_ahead: Vec<ReadingAhead>,
     held: Vec<Held>,
     bytes_scanned: Count,
+}
+
+/// A file, or the part of it that one lane of a scan takes.
+pub(super) struct FileToRead {
+    pub path: PathBuf,
+    pub object: ObjectMeta,
+    pub part: Option<FileRange>,
 }
 
 /// What the readers of a scan, one for each file or part of a file, have in common.
@@ -71,12 +78,11 @@ impl AccountedReader {
     pub fn new(
         scan: ScanOfFiles,
         footer: Box<dyn AsyncFileReader + Send>,
-        path: PathBuf,
-        part: Option<FileRange>,
+        from: FileToRead,
         bytes_scanned: Count,
     ) -> Self {
         let (reading_ahead, held) = Default::default();
-        Self { scan, footer, path, part, file: None, ahead: None, reading_ahead, held, bytes_scanned }
+        Self { scan, footer, from, file: None, ahead: None, reading_ahead, held, bytes_scanned }
     }
 
     async fn read(&mut self, ranges: Vec<Range<u64>>) -> parquet::errors::Result<Vec<Bytes>> {
@@ -85,7 +91,7 @@ impl AccountedReader {
         if self.ahead.is_none()
             && let Err(error) = self.get_metadata(None).await
         {
-            log::debug!("nothing of '{}' is read ahead: {error}", self.path.display());
+            log::debug!("nothing of '{}' is read ahead: {error}", self.from.path.display());
         }
         let next = self.ahead.as_mut().map(|ahead| ahead.after(&ranges)).unwrap_or_default();
         self.let_go(&ranges, &next);
@@ -186,7 +192,7 @@ impl AccountedReader {
             let message = format!(
                 "one row group of '{}' needs {} for the columns that are read, more than the memory limit of {}; \
                  raise the limit (-m, SET memory_limit), or import the file into a table",
-                self.path.display(),
+                self.from.path.display(),
                 byte_size::format(bytes as u64),
                 byte_size::format(limit_bytes as u64)
             );
@@ -202,12 +208,12 @@ impl AccountedReader {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = self.scan.sources.media.open(&self.path);
+        let file = self.scan.sources.media.open(&self.from.path);
         Ok(Arc::clone(self.file.insert(file.map_err(|error| self.failed(&error))?)))
     }
 
     fn failed(&self, error: &nandina_device::Error) -> ParquetError {
-        external(Error::file(self.path.display().to_string(), error.to_string()))
+        external(Error::file(self.from.path.display().to_string(), error.to_string()))
     }
 }
 
@@ -232,10 +238,15 @@ impl AsyncFileReader for AccountedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         async move {
-            let metadata = self.footer.get_metadata(options).await?;
+            let with_page_index = options.is_some_and(|options| {
+                options.column_index_policy() != PageIndexPolicy::Skip
+                    && options.offset_index_policy() != PageIndexPolicy::Skip
+            });
+            let read = self.footer.get_metadata(options);
+            let metadata = self.scan.sources.footers.of(&self.from.object, with_page_index, read).await?;
             self.ahead = Some(Ahead::new(
                 Arc::clone(&metadata),
-                self.part.clone(),
+                self.from.part.clone(),
                 Arc::clone(&self.scan.habits.trusted),
             ));
             Ok(metadata)
@@ -297,6 +308,7 @@ mod tests {
 
     use super::*;
     use arrow::array::{Int64Array, RecordBatch};
+    use datafusion::object_store::path::Path as ObjectPath;
     use nandina_device::DeviceOptions;
 
     use crate::media::Media;
@@ -312,7 +324,11 @@ mod tests {
             habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
             account: IoAccount::new(),
         };
-        (AccountedReader::new(scan, Box::new(Footer(None)), path.to_path_buf(), None, Count::new()), pool)
+        let location = ObjectPath::from_filesystem_path(path).unwrap();
+        let (last_modified, size) = Default::default();
+        let object = ObjectMeta { location, last_modified, size, e_tag: None, version: None };
+        let from = FileToRead { path: path.to_path_buf(), object, part: None };
+        (AccountedReader::new(scan, Box::new(Footer(None)), from, Count::new()), pool)
     }
 
     /// Metadata that somebody else has read, or none.

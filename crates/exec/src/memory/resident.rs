@@ -1,0 +1,101 @@
+//! What a process holds beside what its operators have reserved.
+//!
+//! Batches on their way, decoders, descriptions of files, code, and memory that the allocator keeps for later are not
+//! reserved by anybody. Most of it follows from the query, not from the limit. Resident memory shows all of it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Resident memory is looked at so often: within this time two threads can take in some megabytes.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// The share of the limit that operators do without at most for what is not theirs.
+const MOST_SHARE: usize = 2;
+
+/// How much memory of this process may be resident beyond the limit: for a program that has one session and does nothing
+/// beside its queries.
+#[derive(Clone, Copy, Debug)]
+pub struct ResidentBound {
+    /// Bytes beyond the limit that the program, and what is not reserved, should do with.
+    pub allowed_bytes: usize,
+    /// Bytes of this process that are resident now; `None` if the system does not tell.
+    pub measure: fn() -> Option<u64>,
+    /// Has the allocator give back what it keeps. Called when more is resident than should be.
+    pub give_back: fn(),
+}
+
+/// Compares what is resident with what is reserved, now and then.
+#[derive(Debug)]
+pub(crate) struct ResidentMeter {
+    bound: ResidentBound,
+    start: Instant,
+    /// Since the start, in microseconds.
+    next_look: AtomicU64,
+    pressure: AtomicUsize,
+}
+
+impl ResidentMeter {
+    pub(crate) fn new(bound: ResidentBound) -> Self {
+        let (next_look, pressure) = Default::default();
+        Self { bound, start: Instant::now(), next_look, pressure }
+    }
+
+    /// Bytes by which more than is allowed is resident beside `used_bytes` of reservations, up to a share of the limit.
+    pub(crate) fn pressure(&self, limit_bytes: usize, used_bytes: usize) -> usize {
+        let now = self.start.elapsed().as_micros() as u64;
+        let due = self.next_look.load(Ordering::Relaxed);
+        let next = now + BETWEEN_LOOKS.as_micros() as u64;
+        // One of those who are late looks, the others take what it found last.
+        if now >= due
+            && self.next_look.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.pressure.store(self.look(limit_bytes, used_bytes), Ordering::Relaxed);
+        }
+        self.pressure.load(Ordering::Relaxed).min(limit_bytes / MOST_SHARE)
+    }
+
+    fn look(&self, limit_bytes: usize, used_bytes: usize) -> usize {
+        let resident = || (self.bound.measure)().and_then(|bytes| usize::try_from(bytes).ok());
+        let Some(mut resident_bytes) = resident() else { return 0 };
+        if resident_bytes > limit_bytes.saturating_add(self.bound.allowed_bytes) {
+            (self.bound.give_back)();
+            resident_bytes = resident().unwrap_or(0);
+        }
+        resident_bytes.saturating_sub(used_bytes).saturating_sub(self.bound.allowed_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_first() {
+        static RESIDENT: AtomicU64 = AtomicU64::new(700);
+        let bound = ResidentBound {
+            allowed_bytes: 100,
+            measure: || Some(RESIDENT.load(Ordering::Relaxed)),
+            give_back: || RESIDENT.store(450, Ordering::Relaxed),
+        };
+        // Beside 100 there are 350, 250 too many, of which half of 400 counts.
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 100), 200);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 300), 50);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 380), 0);
+        let unknown = ResidentBound { measure: || None, ..bound };
+        assert_eq!(ResidentMeter::new(unknown).pressure(400, 0), 0);
+    }
+
+    #[test]
+    fn what_was_found_counts_until_the_next_look() {
+        let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1500), give_back: || {} };
+        let meter = ResidentMeter::new(bound);
+        meter.next_look.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(meter.pressure(1000, 0), 0);
+        meter.next_look.store(0, Ordering::Relaxed);
+        assert_eq!(meter.pressure(1000, 1400), 100);
+        // Whatever is reserved now.
+        meter.next_look.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(meter.pressure(1000, 0), 100);
+    }
+}
