@@ -1,15 +1,11 @@
 //! How much memory the program takes beside what its queries ask for, which matters under a small limit.
 //!
-//! *The allocator.* mimalloc keeps freed memory for a second and asks the system for huge pages. With gigabytes to
-//! spend both save time. With 32 MB they are what the process is made of, so a small limit turns huge pages off and has
-//! memory kept for a shorter time, the shorter the smaller it is. What is kept is not faulted in again: at 512 MB an
-//! aggregation of 60 million groups takes 26 s when memory is kept for a second and 32 s with 5 ms, at 32 MB the
-//! difference is 15 % and 60 MB. At 64 MB, 1 ms in place of 32 takes 14 to 45 MB off the peak of aggregations and joins
-//! (TPC-H Q9: 165 to 120 MB) and adds a sixth to their processor time. mimalloc reads its options before `main`: the
-//! program starts once more with them set.
+//! *The allocator.* mimalloc asks the system for huge pages, and keeps freed memory for a second. With gigabytes to spend
+//! both save time. With 32 MB huge pages are what the process is made of, so a small limit turns them off. mimalloc reads
+//! its options before `main`: the program starts once more with them set. What is kept is not faulted in again, and given
+//! back when the process has become too large: see [`bound`]. A short time for which it is kept would take a tenth longer
+//! for the queries of TPC-H at 64 MB, and save nothing at the peak.
 //! Buffers for I/O ask for huge pages themselves and should go on getting them.
-//!
-//! What is kept longer than it is worth is given back when the process has become too large: see [`bound`].
 //!
 //! *The program's own code.* A planner with hundreds of functions and rules touches some 50 MB of code and
 //! constants that running the plan does not need. They are in the page cache and come back for the price of a
@@ -23,16 +19,13 @@ use nandina::{ResidentBound, process_memory};
 
 /// Limits below this are worth the trouble.
 const SMALL_LIMIT_BYTES: u64 = 1 << 30;
-/// For each millisecond that freed memory is kept: 2 ms at 32 MiB, 32 ms at 512 MiB.
-const BYTES_PER_KEPT_MILLI: u64 = 16 << 20;
-const LEAST_KEPT_MILLIS: u64 = 2;
-const FROM_THE_USER: [&str; 2] = ["MIMALLOC_ALLOW_THP", "MIMALLOC_PURGE_DELAY"];
+const FROM_THE_USER: &str = "MIMALLOC_ALLOW_THP";
 /// Marks the program that was started again.
 pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
 
 /// Beyond the limit: code, threads, descriptions of files, batches on their way. 64 MB are what users are promised; what
 /// comes between two looks takes the rest.
-const ALLOWED_BYTES: usize = 44 << 20;
+const ALLOWED_BYTES: usize = 40 << 20;
 
 /// How much of this process may be resident.
 pub fn bound() -> ResidentBound {
@@ -44,20 +37,18 @@ fn give_back() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// Starts the program again with an allocator that gives memory back soon, if the limit is small and the
-/// environment has not chosen already. Returns when there is nothing to do, or no way to do it.
+/// Starts the program again with an allocator that asks for no huge pages, if the limit is small and the environment has
+/// not chosen already. Returns when there is nothing to do, or no way to do it.
 pub fn suit(limit_bytes: u64) {
     if env::var_os(STARTED_AGAIN).is_some() {
         return allow_advised_huge_pages();
     }
-    if limit_bytes >= SMALL_LIMIT_BYTES || FROM_THE_USER.iter().any(|name| env::var_os(name).is_some()) {
+    if limit_bytes >= SMALL_LIMIT_BYTES || env::var_os(FROM_THE_USER).is_some() {
         return;
     }
     let Ok(program) = env::current_exe() else { return };
     let mut again = Command::new(program);
-    let kept_millis = (limit_bytes / BYTES_PER_KEPT_MILLI).max(LEAST_KEPT_MILLIS);
-    again.args(env::args_os().skip(1)).env("MIMALLOC_ALLOW_THP", "0");
-    again.env("MIMALLOC_PURGE_DELAY", kept_millis.to_string());
+    again.args(env::args_os().skip(1)).env(FROM_THE_USER, "0");
     // Only returns if it failed; then this process does the work as it is.
     let _ = again.env(STARTED_AGAIN, "1").exec();
 }

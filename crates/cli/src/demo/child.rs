@@ -17,7 +17,6 @@ pub async fn run(arguments: Vec<String>, interrupt: &Interrupt) -> Result<String
         .args(&arguments)
         .stdout(Stdio::piped())
         .env_remove("MIMALLOC_ALLOW_THP")
-        .env_remove("MIMALLOC_PURGE_DELAY")
         .env_remove(crate::resident::STARTED_AGAIN);
     let child = command.spawn().map_err(|error| Failure::io("starting a step of the demo", error))?;
     let mut child = Running(child);
