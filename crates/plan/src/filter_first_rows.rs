@@ -5,7 +5,9 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::Operator;
+use datafusion::functions_window::rank::{dense_rank_udwf, rank_udwf};
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::logical_expr::{Operator, WindowUDF};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
@@ -151,11 +153,16 @@ impl Ranking {
     fn of(function: &dyn WindowExpr) -> Option<Self> {
         let standard = function.as_any().downcast_ref::<StandardWindowExpr>()?;
         let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>()?;
-        match function.fun().name() {
-            "row_number" => Some(Self::RowNumber),
-            "rank" => Some(Self::Rank),
-            "dense_rank" => Some(Self::DenseRank),
-            _ => None,
+        // Users may have functions of the same names.
+        let is = |ours: &Arc<WindowUDF>| **function.fun() == **ours;
+        if is(&row_number_udwf()) {
+            Some(Self::RowNumber)
+        } else if is(&rank_udwf()) {
+            Some(Self::Rank)
+        } else if is(&dense_rank_udwf()) {
+            Some(Self::DenseRank)
+        } else {
+            None
         }
     }
 

@@ -275,14 +275,14 @@ mod tests {
         let known = |table: &GroupTable, keys: Vec<i64>, hash| {
             let (keys, hashes) = batch(keys, hash);
             let mut found = Vec::new();
-            table.for_each_known(&keys, &hashes, |_, group| found.push(group));
+            table.for_each_known(&keys, &hashes, |row, group| found.push((row, group)));
             found
         };
-        assert_eq!(known(&table, vec![1, 2], mixed), [0; 0]);
+        assert_eq!(known(&table, vec![1, 2], mixed), []);
         for hash in [mixed as fn(i64) -> u64, |_| 42] {
             let (keys, hashes) = batch((0..300).collect(), hash);
             table.find_or_insert(&keys, &hashes, &mut Vec::new());
-            assert_eq!(known(&table, vec![299, 300, 7, -1, 7], hash), [299, 7, 7]);
+            assert_eq!(known(&table, vec![299, 300, 7, -1, 7], hash), [(0, 299), (2, 7), (4, 7)]);
             assert_eq!(table.len(), 300);
             table.take().unwrap();
         }

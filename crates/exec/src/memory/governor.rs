@@ -59,10 +59,21 @@ pub enum ReclaimOrder {
 /// asked for every batch writes runs of one batch each.
 const KEPT_SHARE: usize = 4;
 
+/// What each of so many holders keeps while others hold more.
+fn kept_share(holders: usize, limit_bytes: usize) -> usize {
+    limit_bytes / (KEPT_SHARE * holders.max(1))
+}
+
+/// What holders are asked for when `additional` bytes are missing: a little more keeps the next few requests from asking
+/// again.
+fn wanted_bytes(additional: usize, limit_bytes: usize) -> usize {
+    additional.max(limit_bytes / 64)
+}
+
 impl ReclaimOrder {
     /// Puts those first who are to be asked first. Of each holder: the bytes it could give, what they cost.
     fn arrange<T>(self, holders: &mut [(usize, f64, T)], limit_bytes: usize) {
-        let kept = limit_bytes / (KEPT_SHARE * holders.len().max(1));
+        let kept = kept_share(holders.len(), limit_bytes);
         holders.sort_by(|(bytes, cost, _), (other_bytes, other_cost, _)| {
             let by_size = other_bytes.cmp(bytes);
             match self {
@@ -168,8 +179,9 @@ impl MemoryGovernor {
         Some(ReclaimHandle { governor: Arc::clone(pool), reclaimer })
     }
 
-    /// Takes `additional` bytes if they fit under `limit_bytes`. Nothing always fits, even if others have passed it.
-    fn take(&self, additional: usize, limit_bytes: usize) -> bool {
+    /// Takes `additional` bytes if they fit under the limit. Nothing always fits, even if others have passed it.
+    fn take(&self, additional: usize) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(additional).filter(|&sum| sum <= limit_bytes || additional == 0)
         });
@@ -179,25 +191,46 @@ impl MemoryGovernor {
         taken.is_ok()
     }
 
-    /// Asks one holder after the other for memory until `additional` bytes fit under `limit_bytes` or nobody gives any.
-    fn reclaim_for(&self, additional: usize, limit_bytes: usize) -> bool {
-        // Asking for a little more than is missing keeps the next few requests from coming back here.
-        let wanted = additional.max(limit_bytes / 64);
+    /// Has somebody spill about as much as is going to be taken, if the process holds more than it should.
+    fn relieve(&self, additional: usize) {
+        let Some(meter) = &self.resident else { return };
+        let (limit_bytes, used_bytes) = (self.limit_bytes.load(Ordering::Relaxed), self.used_bytes());
+        let pressure = meter.pressure(limit_bytes, used_bytes, additional);
+        if used_bytes.saturating_add(additional) <= limit_bytes - pressure {
+            return;
+        }
+        let holders = self.holders(limit_bytes);
+        // Those who hold little keep it: what nobody has reserved is no reason for runs of one batch.
+        let kept_bytes = kept_share(holders.len(), limit_bytes);
+        let wanted = wanted_bytes(additional, limit_bytes);
+        let mut others = holders.into_iter().filter(|(bytes, ..)| *bytes > kept_bytes);
+        let _spilled = others.find(|(.., holder)| holder.reclaim(wanted) > 0);
+    }
+
+    /// Who can give memory, in the order in which they are asked.
+    fn holders(&self, limit_bytes: usize) -> Vec<(usize, f64, Arc<dyn Reclaim>)> {
+        // Dropping the last reference to one ends its registration: never under the lock.
+        let registered: Vec<Arc<dyn Reclaim>> =
+            self.reclaimers.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut holders: Vec<(usize, f64, Arc<dyn Reclaim>)> = registered
+            .into_iter()
+            .map(|holder| (holder.reclaimable_bytes(), holder.io_per_byte(), holder))
+            .filter(|(bytes, ..)| *bytes > 0)
+            .collect();
+        self.order.arrange(&mut holders, limit_bytes);
+        holders
+    }
+
+    /// Asks one holder after the other for memory until `additional` bytes fit or nobody gives any.
+    fn reclaim_for(&self, additional: usize) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let wanted = wanted_bytes(additional, limit_bytes);
         loop {
-            // Dropping the last reference to one ends its registration: never under the lock.
-            let registered: Vec<Arc<dyn Reclaim>> =
-                self.reclaimers.lock().iter().filter_map(Weak::upgrade).collect();
-            let mut holders: Vec<(usize, f64, Arc<dyn Reclaim>)> = registered
-                .into_iter()
-                .map(|holder| (holder.reclaimable_bytes(), holder.io_per_byte(), holder))
-                .filter(|(bytes, ..)| *bytes > 0)
-                .collect();
-            self.order.arrange(&mut holders, limit_bytes);
-            if !holders.into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
+            if !self.holders(limit_bytes).into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
                 // Somebody else may have been given what was just freed, or have freed what this one was to give.
-                return self.take(additional, limit_bytes);
+                return self.take(additional);
             }
-            if self.take(additional, limit_bytes) {
+            if self.take(additional) {
                 return true;
             }
         }
@@ -268,18 +301,11 @@ impl MemoryPool for MemoryGovernor {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let pressure =
-            self.resident.as_ref().map_or(0, |meter| meter.pressure(limit_bytes, self.used_bytes()));
-        let aim_bytes = limit_bytes - pressure;
-        let starves_others = self.starves_others(reservation, additional);
-        if !starves_others && self.take(additional, aim_bytes) {
+        self.relieve(additional);
+        if !self.starves_others(reservation, additional) && self.take(additional) {
             return Ok(());
         }
-        if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional, aim_bytes) {
-            return Ok(());
-        }
-        if pressure > 0 && !starves_others && self.take(additional, limit_bytes) {
+        if !self.over_fair_share(reservation, additional) && self.reclaim_for(additional) {
             return Ok(());
         }
         if reservation.consumer().name().starts_with(NEVER_REFUSED) {
@@ -486,9 +512,15 @@ mod tests {
         let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
         let scan = MemoryConsumer::new("scan").register(&pool);
         scan.try_grow(100 * KIB).unwrap();
-        assert_eq!(holder.reclaimable_bytes(), 400 * KIB, "half of the limit at most");
+        assert_eq!(holder.reclaimable_bytes(), 700 * KIB, "as much as was taken");
+        for _ in 0..5 {
+            scan.try_grow(100 * KIB).unwrap();
+        }
+        assert_eq!(holder.reclaimable_bytes(), 200 * KIB, "not much less than a quarter of an equal share");
+        scan.try_grow(200 * KIB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 200 * KIB);
         drop(holder);
-        scan.try_grow(900 * KIB).unwrap();
+        scan.try_grow(200 * KIB).unwrap();
         assert!(scan.try_grow(KIB).is_err());
     }
 

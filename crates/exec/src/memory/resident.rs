@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Resident memory is looked at so often: within this time two threads can take in some megabytes.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// When the allocator had little to give back, it is left alone for so long.
+const LEFT_ALONE: Duration = Duration::from_millis(50);
+/// The share of the limit that is little.
+const LITTLE_SHARE: usize = 64;
 /// The share of the limit that operators do without at most for what is not theirs.
 const MOST_SHARE: usize = 2;
 
@@ -24,41 +28,55 @@ pub struct ResidentBound {
 }
 
 /// Compares what is resident with what is reserved, now and then.
+///
+/// What the allocator keeps of memory that operators gave back is resident, too, until somebody needs it again or asks for
+/// it to be given back. That comes before anybody has to spill.
 #[derive(Debug)]
 pub(crate) struct ResidentMeter {
     bound: ResidentBound,
     start: Instant,
     /// Since the start, in microseconds.
     next_look: AtomicU64,
+    next_give_back: AtomicU64,
     pressure: AtomicUsize,
 }
 
 impl ResidentMeter {
     pub(crate) fn new(bound: ResidentBound) -> Self {
-        let (next_look, pressure) = Default::default();
-        Self { bound, start: Instant::now(), next_look, pressure }
+        let (next_look, next_give_back, pressure) = Default::default();
+        Self { bound, start: Instant::now(), next_look, next_give_back, pressure }
     }
 
-    /// Bytes by which more than is allowed is resident beside `used_bytes` of reservations, up to a share of the limit.
-    pub(crate) fn pressure(&self, limit_bytes: usize, used_bytes: usize) -> usize {
-        let now = self.start.elapsed().as_micros() as u64;
-        let due = self.next_look.load(Ordering::Relaxed);
-        let next = now + BETWEEN_LOOKS.as_micros() as u64;
-        // One of those who are late looks, the others take what it found last.
-        if now >= due
-            && self.next_look.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            self.pressure.store(self.look(limit_bytes, used_bytes), Ordering::Relaxed);
+    /// Bytes by which more than is allowed is resident beside `used_bytes` of reservations, up to a share of the limit, when
+    /// `additional` ones are about to be reserved.
+    pub(crate) fn pressure(&self, limit_bytes: usize, used_bytes: usize, additional: usize) -> usize {
+        if self.is_due(&self.next_look, BETWEEN_LOOKS) {
+            self.pressure.store(self.look(limit_bytes, used_bytes, additional), Ordering::Relaxed);
         }
         self.pressure.load(Ordering::Relaxed).min(limit_bytes / MOST_SHARE)
     }
 
-    fn look(&self, limit_bytes: usize, used_bytes: usize) -> usize {
+    /// Whether it is time to do something, which then is next done after `pause`. One of those who are late does it.
+    fn is_due(&self, next: &AtomicU64, pause: Duration) -> bool {
+        let now = self.start.elapsed().as_micros() as u64;
+        let due = next.load(Ordering::Relaxed);
+        let after = now + pause.as_micros() as u64;
+        now >= due && next.compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    fn look(&self, limit_bytes: usize, used_bytes: usize, additional: usize) -> usize {
         let resident = || (self.bound.measure)().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(mut resident_bytes) = resident() else { return 0 };
-        if resident_bytes > limit_bytes.saturating_add(self.bound.allowed_bytes) {
+        let most_bytes = limit_bytes.saturating_add(self.bound.allowed_bytes);
+        if resident_bytes.saturating_add(additional) > most_bytes
+            && self.is_due(&self.next_give_back, LEFT_ALONE)
+        {
             (self.bound.give_back)();
-            resident_bytes = resident().unwrap_or(0);
+            let left_bytes = resident().unwrap_or(0);
+            if resident_bytes.saturating_sub(left_bytes) > limit_bytes / LITTLE_SHARE {
+                self.next_give_back.store(0, Ordering::Relaxed);
+            }
+            resident_bytes = left_bytes;
         }
         resident_bytes.saturating_sub(used_bytes).saturating_sub(self.bound.allowed_bytes)
     }
@@ -79,11 +97,33 @@ mod tests {
             give_back: || RESIDENT.store(450, Ordering::Relaxed),
         };
         // Beside 100 there are 350, 250 too many, of which half of 400 counts.
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 100), 200);
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 300), 50);
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 380), 0);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 100, 0), 200);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 300, 0), 50);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 380, 0), 0);
+        RESIDENT.store(490, Ordering::Relaxed);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 350, 10), 40, "there is room for ten");
+        assert_eq!(
+            ResidentMeter::new(bound).pressure(400, 350, 11),
+            0,
+            "not for more: 450 after giving back"
+        );
         let unknown = ResidentBound { measure: || None, ..bound };
-        assert_eq!(ResidentMeter::new(unknown).pressure(400, 0), 0);
+        assert_eq!(ResidentMeter::new(unknown).pressure(400, 0, 0), 0);
+    }
+
+    #[test]
+    fn an_allocator_with_little_to_give_is_left_alone() {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let give_back = || {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+        };
+        let meter = ResidentMeter::new(ResidentBound { allowed_bytes: 0, measure: || Some(900), give_back });
+        meter.look(800, 700, 0);
+        meter.look(800, 700, 0);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        meter.next_give_back.store(0, Ordering::Relaxed);
+        meter.look(800, 700, 0);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
     }
 
     #[test]
@@ -91,11 +131,11 @@ mod tests {
         let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1500), give_back: || {} };
         let meter = ResidentMeter::new(bound);
         meter.next_look.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 0), 0);
+        assert_eq!(meter.pressure(1000, 0, 0), 0);
         meter.next_look.store(0, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 1400), 100);
+        assert_eq!(meter.pressure(1000, 1400, 0), 100);
         // Whatever is reserved now.
         meter.next_look.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 0), 100);
+        assert_eq!(meter.pressure(1000, 0, 0), 100);
     }
 }

@@ -5,21 +5,23 @@
 
 #![allow(clippy::indexing_slicing, reason = "groups are those of the table, each of which has a heap")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::Rows;
 use datafusion::common::Result;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_expr::{PhysicalExprRef, PhysicalSortExpr};
 use nandina_pages::prefetch::{AHEAD, prefetch};
+use parking_lot::Mutex;
 
 use crate::aggregate::key_columns::BatchKey;
 use crate::aggregate::key_layout::KeyLayout;
 use crate::aggregate::table::GroupTable;
 use crate::key_hasher::KeyHasher;
+use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::sort::spec::KeyEncoder;
 
 /// The rank that rows are asked for by.
@@ -37,6 +39,8 @@ const ORDER_BYTES: usize = size_of::<u128>();
 const NO_KEY: u128 = u128::MAX;
 /// What of a partition's row is unknown.
 const NO_GROUP: usize = usize::MAX;
+/// Rows that are looked up at a time: so many partitions are noted at once, at most.
+const PORTION_ROWS: usize = 1024;
 /// Whether the filter pays is looked at this often.
 const ROWS_PER_VERDICT: usize = 1 << 16;
 /// A filter that lets through more than this many tenths is given up.
@@ -105,12 +109,18 @@ fn has_floats(data_type: &DataType) -> bool {
 pub struct Leaders {
     top: Arc<TopK>,
     hasher: KeyHasher,
-    /// None once the filter has been given up.
-    known: Option<Known>,
+    held: Arc<Held>,
     most_bytes: usize,
-    reservation: MemoryReservation,
     seen_rows: usize,
     kept_rows: usize,
+    _handle: Option<ReclaimHandle>,
+}
+
+/// What is given up when others need the memory.
+struct Held {
+    /// None once it has been given up.
+    known: Mutex<Option<Known>>,
+    reservation: MemoryReservation,
 }
 
 struct Known {
@@ -121,58 +131,93 @@ struct Known {
     is_full: bool,
 }
 
+impl Reclaim for Held {
+    fn reclaimable_bytes(&self) -> usize {
+        self.reservation.size()
+    }
+
+    /// Nothing is written, but rows that it would have dropped are sorted: many for each partition.
+    fn io_per_byte(&self) -> f64 {
+        64.0
+    }
+
+    fn reclaim(&self, _bytes: usize) -> usize {
+        let given_up = self.known.try_lock().and_then(|mut known| known.take());
+        given_up.map_or(0, |_| self.reservation.free())
+    }
+}
+
 impl Leaders {
-    /// Takes at most about `most_bytes`, in `reservation`.
-    pub fn try_new(top: Arc<TopK>, most_bytes: usize, reservation: MemoryReservation) -> Result<Self> {
+    /// Takes at most `most_bytes` of `pool`.
+    pub fn try_new(
+        top: Arc<TopK>,
+        most_bytes: usize,
+        pool: &Arc<dyn MemoryPool>,
+        partition: usize,
+    ) -> Result<Self> {
         let known = Known { table: GroupTable::try_new(&top.stored)?, heaps: Vec::new(), is_full: false };
+        let reservation = MemoryConsumer::new(format!("TopKFilter[{partition}]")).register(pool);
+        let held = Arc::new(Held { known: Mutex::new(Some(known)), reservation });
+        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&held) as Arc<dyn Reclaim>));
+        let handle = MemoryGovernor::register_reclaimer(pool, weak);
         let hasher = KeyHasher::new(0);
-        Ok(Self { top, hasher, known: Some(known), most_bytes, reservation, seen_rows: 0, kept_rows: 0 })
+        Ok(Self { top, hasher, held, most_bytes, seen_rows: 0, kept_rows: 0, _handle: handle })
     }
 
     /// Those of `rows` that may be among the first of their partition.
     pub fn candidates(&mut self, rows: RecordBatch) -> Result<RecordBatch> {
-        let Some(known) = &mut self.known else { return Ok(rows) };
-        let mut groups = Vec::new();
-        known.find(&self.top, &self.hasher, &rows, &mut groups)?;
+        let held = Arc::clone(&self.held);
+        let mut slot = held.known.lock();
+        let Some(known) = &mut *slot else { return Ok(rows) };
         let keys = self.top.encoder.as_ref().map(|encoder| encoder.keys(&rows)).transpose()?;
-        let keep = known.keep(&self.top, &groups, keys.as_ref());
+        let mut keep = Vec::with_capacity(rows.num_rows());
+        let mut groups = Vec::new();
+        for first in (0..rows.num_rows()).step_by(PORTION_ROWS) {
+            let portion = rows.slice(first, PORTION_ROWS.min(rows.num_rows() - first));
+            known.is_full |= known.bytes_with(&self.top, portion.num_rows()) > self.most_bytes;
+            known.find(&self.top, &self.hasher, &portion, &mut groups)?;
+            known.note(&self.top, &groups, first, keys.as_ref(), &mut keep);
+        }
+        let keep = BooleanArray::from(keep);
         self.seen_rows += keep.len();
         self.kept_rows += keep.true_count();
-        self.account()?;
+        // Others may have to spill for it, and this very filter is among those who are asked: it is locked then.
+        let is_refused = held.reservation.try_resize(known.memory_bytes()).is_err();
+        if is_refused || !self.pays(known.is_full) {
+            *slot = None;
+            held.reservation.free();
+        }
         match keep.has_false() {
             true => Ok(filter_record_batch(&rows, &keep)?),
             false => Ok(rows),
         }
     }
 
-    /// Bytes held now.
-    pub fn memory_bytes(&self) -> usize {
-        self.reservation.size()
+    /// Whether enough of the last rows were dropped, looked at now and then.
+    fn pays(&mut self, is_full: bool) -> bool {
+        if self.seen_rows < ROWS_PER_VERDICT {
+            return true;
+        }
+        let drops_enough = self.kept_rows * 10 <= self.seen_rows * MOST_TENTHS_KEPT;
+        (self.seen_rows, self.kept_rows) = (0, 0);
+        // While partitions are still being noted, their second rows may be yet to come.
+        drops_enough || !is_full
     }
 
-    /// Reserves what is held, and gives the filter up where it is not granted or does not pay.
-    fn account(&mut self) -> Result<()> {
-        let Some(known) = &mut self.known else { return Ok(()) };
-        let bytes = known.memory_bytes();
-        known.is_full |= bytes > self.most_bytes;
-        let is_refused = self.reservation.try_resize(bytes).is_err();
-        let mut pays = true;
-        if self.seen_rows >= ROWS_PER_VERDICT {
-            // While partitions are still being noted, their second rows may be yet to come.
-            pays = !known.is_full || self.kept_rows * 10 <= self.seen_rows * MOST_TENTHS_KEPT;
-            (self.seen_rows, self.kept_rows) = (0, 0);
-        }
-        if is_refused || !pays {
-            self.known = None;
-            self.reservation.free();
-        }
-        Ok(())
+    /// Bytes held now.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.reservation.size()
     }
 }
 
 impl Known {
     fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.heaps.capacity() * ORDER_BYTES
+    }
+
+    /// Bytes at most once so many rows have made new groups: what has no room moves to twice the size.
+    fn bytes_with(&self, top: &TopK, rows: usize) -> usize {
+        2 * self.memory_bytes() + rows * top.k * ORDER_BYTES
     }
 
     /// The group of every row; `NO_GROUP` for those of partitions that are not known.
@@ -183,6 +228,7 @@ impl Known {
         rows: &RecordBatch,
         groups: &mut Vec<usize>,
     ) -> Result<()> {
+        groups.clear();
         if top.partition_by.is_empty() {
             groups.resize(rows.num_rows(), 0);
             self.heaps.resize(top.k, NO_KEY);
@@ -204,25 +250,31 @@ impl Known {
         Ok(())
     }
 
-    /// Notes the keys of rows, one after the other, and which of them may be wanted.
-    fn keep(&mut self, top: &TopK, groups: &[usize], keys: Option<&Rows>) -> BooleanArray {
+    /// Notes the keys of the rows from `first` on, one after the other, and which of them may be wanted.
+    fn note(
+        &mut self,
+        top: &TopK,
+        groups: &[usize],
+        first: usize,
+        keys: Option<&Rows>,
+        keep: &mut Vec<bool>,
+    ) {
         let (k, drops_equal) = (top.k, top.drops_equal());
-        let keep = groups.iter().enumerate().map(|(row, &group)| {
+        keep.extend(groups.iter().enumerate().map(|(row, &group)| {
             if let Some(&ahead) = groups.get(row + AHEAD) {
                 prefetch(&self.heaps, ahead.wrapping_mul(k));
             }
             if group == NO_GROUP {
                 return true;
             }
-            let key = keys.map_or(0, |keys| order_key(keys.row(row).data()));
+            let key = keys.map_or(0, |keys| order_key(keys.row(first + row).data()));
             let heap = &mut self.heaps[group * k..(group + 1) * k];
             let last = heap[0];
             if key < last {
                 replace_greatest(heap, key);
             }
             key < last || (key == last && !drops_equal)
-        });
-        keep.collect::<Vec<bool>>().into()
+        }));
     }
 }
 
@@ -252,7 +304,95 @@ fn replace_greatest(heap: &mut [u128], key: u128) {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::{Field, Int64Type, Schema};
+    use datafusion::physical_expr::expressions::col;
+
     use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn batch(rows: impl Iterator<Item = (i64, i64)>) -> RecordBatch {
+        let (keys, values): (Vec<i64>, Vec<i64>) = rows.unzip();
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(Int64Array::from(keys)), Arc::new(Int64Array::from(values))];
+        RecordBatch::try_new(schema(), columns).unwrap()
+    }
+
+    fn schema() -> SchemaRef {
+        let field = |name| Field::new(name, DataType::Int64, true);
+        Arc::new(Schema::new(vec![field("key"), field("value")]))
+    }
+
+    /// Of the first two rows of each key, within a limit.
+    fn leaders(most_bytes: usize, limit_bytes: usize) -> (Leaders, Arc<dyn MemoryPool>) {
+        let order = PhysicalSortExpr::new_default(col("value", &schema()).unwrap());
+        let keys = vec![col("key", &schema()).unwrap()];
+        let top = TopK::try_new(keys, vec![order], &schema(), RankedBy::RowNumber, 2).unwrap().unwrap();
+        let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(Some(limit_bytes)));
+        (Leaders::try_new(Arc::new(top), most_bytes, &pool, 0).unwrap(), pool)
+    }
+
+    /// The values that pass.
+    fn passing(leaders: &mut Leaders, rows: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+        let rows = leaders.candidates(batch(rows)).unwrap();
+        rows.column(1).as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    #[test]
+    fn rows_behind_two_others_are_dropped() {
+        let (mut leaders, pool) = leaders(MIB, MIB);
+        let rows = [(1, 30), (2, 5), (1, 10), (1, 20), (2, 6), (1, 20), (1, 19), (2, 6), (1, 25)];
+        assert_eq!(passing(&mut leaders, rows.into_iter()), [30, 5, 10, 20, 6, 19]);
+        assert_eq!(passing(&mut leaders, [(1, 19), (2, 4), (3, 99)].into_iter()), [4, 99]);
+        assert!(pool.reserved() > 0);
+        drop(leaders);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn partitions_beyond_the_share_pass_and_known_ones_do_not() {
+        let (mut leaders, pool) = leaders(256 << 10, 64 * MIB);
+        passing(&mut leaders, (0..2).map(|value| (7, value)));
+        for first in 0..20 {
+            let all = passing(&mut leaders, (0..1000).map(|key| (1000 + first * 1000 + key, 5)));
+            assert_eq!(all.len(), 1000, "the first row of each");
+        }
+        assert!(pool.reserved() <= 256 << 10, "{} bytes", pool.reserved());
+        assert_eq!(passing(&mut leaders, [(7, 3), (21_000 - 1, 9), (7, 0)].into_iter()), [9, 0]);
+        assert_eq!(passing(&mut leaders, (0..5).map(|value| (20_999, value))).len(), 5);
+    }
+
+    #[test]
+    fn a_filter_of_what_all_passes_is_given_up() {
+        let (mut leaders, pool) = leaders(64 << 10, 64 * MIB);
+        for first in 0..100 {
+            passing(&mut leaders, (0..1000).map(|key| (first * 1000 + key, 5)));
+        }
+        assert_eq!(pool.reserved(), 0);
+        assert_eq!(passing(&mut leaders, (0..3).map(|value| (0, value))), [0, 1, 2]);
+    }
+
+    #[test]
+    fn others_get_the_memory_if_they_need_it() {
+        let (mut leaders, pool) = leaders(MIB, MIB);
+        passing(&mut leaders, (0..2).map(|value| (7, value)));
+        assert_eq!(passing(&mut leaders, [(7, 8)].into_iter()), [0; 0]);
+        let sort = MemoryConsumer::new("sort").register(&pool);
+        sort.try_grow(MIB).unwrap();
+        assert_eq!(pool.reserved(), MIB);
+        assert_eq!(passing(&mut leaders, [(7, 8)].into_iter()), [8]);
+    }
+
+    #[test]
+    fn without_memory_all_rows_pass() {
+        let (mut leaders, pool) = leaders(MIB, MIB);
+        let sort = MemoryConsumer::new("sort").register(&pool);
+        sort.try_grow(MIB - 100).unwrap();
+        assert_eq!(passing(&mut leaders, (0..4).map(|value| (7, value))).len(), 2, "what was looked at");
+        assert_eq!(passing(&mut leaders, (4..6).map(|value| (7, value))), [4, 5]);
+        assert_eq!(pool.reserved(), MIB - 100);
+    }
 
     #[test]
     fn a_heap_keeps_the_least_keys() {

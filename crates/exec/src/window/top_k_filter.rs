@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
@@ -22,16 +21,17 @@ use futures::StreamExt;
 use super::leaders::{Leaders, RankedBy, TopK};
 use crate::memory::pool_limit;
 
-/// What the best keys of all inputs together may take: a share of the limit, and no more than is still looked up
-/// faster than rows are sorted.
+/// The share of the limit that the best keys of all inputs may take together.
 const MEMORY_SHARE: usize = 4;
+/// The most of one input: no more than is still looked up faster than rows are sorted.
 const MOST_BYTES: usize = 64 << 20;
 
 /// Drops rows that cannot be among the first `k` of their partition, since `k` others of the same input come before.
 ///
 /// It gives all rows that are wanted and others, so that it may stand anywhere below the window function, as below
 /// its sort and the exchange; a filter above picks those that are. For each partition it keeps `k` order keys, of so many
-/// partitions as fit into a share of the memory; rows of all others pass, and when nearly all do it is given up.
+/// partitions as fit into a share of the memory; rows of all others pass. When nearly all do, or others need the memory, it is
+/// given up.
 pub struct PartitionedTopKFilterExec {
     input: Arc<dyn ExecutionPlan>,
     partition_by: Vec<PhysicalExprRef>,
@@ -60,8 +60,7 @@ impl PartitionedTopKFilterExec {
         let inputs = self.input.output_partitioning().partition_count();
         let share =
             pool_limit(pool.as_ref()).map_or(usize::MAX, |limit| limit / MEMORY_SHARE / inputs.max(1));
-        let reservation = MemoryConsumer::new(format!("TopKFilter[{partition}]")).register(pool);
-        Leaders::try_new(Arc::clone(&self.top), share.min(MOST_BYTES), reservation)
+        Leaders::try_new(Arc::clone(&self.top), share.min(MOST_BYTES), pool, partition)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Footers of files that are being read: one copy of each, however many readers there are.
 //!
-//! The description of a file of hundreds of row groups takes megabytes, with its page indexes. DataFusion keeps those of
-//! files that were read, as many as fit into a share of the limit; of one that does not fit every reader would have a copy
-//! of its own, and a query with several scans in several lanes many. Nobody reserves them.
+//! The description of a file of hundreds of row groups takes megabytes. DataFusion keeps those of files that were read, as
+//! many as fit into a share of the limit; of one that does not fit every reader would have a copy of its own, and a query
+//! with several scans in several lanes many. Nobody reserves them. Readers that look at page indexes still make copies,
+//! with the indexes in them, where DataFusion's cache does not have those.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,11 +28,9 @@ struct Footer {
 }
 
 impl Footer {
-    /// The footer, if somebody still holds it and it is that of `file`, as far as one can tell, with what is wanted.
-    fn if_it_is_of(&self, file: &ObjectMeta, with_page_index: bool) -> Option<Arc<ParquetMetaData>> {
-        let metadata = self.metadata.upgrade().filter(|_| self.of == *file)?;
-        let has_page_index = metadata.column_index().is_some() && metadata.offset_index().is_some();
-        (has_page_index || !with_page_index).then_some(metadata)
+    /// The footer, if somebody still holds it and it is that of `file`, as far as one can tell.
+    fn if_it_is_of(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
+        self.metadata.upgrade().filter(|_| self.of == *file)
     }
 }
 
@@ -40,12 +39,11 @@ impl Footers {
     pub async fn of<E>(
         &self,
         file: &ObjectMeta,
-        with_page_index: bool,
         read: impl Future<Output = Result<Arc<ParquetMetaData>, E>>,
     ) -> Result<Arc<ParquetMetaData>, E> {
         let slot = self.slot(&file.location);
         let mut known = slot.lock().await;
-        if let Some(metadata) = known.as_ref().and_then(|known| known.if_it_is_of(file, with_page_index)) {
+        if let Some(metadata) = known.as_ref().and_then(|known| known.if_it_is_of(file)) {
             return Ok(metadata);
         }
         let metadata = read.await?;
@@ -91,39 +89,34 @@ mod tests {
     }
 
     /// Whether `of` reads.
-    async fn reads(
-        footers: &Footers,
-        file: &ObjectMeta,
-        with_page_index: bool,
-    ) -> (bool, Arc<ParquetMetaData>) {
+    async fn reads(footers: &Footers, file: &ObjectMeta) -> (bool, Arc<ParquetMetaData>) {
         let was_read = Cell::new(false);
         let read = async {
             was_read.set(true);
             Ok::<_, ()>(footer())
         };
-        let metadata = footers.of(file, with_page_index, read).await.unwrap();
+        let metadata = footers.of(file, read).await.unwrap();
         (was_read.get(), metadata)
     }
 
     #[tokio::test]
     async fn a_footer_that_somebody_holds_is_not_read_again() {
         let footers = Footers::default();
-        let (was_read, first) = reads(&footers, &file("a", 9), false).await;
+        let (was_read, first) = reads(&footers, &file("a", 9)).await;
         assert!(was_read);
-        let (was_read, second) = reads(&footers, &file("a", 9), false).await;
+        let (was_read, second) = reads(&footers, &file("a", 9)).await;
         assert!(!was_read && Arc::ptr_eq(&first, &second));
-        assert!(reads(&footers, &file("a", 9), true).await.0, "without the index that is wanted");
-        assert!(reads(&footers, &file("a", 10), false).await.0, "of another version of the file");
-        assert!(reads(&footers, &file("b", 9), false).await.0);
+        assert!(reads(&footers, &file("a", 10)).await.0, "of another version of the file");
+        assert!(reads(&footers, &file("b", 9)).await.0);
     }
 
     #[tokio::test]
     async fn a_footer_goes_with_its_last_reader() {
         let footers = Footers::default();
-        drop(reads(&footers, &file("a", 9), false).await);
-        assert!(reads(&footers, &file("a", 9), false).await.0);
-        let (_, held) = reads(&footers, &file("b", 9), false).await;
-        reads(&footers, &file("c", 9), false).await;
+        drop(reads(&footers, &file("a", 9)).await);
+        assert!(reads(&footers, &file("a", 9)).await.0);
+        let (_, held) = reads(&footers, &file("b", 9)).await;
+        reads(&footers, &file("c", 9)).await;
         let mut known: Vec<String> = footers.by_path.lock().keys().map(ToString::to_string).collect();
         known.sort_unstable();
         assert_eq!(known, ["b", "c"]);
@@ -133,8 +126,8 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_read_is_tried_again() {
         let footers = Footers::default();
-        let failed = footers.of(&file("a", 9), false, async { Err("no such file") }).await;
+        let failed = footers.of(&file("a", 9), async { Err("no such file") }).await;
         assert_eq!(failed.unwrap_err(), "no such file");
-        assert!(reads(&footers, &file("a", 9), false).await.0);
+        assert!(reads(&footers, &file("a", 9)).await.0);
     }
 }

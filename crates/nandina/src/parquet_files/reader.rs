@@ -16,7 +16,7 @@ use nandina_device::{ForeignFile, IoAccount, Reading};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::Habits;
 use super::ahead::Ahead;
@@ -238,12 +238,8 @@ impl AsyncFileReader for AccountedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         async move {
-            let with_page_index = options.is_some_and(|options| {
-                options.column_index_policy() != PageIndexPolicy::Skip
-                    && options.offset_index_policy() != PageIndexPolicy::Skip
-            });
             let read = self.footer.get_metadata(options);
-            let metadata = self.scan.sources.footers.of(&self.from.object, with_page_index, read).await?;
+            let metadata = self.scan.sources.footers.of(&self.from.object, read).await?;
             self.ahead = Some(Ahead::new(
                 Arc::clone(&metadata),
                 self.from.part.clone(),
