@@ -191,20 +191,28 @@ impl MemoryGovernor {
         taken.is_ok()
     }
 
-    /// Has somebody spill about as much as is going to be taken, if the process holds more than it should.
+    /// Has others spill if the process holds more than it should, until there would be room for `additional` bytes without
+    /// what nobody has reserved. Those who hold very little keep it: that is no reason for runs of one batch.
     fn relieve(&self, additional: usize) {
+        /// So many times somebody is asked for one request.
+        const MOST_ROUNDS: usize = 16;
+        /// What is kept of what others would leave a holder.
+        const KEPT_PART: usize = 4;
         let Some(meter) = &self.resident else { return };
-        let (limit_bytes, used_bytes) = (self.limit_bytes.load(Ordering::Relaxed), self.used_bytes());
-        let pressure = meter.pressure(limit_bytes, used_bytes, additional);
-        if used_bytes.saturating_add(additional) <= limit_bytes - pressure {
-            return;
-        }
-        let holders = self.holders(limit_bytes);
-        // Those who hold little keep it: what nobody has reserved is no reason for runs of one batch.
-        let kept_bytes = kept_share(holders.len(), limit_bytes);
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let aim_bytes = limit_bytes - meter.pressure(limit_bytes, self.used_bytes());
         let wanted = wanted_bytes(additional, limit_bytes);
-        let mut others = holders.into_iter().filter(|(bytes, ..)| *bytes > kept_bytes);
-        let _spilled = others.find(|(.., holder)| holder.reclaim(wanted) > 0);
+        for _ in 0..MOST_ROUNDS {
+            if self.used_bytes().saturating_add(additional) <= aim_bytes {
+                return;
+            }
+            let holders = self.holders(limit_bytes);
+            let kept_bytes = kept_share(holders.len(), limit_bytes) / KEPT_PART;
+            let mut others = holders.into_iter().filter(|(bytes, ..)| *bytes > kept_bytes);
+            if !others.any(|(.., holder)| holder.reclaim(wanted) > 0) {
+                return;
+            }
+        }
     }
 
     /// Who can give memory, in the order in which they are asked.
@@ -512,15 +520,16 @@ mod tests {
         let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
         let scan = MemoryConsumer::new("scan").register(&pool);
         scan.try_grow(100 * KIB).unwrap();
-        assert_eq!(holder.reclaimable_bytes(), 700 * KIB, "as much as was taken");
-        for _ in 0..5 {
-            scan.try_grow(100 * KIB).unwrap();
-        }
-        assert_eq!(holder.reclaimable_bytes(), 200 * KIB, "not much less than a quarter of an equal share");
-        scan.try_grow(200 * KIB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 400 * KIB, "half of the limit at most");
+        scan.try_grow(100 * KIB).unwrap();
+        scan.try_grow(100 * KIB).unwrap();
         assert_eq!(holder.reclaimable_bytes(), 200 * KIB);
+        scan.try_grow(150 * KIB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 50 * KIB);
+        scan.try_grow(500 * KIB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 50 * KIB, "a sixteenth of the limit is kept");
         drop(holder);
-        scan.try_grow(200 * KIB).unwrap();
+        scan.try_grow(50 * KIB).unwrap();
         assert!(scan.try_grow(KIB).is_err());
     }
 

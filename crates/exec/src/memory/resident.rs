@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Resident memory is looked at so often: within this time two threads can take in some megabytes.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// When the allocator had little to give back, it is left alone for so long.
-const LEFT_ALONE: Duration = Duration::from_millis(50);
+const LEFT_ALONE: Duration = Duration::from_millis(5);
 /// The share of the limit that is little.
 const LITTLE_SHARE: usize = 64;
 /// The share of the limit that operators do without at most for what is not theirs.
@@ -30,7 +30,8 @@ pub struct ResidentBound {
 /// Compares what is resident with what is reserved, now and then.
 ///
 /// What the allocator keeps of memory that operators gave back is resident, too, until somebody needs it again or asks for
-/// it to be given back. That comes before anybody has to spill.
+/// it to be given back. Up to the bound it is left to it: having all of it given back all the time costs more than the few
+/// rows that have to be spilled for it.
 #[derive(Debug)]
 pub(crate) struct ResidentMeter {
     bound: ResidentBound,
@@ -47,11 +48,10 @@ impl ResidentMeter {
         Self { bound, start: Instant::now(), next_look, next_give_back, pressure }
     }
 
-    /// Bytes by which more than is allowed is resident beside `used_bytes` of reservations, up to a share of the limit, when
-    /// `additional` ones are about to be reserved.
-    pub(crate) fn pressure(&self, limit_bytes: usize, used_bytes: usize, additional: usize) -> usize {
+    /// Bytes by which more than is allowed is resident beside `used_bytes` of reservations, up to a share of the limit.
+    pub(crate) fn pressure(&self, limit_bytes: usize, used_bytes: usize) -> usize {
         if self.is_due(&self.next_look, BETWEEN_LOOKS) {
-            self.pressure.store(self.look(limit_bytes, used_bytes, additional), Ordering::Relaxed);
+            self.pressure.store(self.look(limit_bytes, used_bytes), Ordering::Relaxed);
         }
         self.pressure.load(Ordering::Relaxed).min(limit_bytes / MOST_SHARE)
     }
@@ -64,13 +64,11 @@ impl ResidentMeter {
         now >= due && next.compare_exchange(due, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    fn look(&self, limit_bytes: usize, used_bytes: usize, additional: usize) -> usize {
+    fn look(&self, limit_bytes: usize, used_bytes: usize) -> usize {
         let resident = || (self.bound.measure)().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(mut resident_bytes) = resident() else { return 0 };
         let most_bytes = limit_bytes.saturating_add(self.bound.allowed_bytes);
-        if resident_bytes.saturating_add(additional) > most_bytes
-            && self.is_due(&self.next_give_back, LEFT_ALONE)
-        {
+        if resident_bytes > most_bytes && self.is_due(&self.next_give_back, LEFT_ALONE) {
             (self.bound.give_back)();
             let left_bytes = resident().unwrap_or(0);
             if resident_bytes.saturating_sub(left_bytes) > limit_bytes / LITTLE_SHARE {
@@ -97,18 +95,13 @@ mod tests {
             give_back: || RESIDENT.store(450, Ordering::Relaxed),
         };
         // Beside 100 there are 350, 250 too many, of which half of 400 counts.
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 100, 0), 200);
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 300, 0), 50);
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 380, 0), 0);
-        RESIDENT.store(490, Ordering::Relaxed);
-        assert_eq!(ResidentMeter::new(bound).pressure(400, 350, 10), 40, "there is room for ten");
-        assert_eq!(
-            ResidentMeter::new(bound).pressure(400, 350, 11),
-            0,
-            "not for more: 450 after giving back"
-        );
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 100), 200);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 300), 50);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 380), 0);
+        RESIDENT.store(500, Ordering::Relaxed);
+        assert_eq!(ResidentMeter::new(bound).pressure(400, 350), 50, "up to the bound nothing is given back");
         let unknown = ResidentBound { measure: || None, ..bound };
-        assert_eq!(ResidentMeter::new(unknown).pressure(400, 0, 0), 0);
+        assert_eq!(ResidentMeter::new(unknown).pressure(400, 0), 0);
     }
 
     #[test]
@@ -118,11 +111,11 @@ mod tests {
             ASKED.fetch_add(1, Ordering::Relaxed);
         };
         let meter = ResidentMeter::new(ResidentBound { allowed_bytes: 0, measure: || Some(900), give_back });
-        meter.look(800, 700, 0);
-        meter.look(800, 700, 0);
+        meter.look(800, 700);
+        meter.look(800, 700);
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
         meter.next_give_back.store(0, Ordering::Relaxed);
-        meter.look(800, 700, 0);
+        meter.look(800, 700);
         assert_eq!(ASKED.load(Ordering::Relaxed), 2);
     }
 
@@ -131,11 +124,11 @@ mod tests {
         let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1500), give_back: || {} };
         let meter = ResidentMeter::new(bound);
         meter.next_look.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 0, 0), 0);
+        assert_eq!(meter.pressure(1000, 0), 0);
         meter.next_look.store(0, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 1400, 0), 100);
+        assert_eq!(meter.pressure(1000, 1400), 100);
         // Whatever is reserved now.
         meter.next_look.store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(meter.pressure(1000, 0, 0), 100);
+        assert_eq!(meter.pressure(1000, 0), 100);
     }
 }
