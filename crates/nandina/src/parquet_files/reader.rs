@@ -320,7 +320,7 @@ mod tests {
             habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
             account: IoAccount::new(),
         };
-        let location = ObjectPath::from_filesystem_path(path).unwrap();
+        let location = ObjectPath::from_absolute_path(path).unwrap();
         let (last_modified, size) = Default::default();
         let object = ObjectMeta { location, last_modified, size, e_tag: None, version: None };
         let from = FileToRead { path: path.to_path_buf(), object, part: None };
