@@ -118,7 +118,7 @@ static SUITES: [Suite; 5] = [
         data: Data::Tpch,
         tables: &TPCH_TABLES,
         source: Source::Parquet,
-        engines: &[Engine::Duckdb, Engine::Nandina, Engine::Datafusion],
+        engines: &[Engine::Duckdb, Engine::Nandina, Engine::Datafusion, Engine::Polars],
         queries: &TPCH,
         is_exact: false,
         is_sum: true,
