@@ -16,7 +16,7 @@ pub async fn run(arguments: Vec<String>, interrupt: &Interrupt) -> Result<String
     command
         .args(&arguments)
         .stdout(Stdio::piped())
-        .env_remove("MIMALLOC_ALLOW_THP")
+        .env_remove(crate::resident::HUGE_PAGES)
         .env_remove(crate::resident::STARTED_AGAIN);
     let child = command.spawn().map_err(|error| Failure::io("starting a step of the demo", error))?;
     let mut child = Running(child);

@@ -191,8 +191,8 @@ impl MemoryGovernor {
         taken.is_ok()
     }
 
-    /// Has others spill if the process holds more than it should, until there would be room for `additional` bytes without
-    /// what nobody has reserved. Those who hold very little keep it: that is no reason for runs of one batch.
+    /// If more than is allowed is resident beside reservations, has holders spill until `additional` bytes would fit under a
+    /// limit that is so much smaller. Those who hold very little keep it: that is no reason for runs of one batch.
     fn relieve(&self, additional: usize) {
         /// So many times somebody is asked for one request.
         const MOST_ROUNDS: usize = 16;
