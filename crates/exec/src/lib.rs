@@ -15,6 +15,7 @@ mod held_memory;
 pub mod join;
 mod key_hasher;
 pub mod memory;
+mod mixed_partitions;
 pub mod narrow_decimal;
 pub mod nested_loop_join;
 pub mod partitioned_write;

@@ -33,6 +33,7 @@ use super::metrics::AggregateMetrics;
 use super::output::{InputTaken, output};
 use super::spec::AggregateSpec;
 use super::state::AggregateState;
+use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -82,10 +83,7 @@ impl HashAggregateExec {
     fn try_new(planned: AggregateExec, schema: SchemaRef) -> Result<Self> {
         AggregateSpec::try_new(&planned, Arc::clone(&schema), 1)?;
         let outputs = planned.input().output_partitioning().partition_count();
-        let mut equivalences = planned.properties().equivalence_properties().clone();
-        equivalences.clear_orderings();
-        let properties = PlanProperties::clone(planned.properties())
-            .with_eq_properties(equivalences)
+        let properties = mixing_rows(planned.properties())
             .with_partitioning(Partitioning::UnknownPartitioning(outputs))
             .with_emission_type(EmissionType::Final);
         Ok(Self {

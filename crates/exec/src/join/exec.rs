@@ -38,6 +38,7 @@ use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
 use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
+use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -81,10 +82,7 @@ impl HybridHashJoinExec {
     pub fn try_new(planned: &HashJoinExec) -> Result<Self> {
         // `Auto` asks for no distribution of either input: one set of partitions serves all workers.
         let planned = Arc::new(planned.builder().with_partition_mode(PartitionMode::Auto).build()?);
-        let mut equivalences = planned.properties().equivalence_properties().clone();
-        equivalences.clear_orderings();
-        let properties =
-            Arc::new(PlanProperties::clone(planned.properties()).with_eq_properties(equivalences));
+        let properties = Arc::new(mixing_rows(planned.properties()));
         let (_, all) = build_join_schema(&planned.left.schema(), &planned.right.schema(), &planned.join_type);
         let columns = match planned.projection.as_deref() {
             None => all,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
 };
@@ -31,6 +31,7 @@ use super::output::output;
 use super::spec::SortSpec;
 use super::state::SortState;
 use super::threshold::Threshold;
+use crate::mixed_partitions::{has_constants_of_partitions, mixing_partitions};
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -41,6 +42,7 @@ use crate::temp::operator_space;
 pub struct ExternalSortExec {
     /// The same sort as DataFusion would do it. It answers what planning asks.
     planned: Arc<SortExec>,
+    properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Shared>,
 }
@@ -69,24 +71,37 @@ impl ExternalSortExec {
 
     /// What `merge` makes of the sorted partitions below it as one sort. `None` if that is not what it does.
     pub fn merging(merge: &SortPreservingMergeExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let merged = match merge.input().downcast_ref::<ProjectionExec>() {
+        let (projection, sort) = match merge.input().downcast_ref::<ProjectionExec>() {
             // Columns in another order: the sort is below.
             Some(projection) if projection.expr().iter().all(|column| column.expr.is::<Column>()) => {
-                let Some(sort) = Self::of_all(projection.input(), merge.fetch()) else { return Ok(None) };
-                Arc::new(ProjectionExec::try_new(projection.expr().to_vec(), sort)?)
+                (Some(projection), projection.input())
             }
             Some(_) => return Ok(None),
-            None => {
-                let Some(sort) = Self::of_all(merge.input(), merge.fetch()) else { return Ok(None) };
-                sort
-            }
+            None => (None, merge.input()),
         };
-        let in_order = merged.equivalence_properties().ordering_satisfy(merge.expr().clone())?;
-        Ok(Some(merged).filter(|_| in_order))
+        let Some(of_all) = Self::of_all(sort, merge.fetch()) else { return Ok(None) };
+        let projected = |sort: SortExec| -> Result<Arc<dyn ExecutionPlan>> {
+            let sort = Arc::new(Self::of(sort));
+            Ok(match projection {
+                Some(projection) => Arc::new(ProjectionExec::try_new(projection.expr().to_vec(), sort)?),
+                None => sort,
+            })
+        };
+        let merged = projected(of_all.clone())?;
+        if merged.equivalence_properties().ordering_satisfy(merge.expr().clone())? {
+            return Ok(Some(merged));
+        }
+        // Partitions were not sorted by what is constant within each, and not the same in all.
+        let order = match projection {
+            Some(projection) => below(projection, merge.expr())?,
+            None => merge.expr().clone(),
+        };
+        let of_all = SortExec::new(order, Arc::clone(of_all.input())).with_fetch(of_all.fetch());
+        projected(of_all).map(Some)
     }
 
     /// The sort of every partition as a sort of all of them, of whose rows the first `fetch` are wanted.
-    fn of_all(sort: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+    fn of_all(sort: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Option<SortExec> {
         let planned = &sort.downcast_ref::<Self>()?.planned;
         let fetch = match (fetch, planned.fetch()) {
             (Some(of_all), Some(of_each)) if of_all > of_each => return None,
@@ -94,12 +109,17 @@ impl ExternalSortExec {
             (of_all, _) => of_all,
         };
         let of_all = planned.with_fetch(fetch).with_preserve_partitioning(false);
-        planned.preserve_partitioning().then(|| Arc::new(Self::of(of_all)) as _)
+        planned.preserve_partitioning().then_some(of_all)
     }
 
     fn of(planned: SortExec) -> Self {
+        let properties = match planned.preserve_partitioning() {
+            true => Arc::clone(planned.properties()),
+            false => Arc::new(mixing_partitions(planned.properties())),
+        };
         Self {
             planned: Arc::new(planned),
+            properties,
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         }
@@ -122,8 +142,11 @@ impl ExternalSortExec {
             let (ordering, fetch) = (self.planned.expr(), self.planned.fetch());
             let batch_rows = context.session_config().batch_size();
             let spec = Arc::new(SortSpec::try_new(ordering.clone(), self.schema(), batch_rows, fetch)?);
-            let threshold = fetch.map(|_| {
-                let input = self.planned.input().equivalence_properties();
+            let input = self.planned.input().equivalence_properties();
+            // The first rows of one output may come after all of another where the order leaves out what differs
+            // between them.
+            let comparable = self.outputs() == 1 || !has_constants_of_partitions(input);
+            let threshold = fetch.filter(|_| comparable).map(|_| {
                 let (sorted_by, _) = input.extract_common_sort_prefix(ordering.clone())?;
                 let filter = self.planned.dynamic_expressions_produced().pop();
                 Threshold::try_new(Arc::clone(&spec), sorted_by, filter, self.outputs()).map(Arc::new)
@@ -131,6 +154,21 @@ impl ExternalSortExec {
             Ok(Shared { threshold: threshold.transpose()?, spec })
         })
     }
+}
+
+/// `order`, which is of what `projection` makes of columns, as one of those columns.
+fn below(projection: &ProjectionExec, order: &LexOrdering) -> Result<LexOrdering> {
+    let columns = projection.expr();
+    let sort_keys = order.iter().map(|key| {
+        let below = Arc::clone(&key.expr).transform_up(|part| {
+            let column = part.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
+            let column = column.map(|column| Arc::clone(&column.expr));
+            Ok(column.map_or_else(|| Transformed::no(part), Transformed::yes))
+        });
+        Ok(PhysicalSortExpr::new(below.data()?, key.options))
+    });
+    LexOrdering::new(sort_keys.collect::<Result<Vec<_>>>()?)
+        .ok_or_else(|| DataFusionError::Internal("a merge by nothing".to_owned()))
 }
 
 impl fmt::Debug for ExternalSortExec {
@@ -163,7 +201,7 @@ impl ExecutionPlan for ExternalSortExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.planned.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
