@@ -343,3 +343,28 @@ fn one_group_may_be_larger_than_its_share() {
         assert_eq!(ids.as_ref(), &right as &dyn arrow::array::Array);
     });
 }
+
+/// Rows whose keys come round again twelve times, later than a lane's first table remembers. Columns are the row's number
+/// and a text besides.
+fn rounds(keys: usize) -> Table {
+    let shape = TableShape { domain: 1 << 40, text_bytes: 20, ..TableShape::of_rows(keys) };
+    let mut table = Table::draw("", &[KeyType::LongText(40)], &shape);
+    let round = table.batches.clone();
+    table.batches = std::iter::repeat_n(round, 12).flatten().collect();
+    table
+}
+
+#[test]
+fn a_table_of_keys_that_come_round_grows() {
+    run(async {
+        let table = rounds(64_000);
+        let engine = Engine::new(Some(128 * MIB), 1);
+        let plan = aggregation(&table, Functions::Flat, table.scan(1));
+        let rows = engine.collect(&plan).await.expect("rows");
+        assert_same_rows(&rows, &right_rows(&table, Functions::Flat).await, "a table that grows");
+        let passed = metric(&plan, "passed_rows");
+        assert!(passed > 0 && passed < 12 * 64_000 * 2 / 3, "{passed} rows were passed on");
+        drop(rows);
+        engine.assert_clean("an aggregation whose table grew").await;
+    });
+}

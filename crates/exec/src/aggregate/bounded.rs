@@ -3,6 +3,7 @@
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 
+use super::distinct_sketch::DistinctSketch;
 use super::groups::Groups;
 use super::reduction::{Reduction, Verdict};
 use super::sink::{PushScratch, Sink};
@@ -11,6 +12,11 @@ use crate::held_memory::HeldMemory;
 
 /// Less than this a table always gets: it is what one batch of rows may take.
 const MIN_TABLE_BYTES: usize = 64 << 10;
+
+/// Where rows that are passed on have this many times as many rows as keys, a table of all their keys would have paid.
+const WORTH_A_TABLE: f64 = 2.0;
+/// For vectors that grow by doubling, and keys that have not come yet.
+const SLACK: f64 = 1.5;
 
 /// What stored groups count as, which nobody tells apart by their grouping sets: one set.
 pub const ALL_SETS: usize = 0;
@@ -29,18 +35,23 @@ pub struct BoundedGroups {
     sets: Vec<SetRows>,
     /// Groups that have been counted for their sets.
     counted_groups: usize,
+    /// Bytes per group, when the table was last full.
+    group_bytes: f64,
     /// Whether rows may be passed on.
     can_pass: bool,
 }
 
 /// The rows of one grouping set.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct SetRows {
     /// Its groups in the table.
     groups: usize,
     reduction: Reduction,
     /// Rows that are to be passed on before the table is used for this set again.
     passing_rows: usize,
+    /// Keys of the rows that have been passed on. That keys come back may show only after many more rows than a table of
+    /// that size takes.
+    passed: Option<DistinctSketch>,
 }
 
 impl BoundedGroups {
@@ -61,6 +72,7 @@ impl BoundedGroups {
             reduction: Reduction::default(),
             sets: vec![SetRows::default(); state.spec.grouping_sets().max(1)],
             counted_groups: 0,
+            group_bytes: 0.0,
             can_pass,
         })
     }
@@ -70,10 +82,26 @@ impl BoundedGroups {
         self.sets.get(set).is_some_and(|rows| rows.passing_rows > 0)
     }
 
-    /// Notes rows of a set that have been passed on.
-    pub fn note_passed(&mut self, set: usize, rows: usize) {
-        if let Some(of_set) = self.sets.get_mut(set) {
-            of_set.passing_rows = of_set.passing_rows.saturating_sub(rows);
+    /// Notes rows of a set, with these hashes, that have been passed on. When enough have been, the table is used for the
+    /// set again: a larger one, if it can hold all keys that there were, and they keep coming back.
+    pub fn note_passed(&mut self, set: usize, hashes: &[u64]) {
+        let Some(of_set) = self.sets.get_mut(set) else { return };
+        of_set.passing_rows = of_set.passing_rows.saturating_sub(hashes.len());
+        if self.capacity_bytes >= self.most_bytes {
+            return;
+        }
+        let passed = of_set.passed.get_or_insert_default();
+        passed.note(hashes);
+        if of_set.passing_rows > 0 {
+            return;
+        }
+        let groups = passed.distinct();
+        if passed.rows() as f64 >= WORTH_A_TABLE * groups {
+            of_set.passed = None;
+            let with_all = self.capacity_bytes + (groups * self.group_bytes * SLACK) as usize;
+            if with_all <= self.most_bytes {
+                self.capacity_bytes = with_all;
+            }
         }
     }
 
@@ -109,6 +137,7 @@ impl BoundedGroups {
     /// Makes room in a table that is full: lets it grow, or empties it into `sink`. Rows of grouping sets of which it makes
     /// hardly fewer groups are passed on from then on, and leave the table to the others.
     pub async fn relieve(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
+        self.group_bytes = self.groups.memory_bytes() as f64 / self.groups.len().max(1) as f64;
         let growth = if self.refused { 1 } else { self.most_bytes / self.capacity_bytes };
         let mut any_passing = false;
         let sets = self.sets.iter_mut().filter(|set| set.groups > 0 && self.can_pass);
@@ -131,7 +160,7 @@ impl BoundedGroups {
         let stored = self.groups.take_stored()?;
         self.reduction = Reduction::default();
         for set in &mut self.sets {
-            *set = SetRows { passing_rows: set.passing_rows, ..SetRows::default() };
+            (set.groups, set.reduction) = Default::default();
         }
         self.counted_groups = 0;
         self.refused = false;

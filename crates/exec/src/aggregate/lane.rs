@@ -89,7 +89,7 @@ async fn take_batch(
             drop(timer);
             metrics.passed_rows.add(rows.rows);
             sink.push(&stored, scratch).await?;
-            table.note_passed(set, rows.rows);
+            table.note_passed(set, &keyed.hashes);
             continue;
         }
         table.groups.update(keyed, &rows.arguments)?;

@@ -21,6 +21,7 @@ use super::groups::Results;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
 use super::sink::{PushScratch, Sink, StoredPartition};
+use super::spec::hashes_of;
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
 use crate::batch_bytes::data_bytes;
@@ -55,7 +56,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
                 && let Some(sink) = &deeper
             {
                 sink.push(&groups, &mut scratch).await?;
-                table.note_passed(ALL_SETS, groups.num_rows());
+                table.note_passed(ALL_SETS, hashes_of(&groups));
                 continue;
             }
             let timer = metrics.baseline.elapsed_compute().timer();

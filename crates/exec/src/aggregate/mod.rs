@@ -27,7 +27,7 @@
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
-//! | `reduction`, `bounded` | when a table is full, and what then |
+//! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
 //! | `sink` | partitions within a reservation |
 //! | `merge`, `work_queue`, `output` | from partitions to results |
@@ -41,6 +41,7 @@
 mod bounded;
 mod byte_views;
 mod bytes_min_max;
+mod distinct_sketch;
 mod exec;
 mod groups;
 pub(crate) mod key_columns;

@@ -12,6 +12,9 @@
 //!                 0 ┴───────┬───────┬
 //!                         half     full
 //! ```
+//!
+//! Keys that come round again, as those of every month's data do, look all different to a table that is full before the
+//! first of them is back. The rows that are passed on tell (`bounded`, `distinct_sketch`).
 
 /// New groups per row above which pre-aggregation costs more than it saves: a row that makes a group is written
 /// to a partition all the same, and has been looked up for nothing.
