@@ -68,7 +68,7 @@ def rank(row):
 
 
 def difference(ours, theirs):
-    """What is different between two lists of rows; None if nothing is. Rows that an order leaves open may be exchanged."""
+    """What is different between two lists of rows, in whatever order they are; None if nothing is."""
     if len(ours) != len(theirs):
         return f"{len(ours)} rows in place of {len(theirs)}"
     if all(map(same, ours, theirs)):
@@ -94,7 +94,7 @@ def run_nandina(program, views, query, limit, threads):
             return time.monotonic() - began, f"not done in {TIMEOUT_S} s"
         seconds = time.monotonic() - began
         if done.returncode != 0:
-            return seconds, done.stderr.strip()
+            return seconds, done.stderr.strip() or f"ended with {done.returncode}"
         with open(paths["rows.csv"], encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))[1:]
         return seconds, [[value(cell) for cell in row] for row in rows]
@@ -108,7 +108,8 @@ def page(arguments, found):
         "# TPC-DS",
         "",
         f"The 99 queries of TPC-DS at scale {arguments.scale} from Parquet files; each cell is one run, in seconds, "
-        "from starting the program to having the rows in a file. Answers are compared with DuckDB's, whose times "
+        "from starting the program to having the rows in a file. Rows are compared with DuckDB's, their order "
+        "is not; DuckDB's times "
         f"are of one process without a limit ({duckdb.__version__}).",
         "",
         "Made by",
@@ -160,7 +161,7 @@ def main():
             seconds, rows = run_nandina(arguments.nandina, views, query, limit, arguments.threads)
             cells["seconds"][limit] = seconds
             problem = rows if isinstance(rows, str) else difference(rows, right)
-            if problem:
+            if problem is not None:
                 cells["problems"][limit] = problem
         found[number] = cells
         print(number, cells, file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 //!
 //! The branches of a `UNION ALL` are partitions of their own. A column that has one value in each of them, another one in
 //! each, is known as constant (*heterogeneous* in DataFusion), and orders leave it out. Our operators take in several
-//! partitions where DataFusion's would have an exchange below, which forgets that.
+//! partitions where DataFusion's would have an exchange below, which forgets that. In a single partition it stays constant.
 
 use datafusion::physical_expr::{AcrossPartitions, EquivalenceProperties};
 use datafusion::physical_plan::PlanProperties;
@@ -14,11 +14,13 @@ pub fn mixing_partitions(properties: &PlanProperties) -> PlanProperties {
     properties.clone().with_eq_properties(equivalences)
 }
 
-/// The same, in no order either.
-pub fn mixing_rows(properties: &PlanProperties) -> PlanProperties {
+/// The same where `inputs` partitions may come together, in no order either.
+pub fn mixing_rows(properties: &PlanProperties, inputs: usize) -> PlanProperties {
     let mut equivalences = properties.equivalence_properties().clone();
     equivalences.clear_orderings();
-    equivalences.clear_per_partition_constants();
+    if inputs > 1 {
+        equivalences.clear_per_partition_constants();
+    }
     properties.clone().with_eq_properties(equivalences)
 }
 

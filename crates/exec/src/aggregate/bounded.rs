@@ -98,7 +98,8 @@ impl BoundedGroups {
         let groups = passed.distinct();
         if passed.rows() as f64 >= WORTH_A_TABLE * groups {
             of_set.passed = None;
-            let with_all = self.capacity_bytes + (groups * self.group_bytes * SLACK) as usize;
+            let more = (groups * self.group_bytes * SLACK) as usize;
+            let with_all = self.capacity_bytes.saturating_add(more);
             if with_all <= self.most_bytes {
                 self.capacity_bytes = with_all;
             }

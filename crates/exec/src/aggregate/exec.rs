@@ -83,7 +83,7 @@ impl HashAggregateExec {
     fn try_new(planned: AggregateExec, schema: SchemaRef) -> Result<Self> {
         AggregateSpec::try_new(&planned, Arc::clone(&schema), 1)?;
         let outputs = planned.input().output_partitioning().partition_count();
-        let properties = mixing_rows(planned.properties())
+        let properties = mixing_rows(planned.properties(), outputs)
             .with_partitioning(Partitioning::UnknownPartitioning(outputs))
             .with_emission_type(EmissionType::Final);
         Ok(Self {

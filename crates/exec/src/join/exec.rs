@@ -30,6 +30,7 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
+use super::equivalences::without_padded_sides;
 use super::estimate::{key_ranges, most_inner_rows};
 use super::filters_of_keys::{is_asked, with_filters_of_keys};
 use super::key_bitmap::KeyRange;
@@ -82,12 +83,16 @@ impl HybridHashJoinExec {
     pub fn try_new(planned: &HashJoinExec) -> Result<Self> {
         // `Auto` asks for no distribution of either input: one set of partitions serves all workers.
         let planned = Arc::new(planned.builder().with_partition_mode(PartitionMode::Auto).build()?);
-        let properties = Arc::new(mixing_rows(planned.properties()));
         let (_, all) = build_join_schema(&planned.left.schema(), &planned.right.schema(), &planned.join_type);
         let columns = match planned.projection.as_deref() {
             None => all,
             Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
         };
+        let inputs = [&planned.left, &planned.right].map(|side| side.output_partitioning().partition_count());
+        let known = planned.properties().equivalence_properties();
+        let known = without_padded_sides(known, planned.join_type, &columns)?;
+        let properties = planned.properties().as_ref().clone().with_eq_properties(known);
+        let properties = Arc::new(mixing_rows(&properties, inputs.into_iter().max().unwrap_or(1)));
         let filter = planned
             .dynamic_expressions_produced()
             .into_iter()

@@ -23,7 +23,6 @@ use super::metrics::LoopMetrics;
 use super::state::LoopState;
 use super::worker::{BuildDone, Workers, output};
 use crate::join::spec::JoinSpec;
-use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -34,7 +33,6 @@ use crate::temp::operator_space;
 pub struct BlockNestedLoopJoinExec {
     /// The node this one replaces. It answers what planning asks.
     planned: Arc<NestedLoopJoinExec>,
-    properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -72,7 +70,6 @@ impl BlockNestedLoopJoinExec {
         let filter = planned.filter().cloned();
         let planned = NestedLoopJoinExec::try_new(left, right, filter, planned.join_type(), projection)?;
         let join = Self {
-            properties: Arc::new(mixing_rows(planned.properties())),
             planned: Arc::new(planned),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
@@ -173,7 +170,7 @@ impl ExecutionPlan for BlockNestedLoopJoinExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+        self.planned.properties()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {

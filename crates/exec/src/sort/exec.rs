@@ -113,7 +113,8 @@ impl ExternalSortExec {
     }
 
     fn of(planned: SortExec) -> Self {
-        let properties = match planned.preserve_partitioning() {
+        let inputs = planned.input().output_partitioning().partition_count();
+        let properties = match planned.preserve_partitioning() || inputs == 1 {
             true => Arc::clone(planned.properties()),
             false => Arc::new(mixing_partitions(planned.properties())),
         };
