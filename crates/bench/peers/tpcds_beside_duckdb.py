@@ -1,4 +1,4 @@
-"""The 99 queries of TPC-DS in Nandina at several memory limits: does each finish, with DuckDB's answer?
+"""The 99 queries of TPC-DS in Nandina at several memory limits: does each finish, with DuckDB's rows?
 
 Needs `pip install duckdb==1.5.5 duckdb-extension-tpcds==1.5.5`, whose extension makes the data and knows the queries.
 Each query runs in a process of its own in Nandina, and in one process, without a limit, in DuckDB: its times are there to
@@ -110,7 +110,8 @@ def page(arguments, found):
         f"The 99 queries of TPC-DS at scale {arguments.scale} from Parquet files; each cell is one run, in seconds, "
         "from starting the program to having the rows in a file. Rows are compared with DuckDB's, their order "
         "is not; DuckDB's times "
-        f"are of one process without a limit ({duckdb.__version__}).",
+        f"are of one process without a limit ({duckdb.__version__}). Nothing caps the page cache, which has most of "
+        "the files, so that reading them costs next to nothing; spilled pages are written and read past it.",
         "",
         "Made by",
         "",

@@ -49,8 +49,8 @@ struct SetRows {
     reduction: Reduction,
     /// Rows that are to be passed on before the table is used for this set again.
     passing_rows: usize,
-    /// Keys of the rows that have been passed on. That keys come back may show only after many more rows than a table of
-    /// that size takes.
+    /// Keys of the rows that have been passed on. That keys come back may show only after many more rows than
+    /// fill the table.
     passed: Option<DistinctSketch>,
 }
 
