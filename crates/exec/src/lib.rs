@@ -6,6 +6,7 @@ mod batch_bytes;
 mod batch_reader;
 mod chapter;
 mod compact;
+mod equivalences;
 mod error;
 pub mod exchange;
 pub mod flow;

@@ -103,6 +103,7 @@ impl Session {
             .with_file_formats(partitioned_files::formats())
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
+            .with_analyzer_rules(nandina_plan::analyzer_rules())
             .with_analyzer_rule(Arc::new(NewestSnapshots))
             .with_optimizer_rules(nandina_plan::optimizer_rules())
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
@@ -518,7 +519,8 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Logic
 
 fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
     let limit = state.config_options().sql_parser.recursion_limit;
-    let mut parser = DFParserBuilder::new(text).with_recursion_limit(limit.get()).build()?;
+    let text = statement_text::without_digit_separators(text);
+    let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(statement), true) => Ok(statement),

@@ -1,13 +1,14 @@
-//! A statement reads native tables as they are when it starts, and each of them in one state only.
+//! A statement reads all native tables as they are at one time, when it starts.
 //!
 //! ```text
 //!   CREATE VIEW v AS SELECT … FROM t     plan with snapshot 1 of t
 //!   INSERT INTO t …                      snapshot 2
-//!   SELECT … FROM v JOIN t               plan with snapshots 1 and 2 ─► both read snapshot 2
+//!   SELECT … FROM v JOIN t JOIN s        plan with snapshots 1 and 2 ─► all read snapshot 2
 //! ```
 //!
-//! A look-up makes a provider of one snapshot (`native`). Views and prepared statements are plans that were made
-//! earlier, so their snapshots are exchanged before a statement is optimized.
+//! A look-up makes a provider of one snapshot (`native`). Another one of the same statement may see what has been
+//! committed in between, and views and prepared statements are plans that were made earlier. So the snapshots of all
+//! tables are exchanged for those of one state before a statement is optimized.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan, TableSource};
 use datafusion::optimizer::AnalyzerRule;
 use nandina_exec::scan::NativeTableProvider;
+use nandina_storage::Snapshot;
 
 use crate::error::Error;
 
@@ -27,9 +29,9 @@ pub(crate) struct NewestSnapshots;
 
 impl AnalyzerRule for NewestSnapshots {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut newest = HashMap::new();
+        let mut newest = Newest::default();
         let exchanged = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::TableScan(mut scan) => match newest_source(&scan, &mut newest)? {
+            LogicalPlan::TableScan(mut scan) => match newest.source(&scan)? {
                 Some(source) => {
                     scan.source = source;
                     Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
@@ -46,31 +48,39 @@ impl AnalyzerRule for NewestSnapshots {
     }
 }
 
-/// The newest snapshot of a scan's table; none if it is not a native one.
-fn newest_source(
-    scan: &TableScan,
-    newest: &mut HashMap<String, Arc<dyn TableSource>>,
-) -> Result<Option<Arc<dyn TableSource>>> {
-    let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
-    let Some(native) = provider.downcast_ref::<NativeTableProvider>() else { return Ok(None) };
-    let name = native.table().name();
-    let source = match newest.get(name) {
-        Some(source) => Arc::clone(source),
-        None => {
-            let table =
-                native.table().refreshed().map_err(|error| DataFusionError::from(Error::from(error)))?;
-            let source = provider_as_source(Arc::new(NativeTableProvider::new(table)));
-            newest.insert(name.to_owned(), Arc::clone(&source));
-            source
+/// The state that a statement sees.
+#[derive(Default)]
+struct Newest {
+    snapshot: Option<Snapshot>,
+    sources: HashMap<String, Arc<dyn TableSource>>,
+}
+
+impl Newest {
+    /// The table of a scan in that state; none if it is not a native one.
+    fn source(&mut self, scan: &TableScan) -> Result<Option<Arc<dyn TableSource>>> {
+        let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
+        let Some(native) = provider.downcast_ref::<NativeTableProvider>() else { return Ok(None) };
+        let (name, store) = (native.table().name(), native.table().store());
+        let snapshot = self.snapshot.get_or_insert_with(|| store.snapshot());
+        assert!(snapshot.is_of(store), "a session has one database");
+        let source = match self.sources.get(name) {
+            Some(source) => Arc::clone(source),
+            None => {
+                let table =
+                    snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error)))?;
+                let source = provider_as_source(Arc::new(NativeTableProvider::new(table)));
+                self.sources.insert(name.to_owned(), Arc::clone(&source));
+                source
+            }
+        };
+        if source.schema() != scan.source.schema() {
+            return Err(Error::Query {
+                message: format!(
+                    "table '{name}' has other columns than when the view or statement was made; make it again"
+                ),
+            }
+            .into());
         }
-    };
-    if source.schema() != scan.source.schema() {
-        return Err(Error::Query {
-            message: format!(
-                "table '{name}' has other columns than when the view or statement was made; make it again"
-            ),
-        }
-        .into());
+        Ok(Some(source))
     }
-    Ok(Some(source))
 }

@@ -8,6 +8,8 @@
 //!           ^ no      ^ no
 //! ```
 
+use std::borrow::Cow;
+
 /// Statements of a text, without their semicolons, and what follows the last semicolon.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Split<'a> {
@@ -62,6 +64,43 @@ pub(crate) fn without_leading_comments(text: &str) -> &str {
         rest = rest.get(length..).unwrap_or_default().trim_start();
     }
     rest
+}
+
+/// The text with `500_000` as `500000`, which the parser would take for 500, named `_000`.
+pub(crate) fn without_digit_separators(text: &str) -> Cow<'_, str> {
+    if !text.contains('_') {
+        return Cow::Borrowed(text);
+    }
+    let mut written = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let length = match (comment_length(rest), quoted_length(rest)) {
+            (0, None) => word_length(rest),
+            (0, Some(quoted)) => quoted,
+            (comment, _) => comment,
+        };
+        let piece = rest.get(..length).unwrap_or(rest);
+        match has_digit_separators(piece) {
+            true => written.extend(piece.chars().filter(|&c| c != '_')),
+            false => written.push_str(piece),
+        }
+        at += piece.len();
+    }
+    Cow::Owned(written)
+}
+
+/// Bytes of the name or number that `text` starts with, or of its first character.
+fn word_length(text: &str) -> usize {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let word = text.find(|c| !is_part(c)).unwrap_or(text.len());
+    word.max(text.chars().next().map_or(1, char::len_utf8))
+}
+
+/// Whether a word is digits, with single underscores between them.
+fn has_digit_separators(word: &str) -> bool {
+    let mut groups = word.split('_');
+    word.contains('_')
+        && groups.all(|group| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Bytes of the comment that `text` starts with; zero when it starts with something else.
@@ -152,6 +191,17 @@ mod tests {
     #[test]
     fn parameters_are_not_dollar_quotes() {
         assert_eq!(statements("SELECT $1; SELECT $2"), vec!["SELECT $1", "SELECT $2"]);
+    }
+
+    #[test]
+    fn digits_may_be_grouped() {
+        let grouped = |text| without_digit_separators(text).into_owned();
+        assert_eq!(grouped("SELECT 500_000 + 1_2.5"), "SELECT 500000 + 12.5");
+        for same in
+            ["a_1", "_1", "1_", "1__2", "x1_2", "'1_0'", "\"1_0\"", "/* 1_0 */ -- 2_0", "ä_1", "0x1_0"]
+        {
+            assert_eq!(grouped(same), same);
+        }
     }
 
     #[test]

@@ -3,17 +3,29 @@
 //! | statement | what happens | here |
 //! |---|---|---|
 //! | `x > ANY (SELECT x FROM t)` inside a query of the same `t` | the outer `x` is taken for the inner one | the sub-query gets a name of its own |
-//! | `EXISTS (SELECT count(x) FROM t WHERE …)` | a semi join of the rows that are counted | it always has a row: `true` |
+//! | `FROM t` | no columns | `SELECT * FROM t` |
+//! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's | [`merged_columns`] |
+//! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
+//! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
+//! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
+//! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
+//! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
 //! | `INTERSECT ALL`, `EXCEPT ALL` | rows are not counted, only looked for | refused |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | refused |
 
+mod ignored_words;
+mod merged_columns;
+mod named_windows;
+mod precedence;
+
 use std::ops::ControlFlow;
 
-use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, SetOperator,
-    SetQuantifier, TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArgumentClause, FunctionArguments, Ident,
+    JoinConstraint, JoinOperator, NullTreatment, ObjectName, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins,
+    UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -46,37 +58,123 @@ struct Avoid {
 impl VisitorMut for Avoid {
     type Break = Error;
 
+    fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Error> {
+        broken_by(match statement {
+            SqlStatement::CreateTable(create) => create.columns.iter().try_for_each(ignored_words::in_column),
+            _ => Ok(()),
+        })
+    }
+
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        broken_by(ignored_words::in_query(query))?;
+        broken_by(named_windows::replace(query))?;
         refuse_counting_set_operations(&query.body)
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        select.from.iter().try_for_each(refuse_merged_columns)
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            select.flavor = SelectFlavor::Standard;
+            select.projection = vec![SelectItem::Wildcard(Default::default())];
+        }
+        broken_by(ignored_words::in_select(select))?;
+        select.from.iter().try_for_each(refuse_merged_columns)?;
+        broken_by(merged_columns::write_out(select))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        broken_by(ignored_words::in_table(factor))?;
         match factor {
-            TableFactor::NestedJoin { table_with_joins, .. } => refuse_merged_columns(table_with_joins),
+            TableFactor::NestedJoin { table_with_joins, .. } => {
+                broken_by(ignored_words::in_joins(table_with_joins))?;
+                refuse_merged_columns(table_with_joins)
+            }
             _ => ControlFlow::Continue(()),
         }
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr
-            && let Expr::Subquery(query) = right.as_mut()
-        {
-            self.comparisons += 1;
-            return match named(query, self.comparisons) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => ControlFlow::Break(error),
-            };
+        if let Some(membership) = as_membership(expr) {
+            *expr = membership;
         }
-        if let Expr::Exists { subquery, negated } = expr
-            && has_one_row(subquery)
-        {
-            *expr = Expr::Value(Value::Boolean(!*negated).with_empty_span());
+        precedence::settle(expr);
+        match expr {
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Expr::Subquery(query) = right.as_mut() {
+                    self.comparisons += 1;
+                    return broken_by(named(query, self.comparisons));
+                }
+            }
+            Expr::Collate { expr: compared, collation } => {
+                if !ignored_words::compares_bytes(&collation.to_string()) {
+                    return ControlFlow::Break(Error::unsupported(format!(
+                        "COLLATE {collation} is not supported: texts are compared byte by byte"
+                    )));
+                }
+                *expr = std::mem::replace(compared, Expr::Value(Value::Null.with_empty_span()));
+            }
+            Expr::Function(function) => name_first_of_order(function),
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::TryCast | CastKind::DoubleColon,
+                expr,
+                data_type,
+                ..
+            } => {
+                keep_digits(expr, data_type);
+            }
+            _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+fn broken_by(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+/// `x = ANY (SELECT …)` as `x IN (SELECT …)`, `x <> ALL` as `NOT IN`, which is the same and is joined.
+fn as_membership(expr: &mut Expr) -> Option<Expr> {
+    let (left, right, negated) = match expr {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return None,
+    };
+    if !matches!(right.as_ref(), Expr::Subquery(_)) {
+        return None;
+    }
+    let nothing = || Expr::Value(Value::Null.with_empty_span());
+    let compared = std::mem::replace(left.as_mut(), nothing());
+    let Expr::Subquery(subquery) = std::mem::replace(right.as_mut(), nothing()) else { return None };
+    Some(Expr::InSubquery { expr: Box::new(compared), subquery, negated })
+}
+
+/// Lets `any_value` with an order be the first value of it that is not null.
+fn name_first_of_order(function: &mut Function) {
+    let FunctionArguments::List(arguments) = &function.args else { return };
+    let has_order =
+        arguments.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
+    if has_order && function.name.to_string().eq_ignore_ascii_case("any_value") {
+        function.name = ObjectName::from(vec![Ident::new("first_value")]);
+        function.null_treatment = Some(NullTreatment::IgnoreNulls);
+    }
+}
+
+/// Lets a number that is cast to a decimal be cast from its digits.
+fn keep_digits(expr: &mut Expr, data_type: &DataType) {
+    let is_decimal = matches!(data_type, DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_));
+    let (sign, number) = match &*expr {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => ("-", inner.as_ref()),
+        other => ("", other),
+    };
+    if let Expr::Value(value) = number
+        && let Value::Number(digits, _) = &value.value
+        && is_decimal
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
+        let digits = format!("{sign}{digits}");
+        *expr = Expr::Value(Value::SingleQuotedString(digits).with_empty_span());
     }
 }
 
@@ -94,57 +192,6 @@ fn named(query: &mut Query, number: usize) -> Result<()> {
         *query = wrapper;
     }
     Ok(())
-}
-
-/// Whether a query is an aggregation without groups, whose one row nothing takes away.
-fn has_one_row(query: &Query) -> bool {
-    let SetExpr::Select(select) = query.body.as_ref() else { return false };
-    let has_no_groups = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
-    let keeps_rows = query.limit_clause.is_none()
-        && query.fetch.is_none()
-        && select.top.is_none()
-        && select.having.is_none()
-        && select.qualify.is_none();
-    has_no_groups && keeps_rows && select.projection.iter().any(aggregates)
-}
-
-/// Whether an output is computed of all rows together.
-fn aggregates(output: &SelectItem) -> bool {
-    let mut search = AggregateSearch { queries: 0 };
-    output.visit(&mut search).is_break()
-}
-
-/// Breaks at an aggregate function that is in no query of its own, and no window function.
-struct AggregateSearch {
-    /// Queries around the expression.
-    queries: usize,
-}
-
-impl Visitor for AggregateSearch {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(function) if self.queries == 0 && function.over.is_none() => {
-                let name = function.name.to_string().to_lowercase();
-                let known = all_default_aggregate_functions();
-                let is_aggregate =
-                    known.iter().any(|known| known.name() == name || known.aliases().contains(&name));
-                if is_aggregate { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
-            _ => ControlFlow::Continue(()),
-        }
-    }
 }
 
 fn refuse_counting_set_operations(body: &SetExpr) -> ControlFlow<Error> {

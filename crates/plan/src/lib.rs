@@ -4,11 +4,13 @@
 //! operators into DataFusion's plans, and change what DataFusion's do.
 
 mod all_or_nothing;
+mod arithmetic;
 mod choose_build_side;
 mod distincts;
 mod filter_first_rows;
 mod filter_parquet_scans;
 mod narrow_decimals;
+mod push_filters;
 mod replace_exchange;
 mod replace_hash_aggregate;
 mod replace_hash_join;
@@ -18,26 +20,40 @@ mod replace_recursion;
 mod replace_sort;
 mod replace_window;
 mod spools;
+mod sub_queries;
 
 use std::sync::Arc;
 
-use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use arithmetic::{CheckedIntegers, RoundingCasts};
 pub use distincts::DistinctsToGroupingSets;
 pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use narrow_decimals::NarrowDecimals;
+pub use push_filters::PushFilters;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
 pub use replace_hash_join::ReplaceHashJoin;
 pub use replace_merge_join::ReplaceMergeJoin;
-pub use replace_nested_loop_join::ReplaceNestedLoopJoin;
+pub use replace_nested_loop_join::{ReplaceMistakenLoopJoin, ReplaceNestedLoopJoin};
 pub use replace_recursion::ReplaceRecursion;
 pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
 pub use spools::{Planner, ShareSpools};
+pub use sub_queries::{ExistsOfAggregates, ThreeValuedIn};
+
+/// Nandina's rules about what a plan means, around DataFusion's, which settle types: casts that people wrote round,
+/// those that types ask for need not, and which operators are of integers is known only behind them.
+pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn), Arc::new(RoundingCasts)];
+    rules.append(&mut Analyzer::new().rules);
+    rules.push(Arc::new(CheckedIntegers));
+    rules
+}
 
 /// DataFusion's logical rules with Nandina's among them.
 ///
@@ -67,9 +83,12 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
+/// [`ReplaceMistakenLoopJoin`] does so with some joins before orders are chosen.
 /// [`FilterFirstRows`] comes right before them: it looks for the windows, sorts and exchanges of DataFusion's.
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
 /// DataFusion's.
+///
+/// [`PushFilters`] stands where DataFusion's rule stood, in both places.
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
 /// behind all of them: after it no plan says any more how many rows a filter leaves. [`ShareSpools`] is the last: equal
@@ -80,6 +99,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
+    rules.insert(enforced, Arc::new(ReplaceMistakenLoopJoin));
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(enforced, Arc::new(NarrowDecimals));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
@@ -93,6 +113,13 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
     rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
     rules.push(Arc::new(ShareSpools));
+    for rule in &mut rules {
+        match rule.name() {
+            "FilterPushdown" => *rule = Arc::new(PushFilters::of_plan()),
+            "FilterPushdown(Post)" => *rule = Arc::new(PushFilters::of_operators()),
+            _ => {}
+        }
+    }
     rules
 }
 
@@ -132,9 +159,17 @@ mod tests {
             for earlier in ["EnsureRequirements", "ProjectionPushdown", "LimitPushdown", "PushdownSort"] {
                 assert!(names.iter().rposition(|name| name == earlier).unwrap() < replaced, "{names:?}");
             }
-            assert!(replaced < names.iter().rposition(|name| name.starts_with("FilterPushdown")).unwrap());
+            assert!(replaced < names.iter().rposition(|name| name == "push_filters_of_operators").unwrap());
             assert!(replaced < names.iter().position(|name| name == "SanityCheckPlan").unwrap());
         }
+    }
+
+    #[test]
+    fn no_rule_moves_filters_by_names() {
+        let names: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        assert!(names.iter().all(|name| !name.starts_with("FilterPushdown")), "{names:?}");
+        assert_eq!(names.iter().filter(|name| name.starts_with("push_filters")).count(), 2, "{names:?}");
     }
 
     #[test]
@@ -142,7 +177,8 @@ mod tests {
         let names: Vec<String> =
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
-        assert_eq!(at("replace_hash_aggregate") + 1, at("EnsureRequirements"));
+        assert_eq!(at("replace_hash_aggregate") + 1, at("replace_mistaken_loop_join"));
+        assert_eq!(at("replace_mistaken_loop_join") + 1, at("EnsureRequirements"));
         assert!(at("LimitedDistinctAggregation") < at("replace_hash_aggregate"), "{names:?}");
     }
 }

@@ -14,6 +14,35 @@ use nandina_exec::nested_loop_join::BlockNestedLoopJoinExec;
 #[derive(Debug)]
 pub struct ReplaceNestedLoopJoin;
 
+/// Does so before orders are chosen, where DataFusion takes for constant what is null in rows without a match.
+#[derive(Debug)]
+pub struct ReplaceMistakenLoopJoin;
+
+impl PhysicalOptimizerRule for ReplaceMistakenLoopJoin {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let replace = |node: Arc<dyn ExecutionPlan>| match node.downcast_ref::<NestedLoopJoinExec>() {
+            Some(join) if BlockNestedLoopJoinExec::knows_better(join)? => {
+                let ours: Arc<dyn ExecutionPlan> = Arc::new(BlockNestedLoopJoinExec::try_new(join)?);
+                Ok(Transformed::yes(ours))
+            }
+            _ => Ok(Transformed::no(node)),
+        };
+        plan.transform_up(replace).data()
+    }
+
+    fn name(&self) -> &str {
+        "replace_mistaken_loop_join"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
 impl PhysicalOptimizerRule for ReplaceNestedLoopJoin {
     fn optimize(
         &self,

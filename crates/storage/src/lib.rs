@@ -44,7 +44,7 @@ pub use ids::{PageNumber, RowId, SegmentId, TableId};
 pub use page_index::{ColumnRange, PageRanges};
 pub use row_filter::{PageColumns, RowFilter};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
-pub use store::{MANIFEST, Mode, Store};
+pub use store::{MANIFEST, Mode, Snapshot, Store};
 pub use table::{ColumnStatistics, Table, TableStatistics};
 pub use writer::{
     CommitSummary, IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition, TableWriter, WriteMode,

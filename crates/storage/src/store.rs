@@ -70,6 +70,26 @@ pub(crate) struct Catalog {
     tables: BTreeMap<String, Arc<TableEntry>>,
 }
 
+/// All tables as they are at one time. It stays as it is, whatever is committed later.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    store: Store,
+    catalog: Arc<Catalog>,
+}
+
+impl Snapshot {
+    /// The table as it was then.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let entry = self.catalog.tables.get(name).ok_or_else(|| self.catalog.missing(name))?;
+        Ok(Table::new(self.store.clone(), Arc::clone(entry)))
+    }
+
+    /// Whether this is a state of the database that `store` is.
+    pub fn is_of(&self, store: &Store) -> bool {
+        Arc::ptr_eq(&self.store.inner, &store.inner)
+    }
+}
+
 /// One state of a table: what a snapshot holds.
 #[derive(Debug)]
 pub(crate) struct TableEntry {
@@ -145,11 +165,14 @@ impl Store {
         self.catalog().tables.keys().cloned().collect()
     }
 
+    /// All tables as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { store: self.clone(), catalog: self.catalog() }
+    }
+
     /// The table as it is now. The handle keeps seeing this state.
     pub fn table(&self, name: &str) -> Result<Table> {
-        let catalog = self.catalog();
-        let entry = catalog.tables.get(name).ok_or_else(|| catalog.missing(name))?;
-        Ok(Table::new(self.clone(), Arc::clone(entry)))
+        self.snapshot().table(name)
     }
 
     pub fn has_table(&self, name: &str) -> bool {

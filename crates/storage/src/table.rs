@@ -81,11 +81,6 @@ impl Table {
         self.entry.segments.iter().map(|segment| segment.record.file_bytes).sum()
     }
 
-    /// The table as it is now, which may be later than this snapshot.
-    pub fn refreshed(&self) -> Result<Table> {
-        self.store.table(self.name())
-    }
-
     pub(crate) fn index_cache(&self) -> &IndexCache {
         &self.entry.index_cache
     }

@@ -188,11 +188,28 @@ fn snapshots_keep_what_they_saw() {
     write(&writer, 7000..7010);
     writer.commit_blocking().unwrap();
     assert_eq!(read(&before).num_rows(), 1000);
-    let after = before.refreshed().unwrap();
+    let after = before.store().table(before.name()).unwrap();
     assert_batches_equal(&read(&after), &rows(7000..7010));
     assert_eq!(segment_files(&device).len(), 2);
     drop(before);
     assert_eq!(segment_files(&device).len(), 1);
+}
+
+#[test]
+fn a_snapshot_sees_all_tables_at_one_time() {
+    let (device, _) = simulated();
+    let store = Store::open(device, Mode::Write).unwrap();
+    let tables = [create(&store, "a", 0..10), create(&store, "b", 0..10)];
+    let snapshot = store.snapshot();
+    for table in &tables {
+        append(table, 10..20);
+    }
+    store.drop_table("a").unwrap();
+    for table in ["a", "b"] {
+        assert_eq!(read(&snapshot.table(table).unwrap()).num_rows(), 10);
+    }
+    assert!(store.snapshot().table("a").is_err());
+    assert_eq!(read(&store.snapshot().table("b").unwrap()).num_rows(), 20);
 }
 
 #[test]

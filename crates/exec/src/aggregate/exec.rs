@@ -33,6 +33,7 @@ use super::metrics::AggregateMetrics;
 use super::output::{InputTaken, output};
 use super::spec::AggregateSpec;
 use super::state::AggregateState;
+use crate::equivalences::without_missing_keys;
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
@@ -58,7 +59,9 @@ impl HashAggregateExec {
     pub fn replacing(last: &AggregateExec) -> Result<Option<Self>> {
         let Some(first) = first_stage(last) else { return Ok(None) };
         let some_in_order = last.limit_options().is_some_and(|options| options.descending().is_some());
-        let streams = first.input_order_mode() == &InputOrderMode::Sorted;
+        // Sorted by all keys is not sorted by those of each set.
+        let streams =
+            first.input_order_mode() == &InputOrderMode::Sorted && first.group_expr().groups().len() == 1;
         if first.group_expr().is_true_no_grouping() || some_in_order || streams {
             return Ok(None);
         }
@@ -80,12 +83,20 @@ impl HashAggregateExec {
         }
     }
 
+    /// The node that this one replaces.
+    pub fn planned(&self) -> &AggregateExec {
+        &self.planned
+    }
+
     fn try_new(planned: AggregateExec, schema: SchemaRef) -> Result<Self> {
         AggregateSpec::try_new(&planned, Arc::clone(&schema), 1)?;
         let outputs = planned.input().output_partitioning().partition_count();
-        let properties = mixing_rows(planned.properties(), outputs)
-            .with_partitioning(Partitioning::UnknownPartitioning(outputs))
-            .with_emission_type(EmissionType::Final);
+        let known = planned.properties().equivalence_properties();
+        let known = without_missing_keys(known, planned.group_expr())?;
+        let properties =
+            mixing_rows(&planned.properties().as_ref().clone().with_eq_properties(known), outputs)
+                .with_partitioning(Partitioning::UnknownPartitioning(outputs))
+                .with_emission_type(EmissionType::Final);
         Ok(Self {
             planned: Arc::new(planned),
             schema,

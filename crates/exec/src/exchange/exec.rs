@@ -52,6 +52,11 @@ impl ExchangeExec {
         })
     }
 
+    /// The node that this one replaces.
+    pub fn planned(&self) -> &RepartitionExec {
+        &self.planned
+    }
+
     /// Whether an exchange gives out rows in an order that others rely on, which this operator does not.
     pub fn keeps_order(planned: &RepartitionExec) -> bool {
         planned.preserve_order() || planned.maintains_input_order().contains(&true)

@@ -37,11 +37,15 @@ impl BuildBounds {
     pub fn new(types: &[DataType]) -> Self {
         let columns = types
             .iter()
-            .map(|data_type| KeyBounds {
-                min: MinAccumulator::try_new(data_type).ok(),
-                max: MaxAccumulator::try_new(data_type).ok(),
-                any_null: false,
-                listed: Vec::new(),
+            .map(|data_type| {
+                // What is smallest among lists and structs with nulls inside is not what `>=` says it is.
+                let is_ordered = !data_type.is_nested();
+                KeyBounds {
+                    min: is_ordered.then(|| MinAccumulator::try_new(data_type).ok()).flatten(),
+                    max: is_ordered.then(|| MaxAccumulator::try_new(data_type).ok()).flatten(),
+                    any_null: false,
+                    listed: Vec::new(),
+                }
             })
             .collect();
         Self { columns, rows: 0 }
@@ -144,8 +148,8 @@ impl KeyBounds {
         if let Some(max) = &mut self.max {
             max.update_batch(std::slice::from_ref(key))?;
         }
-        // Lists tell zeros of both signs apart, which joins do not; comparisons do as joins do.
-        if list && !key.data_type().is_floating() {
+        // Lists tell zeros of both signs apart, which joins do not, in nested values too; comparisons do as joins do.
+        if list && !key.data_type().is_floating() && !key.data_type().is_nested() {
             // A copy: a slice of the input would keep its whole batch alive.
             let rows = arrow::array::UInt32Array::from_iter_values(0..key.len() as u32);
             self.listed.push(take(key, &rows, None)?);

@@ -14,8 +14,8 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter_pushdown::{
-    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
-    PushedDownPredicate,
+    ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
+    FilterPushdownPropagation, PushedDownPredicate,
 };
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn, PartitionMode};
@@ -30,7 +30,6 @@ use futures::FutureExt;
 
 use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
-use super::equivalences::without_padded_sides;
 use super::estimate::{key_ranges, most_inner_rows};
 use super::filters_of_keys::{is_asked, with_filters_of_keys};
 use super::key_bitmap::KeyRange;
@@ -39,6 +38,7 @@ use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
 use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
+use crate::equivalences::without_padded_sides;
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
@@ -124,6 +124,11 @@ impl HybridHashJoinExec {
         let (estimate, key_ranges) = (self.estimate, self.key_ranges.clone());
         let filters_of_keys = self.filters_of_keys.clone();
         Ok(Self { filters_of_keys, estimate, key_ranges, ..Self::try_new(planned)? })
+    }
+
+    /// The node that this one replaces.
+    pub fn planned(&self) -> &HashJoinExec {
+        &self.planned
     }
 
     /// The join type, build side left.
@@ -398,8 +403,16 @@ impl ExecutionPlan for HybridHashJoinExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        let sent = self.planned.gather_filters_for_pushdown(phase, parent_filters.clone(), config)?;
-        with_filters_of_keys(&self.planned, &parent_filters, sent)
+        // Which side a filter from above belongs to is not found by names, as this would do.
+        let own = self.planned.gather_filters_for_pushdown(phase, Vec::new(), config)?.self_filters();
+        Ok(with_filters_of_keys(&self.planned, own).into_iter().fold(
+            FilterDescription::new(),
+            |sent, own| {
+                sent.with_child(
+                    ChildFilterDescription::all_unsupported(&parent_filters).with_self_filters(own),
+                )
+            },
+        ))
     }
 
     fn handle_child_pushdown_result(

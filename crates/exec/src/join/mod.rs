@@ -25,12 +25,10 @@
 //! | `spilled_keys` | keeping probe rows without a match out of the spill |
 //! | `pair` | joining a spilled partition: load, split, or blocks |
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
-//! | `equivalences` | what is known to be constant or equal in the output |
 
 mod build_side;
 mod destage;
 mod dynamic_filter;
-mod equivalences;
 mod estimate;
 mod exec;
 mod filters_of_keys;

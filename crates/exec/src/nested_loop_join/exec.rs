@@ -7,9 +7,9 @@ use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
@@ -22,6 +22,7 @@ use futures::FutureExt;
 use super::metrics::LoopMetrics;
 use super::state::LoopState;
 use super::worker::{BuildDone, Workers, output};
+use crate::equivalences::without_padded_sides;
 use crate::join::spec::JoinSpec;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
@@ -33,6 +34,8 @@ use crate::temp::operator_space;
 pub struct BlockNestedLoopJoinExec {
     /// The node this one replaces. It answers what planning asks.
     planned: Arc<NestedLoopJoinExec>,
+    /// As planned, but without what does not hold for rows without a match.
+    properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -69,13 +72,27 @@ impl BlockNestedLoopJoinExec {
         let projection = planned.projection().as_ref().map(|projection| projection.to_vec());
         let filter = planned.filter().cloned();
         let planned = NestedLoopJoinExec::try_new(left, right, filter, planned.join_type(), projection)?;
+        let known = planned.properties().equivalence_properties();
+        let known = without_padded_sides(known, *planned.join_type(), &output_columns(&planned))?;
+        let properties = planned.properties().as_ref().clone().with_eq_properties(known);
         let join = Self {
             planned: Arc::new(planned),
+            properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         };
         join.spec(1)?;
         Ok(join)
+    }
+
+    /// Whether DataFusion knows something of `planned` that does not hold for rows without a match. Orders that are
+    /// chosen by that are wrong.
+    pub fn knows_better(planned: &NestedLoopJoinExec) -> Result<bool> {
+        let known = planned.properties().equivalence_properties();
+        let holds = without_padded_sides(known, *planned.join_type(), &output_columns(planned))?;
+        let expressions =
+            |of: &EquivalenceProperties| of.eq_group().iter().map(|equal| equal.len()).sum::<usize>();
+        Ok(expressions(known) > expressions(&holds))
     }
 
     /// The join type, build side left.
@@ -85,11 +102,7 @@ impl BlockNestedLoopJoinExec {
 
     fn spec(&self, batch_rows: usize) -> Result<JoinSpec> {
         let (left, right) = (self.planned.left().schema(), self.planned.right().schema());
-        let (_, all) = build_join_schema(&left, &right, self.planned.join_type());
-        let columns = match self.planned.projection() {
-            None => all,
-            Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
-        };
+        let columns = output_columns(&self.planned);
         JoinSpec::try_new(
             &left,
             &right,
@@ -122,6 +135,16 @@ impl BlockNestedLoopJoinExec {
         let build = build(Arc::clone(&state), inputs);
         let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
         Ok(Execution { state, workers: Workers::new(outputs), build_done })
+    }
+}
+
+/// Where each column of the output comes from.
+fn output_columns(planned: &NestedLoopJoinExec) -> Vec<ColumnIndex> {
+    let (_, all) =
+        build_join_schema(&planned.left().schema(), &planned.right().schema(), planned.join_type());
+    match planned.projection() {
+        None => all,
+        Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
     }
 }
 
@@ -170,7 +193,7 @@ impl ExecutionPlan for BlockNestedLoopJoinExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.planned.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {

@@ -112,6 +112,11 @@ impl ExternalSortExec {
         planned.preserve_partitioning().then_some(of_all)
     }
 
+    /// The node that this one replaces.
+    pub fn planned(&self) -> &SortExec {
+        &self.planned
+    }
+
     fn of(planned: SortExec) -> Self {
         let inputs = planned.input().output_partitioning().partition_count();
         let properties = match planned.preserve_partitioning() || inputs == 1 {

@@ -70,7 +70,7 @@ pub fn append(table: &Table, keys: Range<i64>) -> Table {
     let writer = table.writer(WriteMode::Append, WriteOptions::default()).unwrap();
     write(&writer, keys);
     writer.commit_blocking().unwrap();
-    table.refreshed().unwrap()
+    table.store().table(table.name()).unwrap()
 }
 
 /// All batches of a scan with one reader, as one.

@@ -1,0 +1,207 @@
+//! Sums, differences, products and negations of integers that do not fit into their type are errors.
+//!
+//! DataFusion's operators wrap around. They could refuse (`BinaryExpr::with_fail_on_overflow`), but nothing makes its planner
+//! ask for that, and constants are folded before there is a physical plan. So the operators of integers become functions,
+//! which show themselves as the operators that they are.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::compute::kernels::numeric;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Makes functions of the operators of integers, which refuse what does not fit.
+#[derive(Debug)]
+pub struct CheckedIntegers;
+
+impl AnalyzerRule for CheckedIntegers {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let schema = match &node {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                _ => merge_schema(&node.inputs()),
+            };
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let checked = expression.transform_up(|part| {
+                    let operation = match &part {
+                        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                            let [left_type, right_type] = [left, right].map(|side| type_of(side, &schema));
+                            let are_integers = left_type.is_integer() && left_type == right_type;
+                            let operation = of_operator(*op).filter(|_| are_integers);
+                            operation.map(|operation| {
+                                (operation, vec![left.as_ref().clone(), right.as_ref().clone()])
+                            })
+                        }
+                        Expr::Negative(negated) => type_of(negated, &schema)
+                            .is_signed_integer()
+                            .then(|| (&NEGATION, vec![negated.as_ref().clone()])),
+                        _ => None,
+                    };
+                    Ok(match operation {
+                        Some((operation, args)) => Transformed::yes(Expr::ScalarFunction(
+                            ScalarFunction::new_udf(Arc::clone(operation), args),
+                        )),
+                        None => Transformed::no(part),
+                    })
+                })?;
+                Ok(checked.update_data(|expression| name.restore(expression)))
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "checked_integers"
+    }
+}
+
+/// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.
+fn type_of(expression: &Expr, schema: &DFSchema) -> DataType {
+    expression.get_type(schema).unwrap_or(DataType::Null)
+}
+
+static SUM: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Add));
+static DIFFERENCE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Subtract));
+static PRODUCT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Multiply));
+static NEGATION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Negate));
+
+fn function(operation: Operation) -> Arc<ScalarUDF> {
+    let arguments = if operation == Operation::Negate { 1 } else { 2 };
+    Arc::new(ScalarUDF::from(Checked {
+        operation,
+        signature: Signature::any(arguments, Volatility::Immutable),
+    }))
+}
+
+fn of_operator(operator: Operator) -> Option<&'static LazyLock<Arc<ScalarUDF>>> {
+    match operator {
+        Operator::Plus => Some(&SUM),
+        Operator::Minus => Some(&DIFFERENCE),
+        Operator::Multiply => Some(&PRODUCT),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    Negate,
+}
+
+/// An operator of integers of one type.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    operation: Operation,
+    signature: Signature,
+}
+
+impl Checked {
+    /// The expression that this stands for.
+    fn operator(&self, arguments: &[Expr]) -> Option<Expr> {
+        let operator = match self.operation {
+            Operation::Add => Operator::Plus,
+            Operation::Subtract => Operator::Minus,
+            Operation::Multiply => Operator::Multiply,
+            Operation::Negate => {
+                let [negated] = arguments else { return None };
+                return Some(Expr::Negative(Box::new(negated.clone())));
+            }
+        };
+        let [left, right] = arguments else { return None };
+        Some(Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), operator, Box::new(right.clone()))))
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        match self.operation {
+            Operation::Add => "checked_add",
+            Operation::Subtract => "checked_subtract",
+            Operation::Multiply => "checked_multiply",
+            Operation::Negate => "checked_negate",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments.first() {
+            Some(data_type) => Ok(data_type.clone()),
+            None => internal_err!("{} of nothing", self.name()),
+        }
+    }
+
+    fn display_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(self.operator(arguments).map_or_else(|| self.name().to_owned(), |operator| operator.to_string()))
+    }
+
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        let name = self.operator(arguments).map(|operator| operator.schema_name().to_string());
+        Ok(name.unwrap_or_else(|| self.name().to_owned()))
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let are_scalars = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let operands = arguments.args.iter().map(|argument| match argument {
+            ColumnarValue::Array(array) => Ok(Operand::Array(array)),
+            ColumnarValue::Scalar(value) => Ok(Operand::Scalar(value.to_scalar()?)),
+        });
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        let computed = match (self.operation, operands.as_slice()) {
+            (Operation::Add, [left, right]) => numeric::add(left.datum(), right.datum()),
+            (Operation::Subtract, [left, right]) => numeric::sub(left.datum(), right.datum()),
+            (Operation::Multiply, [left, right]) => numeric::mul(left.datum(), right.datum()),
+            (Operation::Negate, [Operand::Array(array)]) => numeric::neg(array.as_ref()),
+            (Operation::Negate, [Operand::Scalar(value)]) => {
+                numeric::neg(datafusion::arrow::array::Datum::get(value).0)
+            }
+            (_, operands) => return internal_err!("{} of {} operands", self.name(), operands.len()),
+        };
+        let computed = match computed {
+            Ok(computed) => computed,
+            Err(ArrowError::ArithmeticOverflow(what)) => {
+                return exec_err!(
+                    "a number does not fit into {}: {what}; cast to a larger type, as DECIMAL(38, 0)",
+                    arguments.return_field.data_type()
+                );
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match are_scalars {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&computed, 0)?),
+            false => ColumnarValue::Array(computed),
+        })
+    }
+}
+
+/// An operand as the kernels take it.
+enum Operand<'a> {
+    Array(&'a datafusion::arrow::array::ArrayRef),
+    Scalar(datafusion::arrow::array::Scalar<datafusion::arrow::array::ArrayRef>),
+}
+
+impl Operand<'_> {
+    fn datum(&self) -> &dyn datafusion::arrow::array::Datum {
+        match self {
+            Operand::Array(array) => *array,
+            Operand::Scalar(scalar) => scalar,
+        }
+    }
+}

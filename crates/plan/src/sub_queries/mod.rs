@@ -1,0 +1,7 @@
+//! Sub-queries in conditions, written so that DataFusion's joins for them answer right.
+
+mod outer_aggregates;
+mod three_valued_in;
+
+pub use outer_aggregates::ExistsOfAggregates;
+pub use three_valued_in::ThreeValuedIn;

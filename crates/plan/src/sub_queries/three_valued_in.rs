@@ -1,0 +1,156 @@
+//! `IN` that may be unknown, where it makes a difference whether it is unknown or false.
+//!
+//! `x IN (S)` is true if `x` is in `S`, else unknown if there are rows in `S` and `x` is null, or a null in `S`, else false.
+//! Below `WHERE`, `AND` and `OR` unknown is as good as false, and DataFusion's semi and anti joins know better for `NOT IN`.
+//! Everywhere else (`NOT`, `IS NULL`, `=`, `CASE` …) it makes a mark join of it, whose mark is never unknown. There it is
+//! written as what it means:
+//!
+//! ```text
+//!   x IN (S)   ─►   CASE WHEN EXISTS (S where c = x)                              THEN true
+//!                        WHEN x IS NULL AND EXISTS (S) OR EXISTS (S where c IS NULL) THEN NULL
+//!                        ELSE false END
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, not_impl_err};
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Writes `IN` with a sub-query as what it means, where it may be unknown and that is not as good as false.
+#[derive(Debug)]
+pub struct ThreeValuedIn;
+
+impl AnalyzerRule for ThreeValuedIn {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Filter(mut filter) => {
+                let schema = Arc::clone(filter.input.schema());
+                let written = written(filter.predicate, Place::Conjunct, &schema)?;
+                filter.predicate = written.data;
+                Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), written.transformed))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "three_valued_in"
+    }
+}
+
+/// Where an expression stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// All of `WHERE`, or one of the conditions joined by `AND`.
+    Conjunct,
+    /// Below `OR`, too: unknown is as good as false.
+    Condition,
+    /// Anywhere else.
+    Value,
+}
+
+fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
+            let place = match (op, place) {
+                (_, Place::Value) => Place::Value,
+                (Operator::And, place) => place,
+                _ => Place::Condition,
+            };
+            let (left, right) = (written(*left, place, schema)?, written(*right, place, schema)?);
+            let changed = left.transformed || right.transformed;
+            let both = BinaryExpr::new(Box::new(left.data), op, Box::new(right.data));
+            Ok(Transformed::new_transformed(Expr::BinaryExpr(both), changed))
+        }
+        Expr::Not(inner) if place == Place::Conjunct && matches!(*inner, Expr::InSubquery(_)) => {
+            Ok(Transformed::no(Expr::Not(inner)))
+        }
+        Expr::InSubquery(found) => {
+            let is_joined = match place {
+                Place::Conjunct => true,
+                Place::Condition => !found.negated,
+                Place::Value => false,
+            };
+            match is_joined {
+                true => Ok(Transformed::no(Expr::InSubquery(found))),
+                false => spelt_out(found, schema),
+            }
+        }
+        other => other.map_children(|child| written(child, Place::Value, schema)),
+    }
+}
+
+fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let rows = &found.subquery.subquery;
+    let [column] = rows.schema().columns().try_into().map_err(|columns: Vec<Column>| {
+        datafusion::common::plan_datafusion_err!("IN compares with one column, not with {}", columns.len())
+    })?;
+    let (_, field) = rows.schema().qualified_field_from_column(&column)?;
+    let (may_hold_null, may_be_null) = (field.is_nullable(), found.expr.nullable(schema)?);
+    if !may_hold_null && !may_be_null {
+        return Ok(Transformed::no(Expr::InSubquery(found)));
+    }
+    if found.expr.contains_outer() {
+        return not_impl_err!(
+            "IN compares an expression of the query outside with a sub-query, where it makes a difference whether the \
+             answer is unknown or false; compute the expression in a query of its own in FROM"
+        );
+    }
+    let inner = Expr::Column(column);
+    let exists = |condition: Option<Expr>| exists(&found.subquery, condition);
+    let is_there = exists(Some(inner.clone().eq(as_seen_inside(found.expr.as_ref().clone(), schema)?)))?;
+    let mut unknown = Vec::new();
+    if may_be_null {
+        unknown.push(found.expr.as_ref().clone().is_null().and(exists(None)?));
+    }
+    if may_hold_null {
+        unknown.push(exists(Some(inner.is_null()))?);
+    }
+    let unknown = unknown.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false));
+    let meaning =
+        when(is_there, lit(true)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(false))?;
+    Ok(Transformed::yes(if found.negated { Expr::Not(Box::new(meaning)) } else { meaning }))
+}
+
+/// `EXISTS` of the rows that a condition holds for.
+fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
+    let mut outer = rows.outer_ref_columns.clone();
+    let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery));
+    if let Some(condition) = condition {
+        condition.apply(|part| {
+            if let Expr::OuterReferenceColumn(..) = part
+                && !outer.contains(part)
+            {
+                outer.push(part.clone());
+            }
+            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        })?;
+        builder = builder.filter(condition)?;
+    }
+    let subquery = Subquery {
+        subquery: Arc::new(builder.build()?),
+        outer_ref_columns: outer,
+        spans: rows.spans.clone(),
+    };
+    Ok(Expr::Exists(Exists { subquery, negated: false }))
+}
+
+/// An expression of the outer query, as the inner one sees it.
+fn as_seen_inside(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    expression
+        .transform(|part| match part {
+            Expr::Column(column) => {
+                let (_, field) = schema.qualified_field_from_column(&column)?;
+                Ok(Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(field), column)))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+}
