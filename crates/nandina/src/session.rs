@@ -21,14 +21,16 @@ use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvide
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::registry::FunctionRegistry as _;
 use datafusion::logical_expr::{
-    Analyze, CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
+    AggregateUDF, Analyze, CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
 };
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
+use nandina_exec::aggregate::checked_sum;
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;
@@ -109,7 +111,11 @@ impl Session {
             .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
             .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();
-        let context = SessionContext::new_with_state(state);
+        let mut context = SessionContext::new_with_state(state);
+        for meaning in nandina_plan::meanings() {
+            context.register_function_rewrite(meaning)?;
+        }
+        context.register_udaf(AggregateUDF::clone(&checked_sum()));
         context.register_udtf("tpch", Arc::new(TpchFunction));
         let tables = Arc::clone(database.tables());
         let catalog = MemoryCatalogProvider::new();

@@ -96,6 +96,7 @@ impl VisitorMut for Avoid {
         if let Some(membership) = as_membership(expr) {
             *expr = membership;
         }
+        precedence::settle_conditions(expr);
         precedence::settle(expr);
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {

@@ -4,12 +4,16 @@
 //! operators into DataFusion's plans, and change what DataFusion's do.
 
 mod all_or_nothing;
-mod arithmetic;
+mod checked_integers;
 mod choose_build_side;
 mod distincts;
+mod fence_limits;
 mod filter_first_rows;
 mod filter_parquet_scans;
+mod keep_filters_of_rows;
+mod meanings;
 mod narrow_decimals;
+mod null_safe_keys;
 mod push_filters;
 mod replace_exchange;
 mod replace_hash_aggregate;
@@ -24,15 +28,20 @@ mod sub_queries;
 
 use std::sync::Arc;
 
+use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-pub use arithmetic::{CheckedIntegers, RoundingCasts};
+pub use checked_integers::CheckedIntegers;
 pub use distincts::DistinctsToGroupingSets;
+pub use fence_limits::FenceLimits;
 pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
+pub use keep_filters_of_rows::KeepFiltersOfRows;
+pub use meanings::meanings;
 pub use narrow_decimals::NarrowDecimals;
+pub use null_safe_keys::NullSafeKeysToConditions;
 pub use push_filters::PushFilters;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
@@ -45,11 +54,11 @@ pub use replace_window::ReplaceWindow;
 pub use spools::{Planner, ShareSpools};
 pub use sub_queries::{ExistsOfAggregates, ThreeValuedIn};
 
-/// Nandina's rules about what a plan means, around DataFusion's, which settle types: casts that people wrote round,
-/// those that types ask for need not, and which operators are of integers is known only behind them.
+/// Nandina's rules about what a plan means, around DataFusion's, which settle types: which operators are of integers is
+/// known only behind them. [`meanings`] come before all of them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn), Arc::new(RoundingCasts)];
+        vec![Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn)];
     rules.append(&mut Analyzer::new().rules);
     rules.push(Arc::new(CheckedIntegers));
     rules
@@ -59,7 +68,8 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
 /// right before DataFusion's rule for a single distinct argument, which changes the type of sums of decimals beside it and
-/// is moved there. Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
+/// is moved there. [`NullSafeKeysToConditions`] and [`KeepFiltersOfRows`] keep two of DataFusion's rules from mistakes.
+/// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let position = |rules: &[Arc<dyn OptimizerRule + Send + Sync>], name: &str| {
@@ -68,6 +78,16 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let single = position(&rules, "single_distinct_aggregation_to_group_by").map(|at| rules.remove(at));
     let pruned = position(&rules, "optimize_projections").map_or(rules.len(), |at| at + 1);
     rules.splice(pruned..pruned, std::iter::once(Arc::new(DistinctsToGroupingSets) as _).chain(single));
+    if let Some(reordered) = position(&rules, "eliminate_cross_join") {
+        rules.insert(reordered, Arc::new(NullSafeKeysToConditions));
+    }
+    // Once more at the end, for the keys that have become conditions.
+    rules.push(Arc::new(ExtractEquijoinPredicate::new()));
+    for rule in &mut rules {
+        if rule.name() == "push_down_filter" {
+            *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule)));
+        }
+    }
     rules
 }
 
@@ -83,6 +103,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
+/// [`FenceLimits`] stands around the rule that chooses orders.
 /// [`ReplaceMistakenLoopJoin`] does so with some joins before orders are chosen.
 /// [`FilterFirstRows`] comes right before them: it looks for the windows, sorts and exchanges of DataFusion's.
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
@@ -99,6 +120,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
+    rules.insert((enforced + 1).min(rules.len()), Arc::new(FenceLimits::After));
+    rules.insert(enforced, Arc::new(FenceLimits::Before));
     rules.insert(enforced, Arc::new(ReplaceMistakenLoopJoin));
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(enforced, Arc::new(NarrowDecimals));
@@ -178,7 +201,9 @@ mod tests {
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
         assert_eq!(at("replace_hash_aggregate") + 1, at("replace_mistaken_loop_join"));
-        assert_eq!(at("replace_mistaken_loop_join") + 1, at("EnsureRequirements"));
+        assert_eq!(at("replace_mistaken_loop_join") + 1, at("fence_limits"));
+        assert_eq!(at("fence_limits") + 1, at("EnsureRequirements"));
+        assert_eq!(at("EnsureRequirements") + 1, at("unfence_limits"));
         assert!(at("LimitedDistinctAggregation") < at("replace_hash_aggregate"), "{names:?}");
     }
 }

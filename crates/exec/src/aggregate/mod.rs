@@ -16,8 +16,8 @@
 //! section 4.4; Kuiper, Boncz, Mühleisen, *Robust External Hash Aggregation in the Solid State Age*, ICDE 2024);
 //! partitions, pages and writes are those of the joins.
 //!
-//! Aggregate functions are DataFusion's own, but for `min` and `max` of texts: states are what its accumulators say
-//! they are.
+//! Aggregate functions are DataFusion's own, but for `min` and `max` of texts and `sum` of integers: states are what its
+//! accumulators say they are.
 //!
 //! | file | subject |
 //! |---|---|
@@ -26,6 +26,7 @@
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
+//! | `checked_sum` | `sum` of integers, which refuses what does not fit |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
@@ -41,6 +42,7 @@
 mod bounded;
 mod byte_views;
 mod bytes_min_max;
+mod checked_sum;
 mod distinct_sketch;
 mod exec;
 mod groups;
@@ -58,4 +60,5 @@ mod state;
 pub(crate) mod table;
 mod work_queue;
 
+pub use checked_sum::checked_sum;
 pub use exec::HashAggregateExec;

@@ -41,6 +41,7 @@
 
 mod chunk;
 mod exec;
+mod fence;
 mod lane;
 mod loser_tree;
 mod merge;
@@ -59,4 +60,5 @@ mod threshold;
 mod volatile;
 
 pub use exec::ExternalSortExec;
+pub use fence::FenceExec;
 pub use ordered_merge::OrderedMergeExec;

@@ -5,11 +5,13 @@
 //!   'a' || 5 % 3     parsed as ('a' || 5) % 3, meant as 'a' || (5 % 3)
 //! ```
 //!
+//! The parser takes all that follows `IS DISTINCT FROM` for its right side; `AND` and `OR` behind it are not.
+//!
 //! Parentheses are nodes of their own, so that a tree of binary operators, read from left to right, is what was written.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
 /// How tightly an operator binds; none for those that the parser does right.
@@ -31,6 +33,65 @@ fn tightness(operator: &BinaryOperator) -> Option<u8> {
     }
 }
 
+/// Gives `AND` and `OR` back what `IS DISTINCT FROM` has taken from them.
+pub(super) fn settle_conditions(expr: &mut Expr) {
+    if !takes_too_much(expr) {
+        return;
+    }
+    let (mut operands, mut operators) = (Vec::new(), Vec::new());
+    take_conditions_apart(std::mem::replace(expr, nothing()), &mut operands, &mut operators);
+    *expr = build(operands, operators);
+}
+
+fn is_and_or(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. })
+}
+
+/// Whether the right side of an `IS DISTINCT FROM` at the end of a condition goes on behind it.
+fn takes_too_much(expr: &Expr) -> bool {
+    match expr {
+        Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) => {
+            is_and_or(right) || takes_too_much(right)
+        }
+        Expr::UnaryOp { op: UnaryOperator::Not, expr } => takes_too_much(expr),
+        Expr::BinaryOp { right, .. } if is_and_or(expr) => takes_too_much(right),
+        _ => false,
+    }
+}
+
+/// Conditions in the order of the text, and the operators between them. The last of `operands` is what was found first.
+fn take_conditions_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryOperator, u8)>) {
+    let first = operands.len();
+    match expr {
+        Expr::BinaryOp { left, op: op @ (BinaryOperator::And | BinaryOperator::Or), right } => {
+            take_conditions_apart(*left, operands, operators);
+            let tightness = if op == BinaryOperator::And { 2 } else { 1 };
+            operators.push((op, tightness));
+            take_conditions_apart(*right, operands, operators);
+        }
+        Expr::UnaryOp { op: UnaryOperator::Not, expr } => {
+            take_conditions_apart(*expr, operands, operators);
+            wrap(operands, first, |expr| Expr::UnaryOp { op: UnaryOperator::Not, expr });
+        }
+        Expr::IsDistinctFrom(left, right) => {
+            take_conditions_apart(*right, operands, operators);
+            wrap(operands, first, |right| Expr::IsDistinctFrom(left, right));
+        }
+        Expr::IsNotDistinctFrom(left, right) => {
+            take_conditions_apart(*right, operands, operators);
+            wrap(operands, first, |right| Expr::IsNotDistinctFrom(left, right));
+        }
+        other => operands.push(other),
+    }
+}
+
+fn wrap(operands: &mut [Expr], at: usize, wrapped: impl FnOnce(Box<Expr>) -> Expr) {
+    if let Some(operand) = operands.get_mut(at) {
+        let inner = std::mem::replace(operand, nothing());
+        *operand = wrapped(Box::new(inner));
+    }
+}
+
 /// Builds a tree of operators anew, each with the operands that it is meant to have.
 pub(super) fn settle(expr: &mut Expr) {
     if !matches!(expr, Expr::BinaryOp { op, .. } if tightness(op).is_some()) {
@@ -38,6 +99,11 @@ pub(super) fn settle(expr: &mut Expr) {
     }
     let (mut operands, mut operators) = (Vec::new(), Vec::new());
     take_apart(std::mem::replace(expr, nothing()), &mut operands, &mut operators);
+    *expr = build(operands, operators);
+}
+
+/// The tree of operators with the operands between which they stand.
+fn build(operands: Vec<Expr>, operators: Vec<(BinaryOperator, u8)>) -> Expr {
     // Every operator takes the operands to its sides as soon as one that binds no more tightly follows.
     let mut operands = operands.into_iter();
     let mut built: Vec<Expr> = operands.next().into_iter().collect();
@@ -54,10 +120,9 @@ pub(super) fn settle(expr: &mut Expr) {
     while !waiting.is_empty() {
         put_together(&mut built, &mut waiting);
     }
-    if let Some(whole) = built.pop() {
-        *expr = whole;
-    }
+    let whole = built.pop().unwrap_or_else(nothing);
     assert!(built.is_empty(), "every operator has two operands");
+    whole
 }
 
 fn take_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryOperator, u8)>) {
@@ -144,6 +209,25 @@ mod tests {
         assert_eq!(settled("a - b - c"), "((a - b) - c)");
         assert_eq!(settled("a & b | c << d"), "(((a & b) | c) << d)");
         assert_eq!(settled("a * (b || c)"), "(a * (b || c))");
+    }
+
+    #[test]
+    fn conditions_end_where_the_next_one_begins() {
+        let settled = |text: &str| {
+            let mut expr = Parser::new(&GenericDialect {}).try_with_sql(text).unwrap().parse_expr().unwrap();
+            settle_conditions(&mut expr);
+            parenthesised(&expr)
+        };
+        assert_eq!(settled("a IS DISTINCT FROM b AND c"), "(a IS DISTINCT FROM b AND c)");
+        assert_eq!(
+            settled("x AND NOT a IS NOT DISTINCT FROM b OR c AND d"),
+            "((x AND NOT a IS NOT DISTINCT FROM b) OR (c AND d))"
+        );
+        assert_eq!(
+            settled("a IS DISTINCT FROM b OR c IS DISTINCT FROM d AND e"),
+            "(a IS DISTINCT FROM b OR (c IS DISTINCT FROM d AND e))"
+        );
+        assert_eq!(settled("a IS DISTINCT FROM (b AND c)"), "a IS DISTINCT FROM (b AND c)");
     }
 
     #[test]

@@ -4,4 +4,5 @@ mod outer_aggregates;
 mod three_valued_in;
 
 pub use outer_aggregates::ExistsOfAggregates;
+pub(crate) use outer_aggregates::always_has_a_row;
 pub use three_valued_in::ThreeValuedIn;

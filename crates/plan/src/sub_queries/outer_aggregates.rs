@@ -66,7 +66,7 @@ fn is_of_outer_query(function: &Expr) -> bool {
 }
 
 /// Whether nothing stands above an aggregation without groups that could take its row away.
-fn always_has_a_row(plan: &LogicalPlan) -> bool {
+pub(crate) fn always_has_a_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         LogicalPlan::Projection(projection) => always_has_a_row(&projection.input),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, DFSchema, Result, ScalarValue, not_impl_err};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when,
@@ -70,11 +70,18 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
             Ok(Transformed::new_transformed(Expr::BinaryExpr(both), changed))
         }
         Expr::Not(inner) if place == Place::Conjunct && matches!(*inner, Expr::InSubquery(_)) => {
-            Ok(Transformed::no(Expr::Not(inner)))
+            let Expr::InSubquery(mut found) = *inner else { return internal_err!("IN is no longer there") };
+            found.negated = !found.negated;
+            let mut inverted = written(Expr::InSubquery(found), place, schema)?;
+            inverted.transformed = true;
+            Ok(inverted)
         }
         Expr::InSubquery(found) => {
+            // The join for `NOT IN` knows nulls of a single pair of columns.
+            let has_one_key =
+                !found.expr.column_refs().is_empty() && found.subquery.outer_ref_columns.is_empty();
             let is_joined = match place {
-                Place::Conjunct => true,
+                Place::Conjunct => !found.negated || has_one_key,
                 Place::Condition => !found.negated,
                 Place::Value => false,
             };

@@ -6,52 +6,41 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{AsArray, Float32Array, Float64Array};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility, cast,
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    cast,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 /// Rounds what is cast to an integer.
 #[derive(Debug)]
-pub struct RoundingCasts;
+pub(super) struct RoundingCasts;
 
-impl AnalyzerRule for RoundingCasts {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let rounded = expression.transform_up(|part| match part {
-                    Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
-                        let rounded = whole(*expr, &schema)?;
-                        Ok(rounded.update_data(|expr| Expr::Cast(Cast { expr: Box::new(expr), field })))
-                    }
-                    Expr::TryCast(TryCast { expr, field }) if field.data_type().is_integer() => {
-                        let rounded = whole(*expr, &schema)?;
-                        Ok(rounded.update_data(|expr| Expr::TryCast(TryCast { expr: Box::new(expr), field })))
-                    }
-                    other => Ok(Transformed::no(other)),
-                })?;
-                Ok(rounded.update_data(|expression| name.restore(expression)))
-            })
-        })
-        .data()
-    }
-
+impl FunctionRewrite for RoundingCasts {
     fn name(&self) -> &str {
         "rounding_casts"
+    }
+
+    fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
+                let rounded = whole(*expr, schema)?;
+                Ok(rounded.update_data(|expr| Expr::Cast(Cast { expr: Box::new(expr), field })))
+            }
+            Expr::TryCast(TryCast { expr, field }) if field.data_type().is_integer() => {
+                let rounded = whole(*expr, schema)?;
+                Ok(rounded.update_data(|expr| Expr::TryCast(TryCast { expr: Box::new(expr), field })))
+            }
+            other => Ok(Transformed::no(other)),
+        }
     }
 }
 
 /// The nearest whole number, of the same type.
-fn whole(number: Expr, schema: &datafusion::common::DFSchema) -> Result<Transformed<Expr>> {
+fn whole(number: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match number.get_type(schema).unwrap_or(DataType::Null) {
         DataType::Float32 | DataType::Float64 => {
             let nearest = ScalarFunction::new_udf(Arc::clone(&NEAREST), vec![number]);

@@ -1,0 +1,76 @@
+//! A function of the planner's own: what DataFusion computes, with a check before or after it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// Computes an array from the arguments, which are as long as it has to be.
+pub(super) type Compute = fn(&[ArrayRef]) -> Result<ArrayRef>;
+
+/// A call of a function that gives values of its first argument's type.
+pub(super) fn call(name: &'static str, compute: Compute, arguments: Vec<Expr>) -> Expr {
+    call_of(Volatility::Immutable, name, compute, arguments)
+}
+
+/// The same where it matters whether it is computed ahead.
+pub(super) fn call_of(
+    volatility: Volatility,
+    name: &'static str,
+    compute: Compute,
+    arguments: Vec<Expr>,
+) -> Expr {
+    let signature = Signature::any(arguments.len(), volatility);
+    let function = Arc::new(ScalarUDF::from(Function { name, compute, signature }));
+    Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
+}
+
+#[derive(Debug)]
+struct Function {
+    name: &'static str,
+    compute: Compute,
+    signature: Signature,
+}
+
+// A name stands for one computation.
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments.first() {
+            Some(data_type) => Ok(data_type.clone()),
+            None => internal_err!("{} of nothing", self.name),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = arguments.args.iter().map(|argument| argument.to_array(arguments.number_rows));
+        Ok(ColumnarValue::Array((self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?))
+    }
+}

@@ -1,0 +1,76 @@
+//! Keys that are compared with `IS NOT DISTINCT FROM`, in joins next to joins.
+//!
+//! DataFusion's rule that puts inner joins in another order (`eliminate_cross_join`) collects the keys of all of them, and
+//! compares them all alike: nulls match in all joins or in none. So keys that nulls match on become conditions of their
+//! joins before it, and keys again behind it.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// Makes conditions of the keys of inner joins that nulls match on, if another inner join is next to them.
+#[derive(Debug)]
+pub struct NullSafeKeysToConditions;
+
+impl OptimizerRule for NullSafeKeysToConditions {
+    fn name(&self) -> &str {
+        "null_safe_keys_to_conditions"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
+        let has_neighbours = [&join.left, &join.right].into_iter().any(|input| inner(input).is_some());
+        if join.join_type != JoinType::Inner || !has_neighbours {
+            return Ok(Transformed::no(LogicalPlan::Join(join)));
+        }
+        let (mut join, mut changed) = (join, false);
+        for input in [&mut join.left, &mut join.right] {
+            if let Some(below) = inner(input).filter(|below| matches_nulls(below)) {
+                *input = Arc::new(LogicalPlan::Join(with_conditions(below.clone())?));
+                changed = true;
+            }
+        }
+        if matches_nulls(&join) {
+            join = with_conditions(join)?;
+            changed = true;
+        }
+        Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed))
+    }
+}
+
+fn inner(plan: &LogicalPlan) -> Option<&Join> {
+    match plan {
+        LogicalPlan::Join(join) if join.join_type == JoinType::Inner => Some(join),
+        _ => None,
+    }
+}
+
+fn matches_nulls(join: &Join) -> bool {
+    join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty()
+}
+
+fn with_conditions(join: Join) -> Result<Join> {
+    let keys = join.on.into_iter().map(|(left, right)| {
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::IsNotDistinctFrom, Box::new(right)))
+    });
+    let filter = conjunction(keys.chain(join.filter));
+    Join::try_new(
+        join.left,
+        join.right,
+        Vec::new(),
+        filter,
+        join.join_type,
+        join.join_constraint,
+        NullEquality::NullEqualsNothing,
+        join.null_aware,
+    )
+}
