@@ -94,6 +94,9 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
     }
 }
 
+/// The name of a sub-query's rows: they may be those of a table that the outer query reads, too, under the same name.
+const ROWS: &str = "__compared";
+
 fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let rows = &found.subquery.subquery;
     let [column] = rows.schema().columns().try_into().map_err(|columns: Vec<Column>| {
@@ -110,7 +113,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
              answer is unknown or false; compute the expression in a query of its own in FROM"
         );
     }
-    let inner = Expr::Column(column);
+    let inner = Expr::Column(Column::new(Some(ROWS), column.name()));
     let exists = |condition: Option<Expr>| exists(&found.subquery, condition);
     let is_there = exists(Some(inner.clone().eq(as_seen_inside(found.expr.as_ref().clone(), schema)?)))?;
     let mut unknown = Vec::new();
@@ -129,7 +132,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
 /// `EXISTS` of the rows that a condition holds for.
 fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
     let mut outer = rows.outer_ref_columns.clone();
-    let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery));
+    let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery)).alias(ROWS)?;
     if let Some(condition) = condition {
         condition.apply(|part| {
             if let Expr::OuterReferenceColumn(..) = part
