@@ -112,6 +112,8 @@ fn texts(array: &ArrayRef) -> Result<Texts, ArrowError> {
         _ => array.clone(),
     };
     match array.data_type() {
+        // Has no bitmap that says so.
+        DataType::Null => Ok(vec![None; array.len()]),
         DataType::Float16 | DataType::Float64 => {
             let doubles = cast(&array, &DataType::Float64)?;
             Ok(doubles.as_primitive::<Float64Type>().iter().map(|value| value.map(float)).collect())
@@ -302,7 +304,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        BinaryArray, Date32Array, Float32Array, Float64Array, Int32Array, ListArray, StringArray,
+        BinaryArray, Date32Array, Float32Array, Float64Array, Int32Array, ListArray, NullArray, StringArray,
         StructArray, TimestampMicrosecondArray,
     };
     use arrow::datatypes::{Field, Int32Type};
@@ -336,6 +338,7 @@ mod tests {
 
     #[test]
     fn nested_values() {
+        assert_eq!(one(NullArray::new(2)), ["NULL", "NULL"]);
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![Some(vec![Some(1), None]), None]);
         assert_eq!(one(list), ["[1, NULL]", "NULL"]);
         let a: ArrayRef = Arc::new(Int32Array::from(vec![1]));

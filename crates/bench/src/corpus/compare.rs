@@ -180,6 +180,8 @@ fn same_number(ours: &str, theirs: &str) -> bool {
 #[derive(Debug, Clone)]
 struct Number {
     value: f64,
+    /// How many digits were written, without zeros before them.
+    digits: usize,
     /// All its digits, if it was written without an exponent.
     decimal: Option<Decimal>,
 }
@@ -211,7 +213,9 @@ impl Number {
             return None;
         }
         let value: f64 = text.parse().ok()?;
-        Some(Number { value, decimal: Decimal::read(text) })
+        let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+        let digits = mantissa.chars().filter(char::is_ascii_digit).skip_while(|digit| *digit == '0').count();
+        Some(Number { value, digits, decimal: Decimal::read(text) })
     }
 
     fn is_same(&self, theirs: &Number, is_exact: bool) -> bool {
@@ -230,8 +234,8 @@ impl Number {
         if self.value.is_nan() || theirs.value.is_nan() {
             return self.value.is_nan() && theirs.value.is_nan();
         }
-        if self.value == theirs.value {
-            return true;
+        if self.value == theirs.value || self.value.is_infinite() || theirs.value.is_infinite() {
+            return self.value == theirs.value;
         }
         if difference <= FLOAT_TOLERANCE * self.value.abs().max(theirs.value.abs()) {
             return true;
@@ -239,6 +243,13 @@ impl Number {
         // Sums that come to nothing leave a rest.
         if !is_exact && difference < 1e-12 {
             return true;
+        }
+        // Numbers in single precision, of which others have more digits.
+        if !is_exact && theirs.digits < 10 && self.digits > theirs.digits {
+            let tolerance = f64::from(f32::EPSILON) * theirs.value.abs();
+            if difference <= tolerance {
+                return true;
+            }
         }
         // Files have floating point numbers rounded to a few digits, if at least two.
         let digits = theirs.decimal.as_ref().map_or(0, |theirs| theirs.written);
@@ -270,7 +281,10 @@ impl Decimal {
 }
 
 static ZONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(\+00(:00)?|Z)$").ok());
+static SHORT_ZONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(\d[+-]\d\d):00$").ok());
 static FRACTION: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(\.\d*?)0+($|[^\d])").ok());
+
+static UNNAMED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"'c\d+': ").ok());
 
 fn same_time(ours: &str, theirs: &str) -> bool {
     canonical_time(ours) == canonical_time(theirs)
@@ -281,6 +295,9 @@ fn canonical_time(text: &str) -> String {
     let mut text = text.to_owned();
     if let Some(zone) = ZONE.as_ref() {
         text = zone.replace(&text, "").into_owned();
+    }
+    if let Some(zone) = SHORT_ZONE.as_ref() {
+        text = zone.replace(&text, "$1").into_owned();
     }
     if text.as_bytes().get(10) == Some(&b'T') {
         text.replace_range(10..11, " ");
@@ -295,6 +312,11 @@ fn canonical_time(text: &str) -> String {
 /// Whether lists, structs and maps have the same parts.
 fn same_nested(ours: &str, theirs: &str) -> bool {
     let separators = |letter: char| "[]{},:=()".contains(letter);
+    // Tuples have no names.
+    let ours = match (theirs.starts_with('('), UNNAMED.as_ref()) {
+        (true, Some(names)) => names.replace_all(ours, "").replace('{', "(").replace('}', ")"),
+        _ => ours.to_owned(),
+    };
     let atoms = |text: &str| -> Vec<String> {
         let plain = text.replace(['\'', '"'], "");
         let mut atoms: Vec<String> = Vec::new();
@@ -311,7 +333,7 @@ fn same_nested(ours: &str, theirs: &str) -> bool {
         atoms.push(atom.trim().to_owned());
         atoms
     };
-    let (ours, theirs) = (atoms(ours), atoms(theirs));
+    let (ours, theirs) = (atoms(&ours), atoms(theirs));
     ours.len() == theirs.len()
         && ours.iter().zip(&theirs).all(|(ours, theirs)| {
             ours == theirs
@@ -382,6 +404,8 @@ mod tests {
         assert!(!same("3.15", "3.14", Kind::Floating));
         assert!(!same("2.4", "2", Kind::Floating));
         assert!(!same("1.01", "1.02", Kind::Exact));
+        assert!(same("10.392304845413264", "10.392304", Kind::Floating));
+        assert!(!same("10.3924", "10.392304", Kind::Floating));
         assert!(same("NaN", "nan", Kind::Floating));
         assert!(same("inf", "Infinity", Kind::Floating));
         assert!(!same("inf", "-inf", Kind::Floating));
@@ -400,6 +424,8 @@ mod tests {
         assert!(same("[1, NULL, 2.0]", "[1, NULL, 2]", Kind::Other));
         assert!(same("{'a': x y}", "{'a': 'x y'}", Kind::Other));
         assert!(!same("[1, 2]", "[2, 1]", Kind::Other));
+        assert!(same("{'c0': 1, 'c1': a}", "(1, a)", Kind::Other));
+        assert!(same("2020-01-01 10:00:00-08:00", "2020-01-01 10:00:00-08", Kind::Time));
         assert!(same("some text", "<REGEX>:.*text", Kind::Text));
         assert!(same("some text", "<!REGEX>:.*other.*", Kind::Text));
         assert!(!same_cell(None, Some("0"), Kind::Exact));

@@ -17,6 +17,7 @@ pub mod compare;
 pub mod engine;
 pub mod files;
 pub mod judge;
+pub mod keys;
 pub mod lines;
 pub mod order;
 pub mod outcome;

@@ -37,8 +37,8 @@ pub fn parse(lines: &[Line]) -> Vec<Record> {
         let is_end = matches!(task, Task::End(_));
         let is_run = matches!(task, Task::Statement(_) | Task::Query(_));
         let task = match (parser.condition.take(), &parser.is_skipping) {
-            (Some(reason), _) if is_run => Task::Skip(reason),
-            (_, Some(reason)) if is_run => Task::Skip(reason.clone()),
+            (Some(reason), _) if is_run => skip(task, reason),
+            (_, Some(reason)) if is_run => skip(task, reason.clone()),
             _ => task,
         };
         records.push(Record { line: line.number, task });
@@ -47,6 +47,15 @@ pub fn parse(lines: &[Line]) -> Vec<Record> {
         }
     }
     records
+}
+
+fn skip(task: Task, reason: String) -> Task {
+    let sql = match task {
+        Task::Statement(statement) => statement.sql,
+        Task::Query(query) => query.sql,
+        _ => String::new(),
+    };
+    Task::Skip { reason, sql }
 }
 
 struct Parser<'a> {
@@ -192,12 +201,9 @@ mod tests {
 
     #[test]
     fn statements_with_their_sessions_and_errors() {
-        let [Record { line: 2, task: Task::Statement(statement) }] =
-            records("# one\nstatement error con2\nSELECT\n  1\n----\nBinder Error\nagain\n")
-                .try_into()
-                .unwrap()
-        else {
-            panic!()
+        let found = records("# one\nstatement error con2\nSELECT\n  1\n----\nBinder Error\nagain\n");
+        let [Record { line: 2, task: Task::Statement(statement) }] = found.as_slice() else {
+            panic!("{found:?}")
         };
         assert_eq!((statement.expectation, statement.connection.as_str()), (Expectation::Error, "con2"));
         assert_eq!(
@@ -230,7 +236,7 @@ mod tests {
     fn conditions_hold_for_one_record() {
         let text = "onlyif mysql # DIV\nquery I\nSELECT 1\n\nskipif mysql\nquery I\nSELECT 2\n\nskipif nandina\nstatement ok\nx\n";
         let tasks: Vec<bool> =
-            records(text).iter().map(|record| matches!(record.task, Task::Skip(_))).collect();
+            records(text).iter().map(|record| matches!(record.task, Task::Skip { .. })).collect();
         assert_eq!(tasks, [true, false, true]);
     }
 
@@ -242,7 +248,7 @@ mod tests {
         let text =
             "mode skip\n\nstatement ok\nx\n\nmode unskip\n\nstatement ok\ny\n\nhalt\n\nstatement ok\nz\n";
         let found = records(text);
-        assert!(matches!(found[0].task, Task::Skip(_)));
+        assert!(matches!(found[0].task, Task::Skip { .. }));
         assert!(matches!(found[1].task, Task::Statement(_)));
         assert_eq!(found[2].task, Task::End(None));
         assert_eq!(found.len(), 3);

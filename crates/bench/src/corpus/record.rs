@@ -17,7 +17,10 @@ pub enum Task {
     /// Sessions are forgotten, the database stays open.
     Reconnect,
     /// Is not run; says why.
-    Skip(String),
+    Skip {
+        reason: String,
+        sql: String,
+    },
     /// Nothing behind it is run; says why if it is not the file's wish.
     End(Option<String>),
 }

@@ -14,7 +14,7 @@ use super::lines::{Variables, unroll};
 use super::outcome::{Class, Event, Outcome};
 use super::parse::parse;
 use super::record::{Expectation, Open, Query, Record, Statement, Task};
-use super::{recorded, statement};
+use super::{keys, recorded, statement};
 use crate::error::{BenchError, Result};
 
 /// How one file is run.
@@ -111,8 +111,8 @@ impl<'a> Run<'a> {
             let (sql, is_query) = match &record.task {
                 Task::Statement(statement) => (statement.sql.as_str(), false),
                 Task::Query(query) => (query.sql.as_str(), true),
-                Task::Skip(reason) => {
-                    self.was_refused = true;
+                Task::Skip { reason, sql } => {
+                    self.was_refused |= statement::matters_when_refused(sql);
                     emit(&Event::Ended(Box::new(Outcome::new(index, record.line, Class::Skipped, reason))))?;
                     continue;
                 }
@@ -231,7 +231,11 @@ impl<'a> Run<'a> {
                 self.tell(session, &last);
                 Outcome::new(0, 0, Class::Agrees, "")
             }
-            (Expectation::Success, false) => self.not_run(&statement.sql, &attempt),
+            (Expectation::Success, false) => {
+                let outcome = self.not_run(&statement.sql, &attempt);
+                self.create_without_keys(session, &last).await;
+                outcome
+            }
             (Expectation::Error | Expectation::Either, false) => {
                 let outcome = self.not_run(&statement.sql, &attempt);
                 match outcome.class {
@@ -240,6 +244,14 @@ impl<'a> Run<'a> {
                 }
             }
             (Expectation::Error, true) => self.answered(statement, &last, &attempt),
+        }
+    }
+
+    /// A table whose keys were refused is made without them: what is asked of it later is worth knowing.
+    async fn create_without_keys(&mut self, session: &str, refused: &str) {
+        let Some(plain) = keys::without_keys(refused) else { return };
+        if matches!(self.engine.run(session, &plain).await, Attempt::Rows(_) | Attempt::Done(_)) {
+            self.tell(session, &plain);
         }
     }
 

@@ -74,9 +74,12 @@ pub fn matters_when_refused(sql: &str) -> bool {
     changes_state(sql)
 }
 
+/// Tables and functions that show DuckDB's inside.
 static INTERNALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let names = r"\b(duckdb_\w+|pragma_\w+|sqlite_master|sqlite_schema|information_schema|pg_\w+|parquet_\w+|sniff_csv|test_all_types|storage_info|json_serialize\w*|json_execute\w*|json_deserialize\w*|stats|getenv|current_setting|reservoir_sample|repeat_row|test_vector_types|sql_auto_complete)\s*[.('\s]";
-    Regex::new(&format!("(?i){names}")).ok()
+    let tables = "duckdb_\\w+|pragma_\\w+|sqlite_master|sqlite_schema|information_schema|pg_\\w+";
+    let functions = "parquet_\\w+|sniff_csv|test_all_types|storage_info|json_\\w*serialize\\w*|json_execute\\w*|stats|getenv|\
+                     current_setting|reservoir_sample|repeat_row|test_vector_types|sql_auto_complete";
+    Regex::new(&format!(r"(?i)\b(({tables})\b|({functions})\s*\()")).ok()
 });
 
 static FOREIGN_FILES: LazyLock<Option<Regex>> = LazyLock::new(|| {
