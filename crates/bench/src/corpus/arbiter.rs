@@ -98,7 +98,7 @@ impl Arbiter {
         self.answer(request)
     }
 
-    /// We accepted what it refused.
+    /// Its tables may be other ones than ours from here on.
     pub fn went_astray(&mut self) {
         self.is_astray = true;
     }

@@ -168,7 +168,8 @@ impl<'a> Run<'a> {
             if outcome.class.is_detail() {
                 outcome.sql = without_place(sql, &self.assignment.folder);
             } else if outcome.class == Class::Refused {
-                outcome.sql = sql.chars().take(200).collect();
+                let sql: String = sql.chars().take(200).collect();
+                outcome.sql = without_place(&sql, &self.assignment.folder);
             }
             emit(&Event::Ended(Box::new(outcome)))?;
         }
@@ -203,9 +204,19 @@ impl<'a> Run<'a> {
         (self.engine.run(session, last).await, last.clone())
     }
 
+    /// A statement that was accepted may change what later ones find, in DuckDB as here.
     fn tell(&mut self, session: &str, sql: &str) {
-        if let Some(arbiter) = self.arbiter.as_mut().filter(|_| statement::changes_state(sql)) {
+        if !statement::changes_state(sql) {
+            return;
+        }
+        // Which rows a limit leaves for a table is open, and with it all that is asked of the table.
+        let is_open = statement::takes_some_rows(sql);
+        self.was_refused |= is_open;
+        if let Some(arbiter) = &mut self.arbiter {
             arbiter.tell(session, sql);
+            if is_open {
+                arbiter.went_astray();
+            }
         }
     }
 
