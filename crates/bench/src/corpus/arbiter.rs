@@ -9,7 +9,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -153,10 +153,7 @@ impl Arbiter {
         line.push('\n');
         peer.input.write_all(line.as_bytes()).ok()?;
         peer.input.flush().ok()?;
-        match peer.answers.recv_timeout(Duration::from_secs(LONGEST_STATEMENT_SECONDS + 10)) {
-            Ok(answer) => Some(answer),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        peer.answers.recv_timeout(Duration::from_secs(LONGEST_STATEMENT_SECONDS + 10)).ok()
     }
 }
 

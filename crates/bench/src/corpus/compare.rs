@@ -328,14 +328,16 @@ fn canonical_time(text: &str) -> String {
 
 /// Whether lists, structs and maps have the same parts.
 fn same_nested(ours: &str, theirs: &str) -> bool {
-    let separators = |letter: char| "[]{},:=()".contains(letter);
+    // A colon that separates has a space behind it; others are those of times.
+    const COLON: char = '\u{1}';
+    let separators = |letter: char| "[]{},=()".contains(letter) || letter == COLON;
     // Tuples have no names.
     let ours = match (theirs.starts_with('('), UNNAMED.as_ref()) {
         (true, Some(names)) => names.replace_all(ours, "").replace('{', "(").replace('}', ")"),
         _ => ours.to_owned(),
     };
     let atoms = |text: &str| -> Vec<String> {
-        let plain = text.replace(['\'', '"'], "");
+        let plain = text.replace(['\'', '"'], "").replace(": ", "\u{1}");
         let mut atoms: Vec<String> = Vec::new();
         let mut atom = String::new();
         for letter in plain.chars() {
@@ -443,6 +445,8 @@ mod tests {
         assert!(same("[1, NULL, 2.0]", "[1, NULL, 2]", Kind::Other));
         assert!(same("{'a': x y}", "{'a': 'x y'}", Kind::Other));
         assert!(!same("[1, 2]", "[2, 1]", Kind::Other));
+        let zones = ("[2020-01-01 00:00:00-08:00, NULL]", "['2020-01-01 00:00:00-08', NULL]");
+        assert!(same(zones.0, zones.1, Kind::Other));
         assert!(same("{'c0': 1, 'c1': a}", "(1, a)", Kind::Other));
         assert!(same("2020-01-01 10:00:00-08:00", "2020-01-01 10:00:00-08", Kind::Time));
         assert!(same("some text", "<REGEX>:.*text", Kind::Text));
