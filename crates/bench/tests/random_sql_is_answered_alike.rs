@@ -16,6 +16,8 @@ async fn random_sql_is_answered_alike() {
         storage: Some(Storage::Native),
         has_nested: false,
         has_odd_floats: false,
+        avoid: Vec::new(),
+        settings: Vec::new(),
         work: work.path().to_path_buf(),
         out: None,
         most_failures: 3,

@@ -8,14 +8,14 @@
 //! `peers/tpcds_files.py` has filled, those of TPC-DS: each in its written, its reversed and some random orders, on native
 //! tables and Parquet files, without a limit and under a tiny one. Ends with 1 if an answer differs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use nandina_bench::fuzz::random::Random;
-use nandina_bench::orders::check::check;
-use nandina_bench::orders::suites;
+use nandina_bench::orders::check::{Report, check};
+use nandina_bench::orders::suites::{self, Suite};
 use nandina_bench::table::Table;
 use nandina_bench::{BenchError, Result};
 
@@ -49,6 +49,9 @@ struct Arguments {
     /// Seconds that a query may take.
     #[arg(long, default_value_t = 120)]
     timeout: u64,
+    /// Folder for scripts of queries whose answers differ.
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Scratch folder.
     #[arg(long, default_value = "/tmp/nandina-from-orders")]
     work: PathBuf,
@@ -88,8 +91,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         let counts = [suite.queries.len(), report.runs, report.wrong.len(), report.refused_at_limit.len()];
         table.row(std::iter::once(suite.name.clone()).chain(counts.map(|count| count.to_string())));
         is_right &= report.wrong.is_empty();
-        for (at, detail, sql) in &report.wrong {
-            println!("\n-- {at}: {detail}\n{sql};");
+        if let Some(out) = &arguments.out {
+            write_scripts(suite, &report, out)?;
         }
         for (at, message) in &report.refused_at_limit {
             println!("refused: {at}: {message}");
@@ -98,4 +101,25 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!("\n{}", table.to_text());
     std::fs::remove_dir_all(&arguments.work).ok();
     Ok(is_right)
+}
+
+/// A script for each query that is answered in several ways, with its tables, and each order once.
+fn write_scripts(suite: &Suite, report: &Report, out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(BenchError::file(out))?;
+    for query in &suite.queries {
+        let own = |(at, ..): &&(String, String, String)| at.contains(&format!(": {},", query.name));
+        let wrong: Vec<_> = report.wrong.iter().filter(own).collect();
+        if wrong.is_empty() {
+            continue;
+        }
+        let mut text: String = suite.tables.iter().map(|(_, make)| format!("{make};\n")).collect();
+        for (order, sql) in &query.texts {
+            let said = wrong.iter().filter(|(_, _, other)| other == sql);
+            text += &said.map(|(at, detail, _)| format!("-- {at}: {detail}\n")).collect::<String>();
+            text += &format!("-- {order}\n{sql};\n");
+        }
+        let path = out.join(format!("{}-{}.sql", suite.name, query.name.replace([' ', ','], "-")));
+        std::fs::write(&path, text).map_err(BenchError::file(&path))?;
+    }
+    Ok(())
 }

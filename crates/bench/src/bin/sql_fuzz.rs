@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use nandina_bench::fuzz::engines::Storage;
+use nandina_bench::fuzz::generate::Avoid;
 use nandina_bench::fuzz::oracle::Oracle;
 use nandina_bench::fuzz::run::{Plan, run};
 use nandina_bench::{BenchError, Result};
@@ -48,6 +49,12 @@ struct Arguments {
     /// Without NaN, infinities and negative zero.
     #[arg(long)]
     no_odd_floats: bool,
+    /// What to leave out while it is known to be wrong.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    avoid: Vec<Avoid>,
+    /// A statement to run in every session first, as `SET datafusion.optimizer.… = false`.
+    #[arg(long)]
+    set: Vec<String>,
     /// Failures after which to stop.
     #[arg(long, default_value_t = 100)]
     failures: usize,
@@ -85,6 +92,8 @@ fn fuzz(arguments: Arguments) -> Result<bool> {
         storage: arguments.storage,
         has_nested: !arguments.flat,
         has_odd_floats: !arguments.no_odd_floats,
+        avoid: arguments.avoid,
+        settings: arguments.set,
         work: arguments.work,
         out: arguments.out,
         most_failures: arguments.failures,

@@ -40,8 +40,9 @@ pub enum Answer {
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Logical rules without which some plans cannot run.
-const NEEDED_RULES: [&str; 6] = [
+const NEEDED_RULES: [&str; 7] = [
     "rewrite_set_comparison",
+    "simplify_expressions",
     "replace_distinct_aggregate",
     "decorrelate_predicate_subquery",
     "scalar_subquery_to_join",
@@ -100,14 +101,17 @@ impl Configuration {
 }
 
 impl Engines {
-    /// A new database in a folder.
-    pub async fn open(folder: &Path) -> Result<Self> {
+    /// A new database in a folder. `statements` are run in every session first.
+    pub async fn open(folder: &Path, statements: &[String]) -> Result<Self> {
         let options = Options { memory_limit: Some(1 << 30), auto_calibrate: false, ..Options::default() };
         let database = Database::open(folder.join("database"), options).map_err(said)?;
         let mut sessions = Vec::new();
         for configuration in Configuration::ALL {
             let session = database.session().map_err(said)?;
             session.run(configuration.settings()).await.map_err(said)?;
+            for statement in statements {
+                session.run(statement).await.map_err(said)?;
+            }
             plan_as(&session, configuration);
             sessions.push((configuration, Arc::new(session)));
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::duckdb::DuckDb;
 use super::engines::{Engines, Storage};
-use super::generate::Generator;
+use super::generate::{Avoid, Generator};
 use super::oracle::{Case, Judge, Oracle, Verdict};
 use super::random::Random;
 use super::schema::{Palette, random_schema};
@@ -28,6 +28,9 @@ pub struct Plan {
     pub storage: Option<Storage>,
     pub has_nested: bool,
     pub has_odd_floats: bool,
+    pub avoid: Vec<Avoid>,
+    /// Statements that are run in every session of ours first.
+    pub settings: Vec<String>,
     /// Scratch space.
     pub work: PathBuf,
     /// Where scripts of failing cases go, beside being printed.
@@ -78,9 +81,13 @@ async fn run_schema(
     let storage = plan.storage.unwrap_or(drawn);
     let tables = random_schema(&mut random, palette);
     let duckdb = plan.duckdb.as_deref().map(DuckDb::start).transpose()?;
-    let mut judge = Judge { engines: Engines::open(folder).await?, duckdb, oracles: plan.oracles.clone() };
+    let mut judge = Judge {
+        engines: Engines::open(folder, &plan.settings).await?,
+        duckdb,
+        oracles: plan.oracles.clone(),
+    };
     judge.load(&tables, storage).await?;
-    let mut generator = Generator::new(Random::new(random.next()), &tables);
+    let mut generator = Generator::new(Random::new(random.next()), &tables, &plan.avoid);
     for number in 0..queries {
         let wants_partitions = plan.oracles.contains(&Oracle::Partitions)
             && (number % 4 == 3 || plan.oracles == [Oracle::Partitions]);

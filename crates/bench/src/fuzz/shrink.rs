@@ -8,7 +8,7 @@ use super::ast::{
 };
 use super::engines::Storage;
 use super::generate::{Partitioned, Shape};
-use super::oracle::{Case, Failure, FailureKind, Judge, Oracle, Verdict};
+use super::oracle::{Case, Failure, FailureKind, Judge, Verdict};
 use super::schema::Table;
 use super::types::{Family, INT, Type, Value};
 use crate::error::Result;
@@ -172,7 +172,12 @@ fn smaller_cases(case: &Case) -> Vec<Case> {
             let conditions = conditions.map(|condition| Partitioned { condition, ..partitioned.clone() });
             let selects = selects(&partitioned.select).into_iter();
             let selects = selects
-                .filter(|select| partitioned.shape != Shape::Aggregates || select.items.len() == 1)
+                // What is checked of the case depends on these.
+                .filter(|select| {
+                    (partitioned.shape != Shape::Aggregates || select.items.len() == 1)
+                        && select.distinct == partitioned.select.distinct
+                        && (partitioned.shape == Shape::Groups) == (select.grouping != Grouping::None)
+                })
                 .map(|select| Partitioned { select, ..partitioned.clone() });
             selects.chain(conditions).map(Case::Partitioned).collect()
         }
@@ -455,9 +460,4 @@ fn simple_literals(ty: &Type) -> Vec<Expr> {
     };
     all.push(Expr::Literal { value: Value::Null, ty: ty.clone() });
     all
-}
-
-/// Whether an oracle is one that compares whole answers.
-pub fn compares_answers(oracle: Oracle) -> bool {
-    oracle != Oracle::Partitions
 }

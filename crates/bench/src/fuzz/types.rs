@@ -105,7 +105,10 @@ impl Type {
             Type::Struct(fields) => {
                 let fields: Vec<String> =
                     fields.iter().map(|(name, ty)| format!("{name} {}", ty.sql(dialect))).collect();
-                format!("STRUCT({})", fields.join(", "))
+                match dialect {
+                    Dialect::Nandina => format!("STRUCT<{}>", fields.join(", ")),
+                    Dialect::DuckDb => format!("STRUCT({})", fields.join(", ")),
+                }
             }
         }
     }

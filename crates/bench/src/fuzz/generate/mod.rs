@@ -55,23 +55,37 @@ struct Scope {
 /// Rows that a FROM may have before anything is filtered: the naive plans look at all of them.
 const MOST_ROWS: u64 = 30_000;
 
+/// What can be left out while a mistake there would hide all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Avoid {
+    /// `OVER (w …)`, which goes on from a named window.
+    NamedWindows,
+    /// IN, ANY and ALL of queries.
+    InQueries,
+}
+
 /// Makes queries.
 #[derive(Debug)]
 pub struct Generator {
     random: Random,
     relations: Vec<Relation>,
     aliases: usize,
+    avoid: Vec<Avoid>,
 }
 
 impl Generator {
-    pub fn new(random: Random, tables: &[Table]) -> Self {
+    pub fn new(random: Random, tables: &[Table], avoid: &[Avoid]) -> Self {
         let relation = |table: &Table| Relation {
             name: table.name.clone(),
             columns: table.columns.clone(),
             rows: table.rows.len() as u64,
             has_row_number: true,
         };
-        Self { random, relations: tables.iter().map(relation).collect(), aliases: 0 }
+        Self { random, relations: tables.iter().map(relation).collect(), aliases: 0, avoid: avoid.to_vec() }
+    }
+
+    fn avoids(&self, what: Avoid) -> bool {
+        self.avoid.contains(&what)
     }
 
     fn alias(&mut self, prefix: &str) -> String {

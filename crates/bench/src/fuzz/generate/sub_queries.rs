@@ -1,6 +1,6 @@
 //! Queries inside of expressions: scalar ones, EXISTS, IN, ANY and ALL, correlated or not.
 
-use super::{Generator, Scope};
+use super::{Avoid, Generator, Scope};
 use crate::fuzz::ast::{Expr, Grouping, Item, Order, Query, Select};
 use crate::fuzz::schema::ROW_NUMBER;
 use crate::fuzz::types::{Family, INT, Type};
@@ -8,7 +8,7 @@ use crate::fuzz::types::{Family, INT, Type};
 impl Generator {
     /// A condition with a sub-query, if there is something to compare.
     pub(super) fn query_condition(&mut self, scope: &Scope, depth: usize) -> Option<Expr> {
-        if self.random.chance(35) {
+        if self.avoids(Avoid::InQueries) || self.random.chance(35) {
             let template = self.random.one_of(["EXISTS ({q})", "(NOT EXISTS ({q}))"]);
             let query = self.inner(None, scope, depth);
             return Some(Expr::Query {

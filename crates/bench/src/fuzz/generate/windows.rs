@@ -1,6 +1,6 @@
 //! Window functions. What depends on the order of equal rows gets an order in which none are.
 
-use super::{Generator, Scope};
+use super::{Avoid, Generator, Scope};
 use crate::fuzz::ast::{Expr, Order, Over, Window};
 use crate::fuzz::types::{BIGINT, Family, INT, Type};
 
@@ -61,7 +61,7 @@ impl Generator {
             return Over::Inline(window);
         }
         let name = format!("w{}", named.len() + 1);
-        if self.random.chance(60) {
+        if self.avoids(Avoid::NamedWindows) || self.random.chance(60) {
             named.push((name.clone(), window));
             return Over::Name(name);
         }
