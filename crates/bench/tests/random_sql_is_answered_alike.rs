@@ -21,6 +21,7 @@ async fn random_sql_is_answered_alike() {
         work: work.path().to_path_buf(),
         out: None,
         most_failures: 3,
+        reports_refusals: false,
         shrinks: true,
     };
     let summary = run(&plan).await.unwrap();

@@ -58,6 +58,9 @@ struct Arguments {
     /// Failures after which to stop.
     #[arg(long, default_value_t = 100)]
     failures: usize,
+    /// Queries that DuckDB answers and we refuse are failures too, one for each reason.
+    #[arg(long)]
+    refusals: bool,
     /// Failing queries as they were made.
     #[arg(long)]
     no_shrinking: bool,
@@ -97,6 +100,7 @@ fn fuzz(arguments: Arguments) -> Result<bool> {
         work: arguments.work,
         out: arguments.out,
         most_failures: arguments.failures,
+        reports_refusals: arguments.refusals,
         shrinks: !arguments.no_shrinking,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -48,6 +48,8 @@ impl Cell {
     }
 
     fn moment(text: &str) -> Self {
+        // Arrow writes years of five digits with a sign.
+        let text = text.trim_start_matches('+');
         let text = match text.split_once('.') {
             Some((whole, fraction)) => match fraction.trim_end_matches('0') {
                 "" => whole.to_owned(),

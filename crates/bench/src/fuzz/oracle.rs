@@ -43,6 +43,8 @@ pub enum FailureKind {
     Differs(Oracle),
     /// The naive plan has rows, and DuckDB has too if it was asked; ours has an error.
     Error,
+    /// DuckDB has rows; ours and the naive plan have an error.
+    Refused,
     Panic,
     Hang,
 }
@@ -89,6 +91,7 @@ impl FailureKind {
             FailureKind::Differs(Oracle::Duckdb) => "duckdb",
             FailureKind::Differs(Oracle::Partitions) => "partitions",
             FailureKind::Error => "error",
+            FailureKind::Refused => "refused",
             FailureKind::Panic => "panic",
             FailureKind::Hang => "hang",
         }

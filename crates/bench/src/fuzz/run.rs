@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::duckdb::DuckDb;
 use super::engines::{Engines, Storage};
 use super::generate::{Avoid, Generator};
-use super::oracle::{Case, Judge, Oracle, Verdict};
+use super::oracle::{Case, Failure, FailureKind, Judge, Oracle, Verdict};
 use super::random::Random;
 use super::schema::{Palette, random_schema};
 use super::script::script;
@@ -36,6 +36,8 @@ pub struct Plan {
     /// Where scripts of failing cases go, beside being printed.
     pub out: Option<PathBuf>,
     pub most_failures: usize,
+    /// Whether a query that DuckDB answers and we refuse is a failure too, once for each reason.
+    pub reports_refusals: bool,
     /// Whether failing cases are cut down.
     pub shrinks: bool,
 }
@@ -99,7 +101,15 @@ async fn run_schema(
         let verdict = judge.judge(&case).await;
         let sql = case.queries().first().map(|query| query.sql(Dialect::Nandina)).unwrap_or_default();
         summary.add(&sql, &verdict);
-        let Verdict::Wrong(failure) = verdict else { continue };
+        let failure = match verdict {
+            Verdict::Wrong(failure) => failure,
+            Verdict::Refused { message, is_valid: true }
+                if plan.reports_refusals && summary.is_new(&message) =>
+            {
+                Box::new(Failure { kind: FailureKind::Refused, detail: message, answers: Vec::new() })
+            }
+            _ => continue,
+        };
         *failures += 1;
         let name = format!("{}-{seed}-{number}", failure.kind.name());
         let origin = format!("seed {seed}, query {number}, {storage:?}");

@@ -10,6 +10,7 @@ use super::engines::Storage;
 use super::generate::{Partitioned, Shape};
 use super::oracle::{Case, Failure, FailureKind, Judge, Verdict};
 use super::schema::Table;
+use super::summary::reason;
 use super::types::{Family, INT, Type, Value};
 use crate::error::Result;
 
@@ -75,10 +76,21 @@ impl Shrinker<'_> {
     /// Whether a case fails as before; then it is the best.
     async fn fails(&mut self, case: Case) -> bool {
         self.tries = self.tries.saturating_sub(1);
+        let same_reason = |message: &str| reason(message) == reason(&self.best.failure.detail);
         match self.judge.judge(&case).await {
             Verdict::Wrong(failure) if failure.kind == self.kind => {
+                if self.kind == FailureKind::Error && !same_reason(&failure.detail) {
+                    return false;
+                }
                 self.best.case = case;
                 self.best.failure = *failure;
+                true
+            }
+            Verdict::Refused { message, is_valid: true }
+                if self.kind == FailureKind::Refused && same_reason(&message) =>
+            {
+                self.best.case = case;
+                self.best.failure.detail = message;
                 true
             }
             _ => false,

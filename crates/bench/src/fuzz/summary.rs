@@ -98,6 +98,11 @@ impl Summary {
         }
     }
 
+    /// Whether a valid query has been refused for this reason once.
+    pub fn is_new(&self, message: &str) -> bool {
+        self.refusals.get(&reason(message)).is_some_and(|(count, _)| *count == 1)
+    }
+
     pub fn wrong(&self) -> usize {
         self.all.wrong
     }
@@ -138,7 +143,7 @@ impl Summary {
 }
 
 /// A message without what differs from query to query.
-fn reason(message: &str) -> String {
+pub fn reason(message: &str) -> String {
     let mut reason = String::new();
     for letter in message.chars().take(160) {
         match letter {

@@ -1,6 +1,6 @@
 //! FROM: tables, queries and joins of them, as trees and as lists with conditions in WHERE.
 
-use super::{Generator, MOST_ROWS, Relation, Scope, Source};
+use super::{Avoid, Generator, MOST_ROWS, Relation, Scope, Source};
 use crate::fuzz::ast::{Condition, Expr, From, JoinKind};
 use crate::fuzz::types::Type;
 
@@ -223,6 +223,7 @@ impl Generator {
                 "({1} = {0})",
                 "({0} IS NOT DISTINCT FROM {1})",
             ]);
+            let template = if self.avoids(Avoid::NullSafeKeys) { "({0} = {1})" } else { template };
             if one.ty().is_small_integer() && other.ty().is_small_integer() && self.random.chance(8) {
                 let sum = self.random.one_of(["({0} + 1 = {1})", "({0} % 3 = {1} % 3)", "(abs({0}) = {1})"]);
                 return Some(Expr::call(sum, vec![one, other], Type::Boolean));

@@ -62,6 +62,8 @@ pub enum Avoid {
     NamedWindows,
     /// IN, ANY and ALL of queries.
     InQueries,
+    /// IS NOT DISTINCT FROM between the columns of a join.
+    NullSafeKeys,
 }
 
 /// Makes queries.
