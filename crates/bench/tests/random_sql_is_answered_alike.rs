@@ -9,7 +9,7 @@ async fn random_sql_is_answered_alike() {
     let work = tempfile::tempdir().unwrap();
     let plan = Plan {
         seed: 1,
-        queries: 60,
+        queries: 80,
         duration: None,
         oracles: vec![Oracle::Naive, Oracle::Tiny, Oracle::Partitions],
         duckdb: None,

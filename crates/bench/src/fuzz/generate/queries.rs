@@ -116,7 +116,8 @@ impl Generator {
         {
             return name.clone();
         }
-        format!("o{}", select.items.len() + 1)
+        let is_free = |name: &String| select.items.iter().all(|item| item.name != *name);
+        (select.items.len() + 1..).map(|number| format!("o{number}")).find(is_free).unwrap_or_default()
     }
 
     /// Groups a query, and says what its outputs can be made of.
