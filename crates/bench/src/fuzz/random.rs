@@ -13,7 +13,7 @@ impl Random {
         Self { state: seed }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -22,7 +22,7 @@ impl Random {
 
     /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
+        (self.number() % bound.max(1) as u64) as usize
     }
 
     /// A number of a range, both ends included.
@@ -63,7 +63,7 @@ mod tests {
     fn seeds_repeat() {
         let numbers = |seed| {
             let mut random = Random::new(seed);
-            [random.next(), random.next()]
+            [random.number(), random.number()]
         };
         assert_eq!(numbers(7), numbers(7));
         assert_ne!(numbers(7), numbers(8));

@@ -89,7 +89,7 @@ async fn run_schema(
         oracles: plan.oracles.clone(),
     };
     judge.load(&tables, storage).await?;
-    let mut generator = Generator::new(Random::new(random.next()), &tables, &plan.avoid);
+    let mut generator = Generator::new(Random::new(random.number()), &tables, &plan.avoid);
     for number in 0..queries {
         let wants_partitions = plan.oracles.contains(&Oracle::Partitions)
             && (number % 4 == 3 || plan.oracles == [Oracle::Partitions]);

@@ -45,7 +45,7 @@ pub fn random_schema(random: &mut Random, palette: Palette) -> Vec<Table> {
             }
             let sizes = if number <= 2 { [1, 3, 5, 6, 8, 8] } else { [0, 4, 8, 20, 60, 200] };
             let rows = random_rows(random, &columns, random_size(random.clone(), sizes), palette);
-            random.next();
+            random.number();
             Table { name: format!("t{number}"), columns, rows }
         })
         .collect()
