@@ -1,15 +1,17 @@
 //! How fast is it?
 //!
 //! What the measuring programs in `src/bin` are made of: [`partition`] repeats an experiment on hash
-//! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap, [`session`]
-//! runs Nandina's operators in this process. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and
-//! say what they ran on ([`machine`]).
+//! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap, [`session`] runs
+//! Nandina's operators in this process. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say
+//! what they ran on ([`machine`]).
 //!
-//! [`corpus`] measures answers instead: it runs SQL that others wrote and compares what comes out.
+//! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take.
 
 pub mod corpus;
 pub mod error;
+pub mod fuzz;
 pub mod machine;
+pub mod orders;
 pub mod partition;
 pub mod plot;
 pub mod quantity;

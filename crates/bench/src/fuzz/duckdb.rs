@@ -1,0 +1,85 @@
+//! DuckDB, if Python has it: a child process that answers lines of JSON.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::cells::rows_of_json;
+use super::engines::Answer;
+use super::schema::Table;
+use super::types::Dialect;
+use crate::error::{BenchError, Result};
+
+const PROGRAM: &str = include_str!("../../peers/duckdb_lines.py");
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub struct DuckDb {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl DuckDb {
+    /// Starts it with a Python program.
+    pub fn start(python: &str) -> Result<Self> {
+        let fail = |source| BenchError::Program {
+            program: python.to_owned(),
+            source,
+            hint: "--duckdb wants a Python with the package duckdb",
+        };
+        let mut child = Command::new(python)
+            .args(["-u", "-c", PROGRAM])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(fail)?;
+        let missing = || BenchError::Setup("the child has no pipes".to_owned());
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { child, input, lines })
+    }
+
+    fn ask(&mut self, request: &Json) -> std::result::Result<Json, String> {
+        writeln!(self.input, "{request}").map_err(|error| error.to_string())?;
+        let line = self.lines.recv_timeout(TIMEOUT).map_err(|_| "DuckDB does not answer".to_owned())?;
+        let answer: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        match answer.get("error").and_then(Json::as_str) {
+            Some(message) => Err(message.to_owned()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Replaces all tables.
+    pub fn load(&mut self, tables: &[Table]) -> Result<()> {
+        let statements: Vec<String> = tables.iter().map(|table| table.create(Dialect::DuckDb)).collect();
+        self.ask(&json!({ "load": statements })).map(drop).map_err(BenchError::Setup)
+    }
+
+    pub fn answer(&mut self, sql: &str) -> Answer {
+        match self.ask(&json!({ "query": sql })) {
+            Err(message) => Answer::Error(message),
+            Ok(answer) => {
+                let rows = answer.get("rows").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+                Answer::Rows(rows_of_json(rows))
+            }
+        }
+    }
+}
+
+impl Drop for DuckDb {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
