@@ -122,6 +122,9 @@ pub fn reasons(runs: &[FileRun], limit: Option<u64>, class: Class, most: usize) 
     table
 }
 
+/// Courses that say nothing about what the answer is; hangs count as failures by themselves.
+const NO_ANSWER: [&str; 3] = ["refused for memory", "skipped", "hang"];
+
 /// What an outcome comes to when limits are compared.
 fn course(outcome: &Outcome) -> String {
     match (outcome.class, outcome.fingerprint) {
@@ -133,7 +136,7 @@ fn course(outcome: &Outcome) -> String {
 }
 
 fn is_for_memory(reason: &str) -> bool {
-    reason.contains("memory_limit") || reason.contains("memory limit")
+    reason.contains("SET memory_limit")
 }
 
 /// Records that come to something else under another limit; those that a limit has no memory for are counted apart.
@@ -153,8 +156,7 @@ pub fn limit_differences(runs: &[FileRun]) -> (Vec<LimitDifference>, usize) {
         if courses.iter().any(|course| course == "refused for memory") {
             for_memory += 1;
         }
-        let mut rest =
-            courses.iter().filter(|course| *course != "refused for memory" && *course != "skipped");
+        let mut rest = courses.iter().filter(|course| !NO_ANSWER.contains(&course.as_str()));
         let first = rest.next();
         if rest.all(|course| Some(course) == first) {
             continue;
