@@ -2,11 +2,16 @@
 //!
 //! The column of `a LEFT JOIN b USING (k)` is the left table's: the right one's is null where a row has no match.
 //! DataFusion's `SELECT *` takes that of the table whose name comes first in the alphabet. So `*` is written out:
-//! `a.*, b.* EXCLUDE (k)`. In a right or full join the names themselves would have to be replaced, which is refused.
+//! `a.*, b.* EXCLUDE (k)`. In `WHERE` it does not know the column without a table's name, or takes that of a query outside;
+//! so the name is added. In a right or full join the names themselves would have to be replaced, which is refused.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Join, JoinConstraint, JoinOperator, ObjectName, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, WildcardAdditionalOptions,
+    ExcludeSelectItem, Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
 };
 
 use crate::error::{Error, Result};
@@ -64,6 +69,57 @@ fn left_tables_come_first(group: &TableWithJoins) -> bool {
         before.push(name);
         is_last
     })
+}
+
+/// Adds the left table's name to columns that a join merges, where they stand in `WHERE` without one.
+pub(super) fn qualify(select: &mut Select) {
+    let [group] = select.from.as_slice() else { return };
+    let Some(first) = name_of(&group.relation) else { return };
+    let mut owners: HashMap<String, ObjectName> = HashMap::new();
+    for (joined, join) in group.joins.iter().enumerate() {
+        let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else { continue };
+        for column in columns {
+            // Of several tables to the left any might have it, unless it has been merged before.
+            if joined == 0 {
+                owners.insert(column.to_string().to_lowercase(), first.clone());
+            }
+        }
+    }
+    if let Some(condition) = &mut select.selection {
+        // Nothing breaks the visit.
+        let _ = condition.visit(&mut Qualifying { owners, queries: 0 });
+    }
+}
+
+struct Qualifying {
+    owners: HashMap<String, ObjectName>,
+    /// Queries around an expression: a name in those inside may be one of their own.
+    queries: usize,
+}
+
+impl VisitorMut for Qualifying {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.queries == 0
+            && let Expr::Identifier(column) = expr
+            && let Some(owner) = self.owners.get(&column.to_string().to_lowercase())
+        {
+            let table = owner.0.iter().filter_map(|part| part.as_ident().cloned());
+            *expr = Expr::CompoundIdentifier(table.chain([column.clone()]).collect());
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 fn is_plain(options: &WildcardAdditionalOptions) -> bool {
