@@ -94,8 +94,8 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
     }
 }
 
-/// The name of a sub-query's rows: they may be those of a table that the outer query reads, too, under the same name.
-const ROWS: &str = "__compared";
+/// The name of what a sub-query gives: it may be the column of a table that the outer query reads, too, by the same name.
+const MEMBER: &str = "__member";
 
 fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let rows = &found.subquery.subquery;
@@ -113,8 +113,11 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
              answer is unknown or false; compute the expression in a query of its own in FROM"
         );
     }
-    let inner = Expr::Column(Column::new(Some(ROWS), column.name()));
-    let exists = |condition: Option<Expr>| exists(&found.subquery, condition);
+    let inner = Expr::Column(Column::new_unqualified(MEMBER));
+    let members =
+        LogicalPlanBuilder::new_from_arc(Arc::clone(rows)).project([Expr::Column(column).alias(MEMBER)])?;
+    let members = Subquery { subquery: Arc::new(members.build()?), ..found.subquery.clone() };
+    let exists = |condition: Option<Expr>| exists(&members, condition);
     let is_there = exists(Some(inner.clone().eq(as_seen_inside(found.expr.as_ref().clone(), schema)?)))?;
     let mut unknown = Vec::new();
     if may_be_null {
@@ -132,7 +135,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
 /// `EXISTS` of the rows that a condition holds for.
 fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
     let mut outer = rows.outer_ref_columns.clone();
-    let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery)).alias(ROWS)?;
+    let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery));
     if let Some(condition) = condition {
         condition.apply(|part| {
             if let Expr::OuterReferenceColumn(..) = part
