@@ -1,4 +1,4 @@
-//! What is known to be constant or equal in the rows of an operator that gives out nulls of its own.
+//! Constants and equivalence classes of operators that add nulls: outer joins and grouping sets.
 //!
 //! DataFusion takes what is constant or equal in an input for constant or equal in the output, too, and leaves out of an
 //! `ORDER BY` what it need not sort by. Rows without a match in an outer join, and those of a grouping set without a key,

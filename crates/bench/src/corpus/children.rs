@@ -214,7 +214,7 @@ fn events(child: &mut Child) -> Receiver<Event> {
     if let Some(output) = child.stdout.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                // Other lines are not ours: whoever prints in a library.
+                // Other lines are printed by libraries to the same stream.
                 if let Ok(event) = serde_json::from_str(&line)
                     && sender.send(event).is_err()
                 {

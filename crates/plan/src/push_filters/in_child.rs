@@ -1,4 +1,4 @@
-//! What the columns that an operator gives out are in its inputs.
+//! Maps the output columns of an operator to expressions over the columns of one of its inputs.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ fn as_planned(node: &Arc<dyn ExecutionPlan>) -> &dyn ExecutionPlan {
     }
 }
 
-/// Whether `node` gives out rows of its inputs as they are.
+/// Whether `node` forwards the rows of its inputs unchanged.
 fn passes_rows_on(node: &dyn ExecutionPlan) -> bool {
     node.is::<SortExec>()
         || node.is::<RepartitionExec>()
@@ -143,7 +143,7 @@ fn below_aggregation(aggregate: &AggregateExec) -> InChild {
     InChild::Columns(Columns(columns))
 }
 
-/// Filters on one side of a join decide about rows of that side, unless the join gives out nulls in their place.
+/// A filter on the columns of one side is pushed to that side, unless it is the null-supplying side of an outer join.
 fn below_join(join: &HashJoinExec, side: JoinSide) -> InChild {
     let kept = match join.join_type {
         JoinType::Inner => true,

@@ -30,7 +30,7 @@ use datafusion::physical_plan::filter_pushdown::{
 
 use in_child::{InChild, in_child, without_projection};
 
-/// Filters, as expressions over what the operator that gets them gives out.
+/// Predicates over the output schema of the operator that they are pushed to.
 type Filters = Vec<Arc<dyn PhysicalExpr>>;
 
 /// Moves filters towards the scans.
