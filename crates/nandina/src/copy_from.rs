@@ -7,11 +7,9 @@
 //!
 //! Columns are matched by position, as in other databases, and cast to the table's types. (`COPY … TO`: see `copy_to`.)
 
-use std::sync::Arc;
-
-use datafusion::catalog::TableProvider;
 use datafusion::common::TableReference;
 use datafusion::datasource::provider_as_source;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, col, lit};
 use datafusion::scalar::ScalarValue;
@@ -19,8 +17,9 @@ use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident,
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use crate::csv_files::CsvDialect;
 use crate::error::{Error, Result};
-use crate::files::{self, CsvDialect};
+use crate::files;
 use crate::session::Session;
 use crate::suggestion;
 
@@ -70,10 +69,11 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
     Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, path: filename, dialect }))
 }
 
-/// The plan that inserts all rows of `source` into the table.
+/// The plan that inserts all rows of the files into the table.
 pub(crate) async fn insert_plan(
     session: &Session,
-    source: Arc<dyn TableProvider>,
+    state: &SessionState,
+    files: &[&str],
     from: &CopyFrom,
 ) -> Result<LogicalPlan> {
     if files::looks_like_path(&from.table) {
@@ -86,6 +86,8 @@ pub(crate) async fn insert_plan(
     } else {
         from.columns.clone()
     };
+    let dialect = CsvDialect { columns: Some(given.clone()), ..from.dialect.clone() };
+    let source = files::open(state, files, &dialect).await?;
     let source_schema = source.schema();
     if given.len() != source_schema.fields().len() {
         return Err(Error::file(

@@ -20,7 +20,6 @@ use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
-use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -29,6 +28,7 @@ use datafusion::execution::SessionState;
 use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
 use parking_lot::RwLock;
 
+use crate::csv_files::{self, CsvDialect};
 use crate::error::{Error, Result};
 use crate::parquet_files::AccountedParquet;
 use crate::suggestion;
@@ -47,15 +47,6 @@ const EXTENSIONS: [(&str, Format); 11] = [
     ("feather", Format::Arrow),
     ("ipc", Format::Arrow),
 ];
-
-/// How CSV files of one table are written; what is `None` is found out from the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CsvDialect {
-    pub delimiter: Option<u8>,
-    pub header: Option<bool>,
-    pub quote: Option<u8>,
-    pub escape: Option<u8>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -241,45 +232,8 @@ fn reader(
                     .with_newline_delimited(!is_array),
             )
         }
-        Format::Csv => {
-            let start = match kind.compression {
-                FileCompressionType::UNCOMPRESSED => {
-                    files.first().map(|file| first_lines(file)).unwrap_or_default()
-                }
-                _ => String::new(),
-            };
-            let delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&start, files));
-            let mut csv = CsvFormat::default()
-                .with_options(defaults.csv)
-                .with_file_compression_type(kind.compression)
-                .with_has_header(dialect.header.unwrap_or(true))
-                .with_delimiter(delimiter)
-                .with_escape(dialect.escape);
-            if let Some(quote) = dialect.quote {
-                csv = csv.with_quote(quote);
-            }
-            Arc::new(csv)
-        }
+        Format::Csv => Arc::new(csv_files::reader(defaults.csv, kind.compression, files, dialect)),
     })
-}
-
-/// The delimiter that occurs most often in the first line.
-fn likely_delimiter(start: &str, files: &[PathBuf]) -> u8 {
-    let first_line = start.lines().next().unwrap_or_default();
-    let extension = files.first().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
-    let usual = match extension {
-        Some("tsv") => b'\t',
-        Some("tbl") => b'|',
-        _ => b',',
-    };
-    let occurrences = |delimiter: u8| first_line.bytes().filter(|byte| *byte == delimiter).count();
-    let mut best = usual;
-    for candidate in [b',', b';', b'\t', b'|'] {
-        if occurrences(candidate) > occurrences(best) {
-            best = candidate;
-        }
-    }
-    best
 }
 
 /// The first few kilobytes of a file as text; empty when they cannot be read.
@@ -464,12 +418,5 @@ mod tests {
         assert_eq!(names(""), ["a.csv", "b.csv", "sub/c.csv"]);
         let nothing = folder.path().join("*.json");
         assert!(expand(nothing.to_str().unwrap()).unwrap_err().to_string().contains("no file matches"));
-    }
-
-    #[test]
-    fn the_delimiter_is_found_in_the_first_line() {
-        assert_eq!(likely_delimiter("a;b;c\n1,5;2;3", &[]), b';');
-        assert_eq!(likely_delimiter("a,b\n", &[]), b',');
-        assert_eq!(likely_delimiter("", &[PathBuf::from("x.tsv")]), b'\t');
     }
 }

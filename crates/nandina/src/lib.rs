@@ -22,6 +22,7 @@ pub mod byte_size;
 mod calibrate;
 mod copy_from;
 mod copy_to;
+mod csv_files;
 mod database;
 mod engine;
 mod error;

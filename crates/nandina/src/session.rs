@@ -19,12 +19,15 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::memory::MemoryCatalogProvider;
 use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvider};
 use datafusion::common::{Constraints, TableReference};
-use datafusion::datasource::provider_as_source;
+use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::registry::FunctionRegistry as _;
 use datafusion::logical_expr::{
-    AggregateUDF, Analyze, CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
+    AggregateUDF, Analyze, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan, LogicalPlanBuilder,
+    WriteOp,
 };
+use datafusion::optimizer::Analyzer;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
@@ -38,11 +41,12 @@ use parking_lot::Mutex;
 use crate::calibrate;
 use crate::copy_from;
 use crate::copy_to;
+use crate::csv_files::CsvDialect;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file_alias;
-use crate::files::{self, CsvDialect, FileTables};
+use crate::files::{self, FileTables};
 use crate::media;
 use crate::options::Settings;
 use crate::partitioned_files;
@@ -100,8 +104,9 @@ impl Session {
         resident: Option<ResidentBound>,
     ) -> Result<Self> {
         let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
-        let state = SessionStateBuilder::new()
-            .with_default_features()
+        let mut builder = SessionStateBuilder::new().with_default_features();
+        builder.expr_planners().get_or_insert_default().insert(0, nandina_plan::operator_planner());
+        let state = builder
             .with_file_formats(partitioned_files::formats())
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime))
@@ -115,6 +120,7 @@ impl Session {
         for meaning in nandina_plan::meanings() {
             context.register_function_rewrite(meaning)?;
         }
+        context.register_udf(nandina_plan::replaced_column());
         context.register_udaf(AggregateUDF::clone(&checked_sum()));
         context.register_udtf("tpch", Arc::new(TpchFunction));
         let tables = Arc::clone(database.tables());
@@ -126,6 +132,7 @@ impl Session {
         let catalogs = Arc::clone(context.state().catalog_list());
         let files = Arc::new(FileTables::new(context.state_weak_ref()));
         context.register_catalog_list(Arc::new(DynamicFileCatalog::new(catalogs, files)));
+        tables.plan_views_with(context.state_weak_ref());
         Ok(Session {
             database,
             context,
@@ -181,7 +188,7 @@ impl Session {
             return self.show_tables().await;
         }
         let plan = planned(&state, statement).await?;
-        Box::pin(self.run_plan(&state, plan)).await
+        Box::pin(self.run_plan(&state, plan, text)).await
     }
 
     /// What one statement is planned and run with. Its requests share the devices fairly with other statements'.
@@ -199,7 +206,6 @@ impl Session {
     /// Loads files (paths, folders, patterns) into a table; the result is the number of rows.
     pub async fn import(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
         let state = self.state();
-        let source = files::open(&state, files, &CsvDialect::default()).await?;
         if mode == Import::Append {
             let from = copy_from::CopyFrom {
                 table: table.to_owned(),
@@ -207,9 +213,10 @@ impl Session {
                 path: files.join(", "),
                 dialect: CsvDialect::default(),
             };
-            let plan = copy_from::insert_plan(self, source, &from).await?;
+            let plan = copy_from::insert_plan(self, &state, files, &from).await?;
             return self.start_plan(&state, plan, Answer::RowsWritten).await;
         }
+        let source = files::open(&state, files, &CsvDialect::default()).await?;
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
         let create = CreateMemoryTable {
             name: TableReference::bare(table),
@@ -261,7 +268,8 @@ impl Session {
         &self.context
     }
 
-    async fn run_plan(&self, state: &SessionState, plan: LogicalPlan) -> Result<Query> {
+    /// Runs a plan, which was made from a text.
+    async fn run_plan(&self, state: &SessionState, plan: LogicalPlan, text: &str) -> Result<Query> {
         match plan {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
                 Err(cannot_change())
@@ -273,6 +281,15 @@ impl Session {
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
                 self.tables.drop_table(&drop).await?;
+                Query::nothing()
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                let view = as_view(state, &create)?;
+                self.tables.create_view(create, text, view).await?;
+                Query::nothing()
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) => {
+                self.tables.drop_view(&drop).await?;
                 Query::nothing()
             }
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
@@ -377,8 +394,7 @@ impl Session {
 
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
-        let source = files::open(&state, &[&from.path], &from.dialect).await?;
-        let plan = copy_from::insert_plan(self, source, &from).await?;
+        let plan = copy_from::insert_plan(self, &state, &[&from.path], &from).await?;
         self.start_plan(&state, plan, Answer::RowsWritten).await
     }
 
@@ -386,8 +402,9 @@ impl Session {
         let names = self.table_names();
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         for name in &names {
-            let table = self.table(name).await?;
-            columns.push(table.schema().fields().len() as u64);
+            // A view may be over what is no longer there.
+            let table = self.table(name).await.ok();
+            columns.push(table.map(|table| table.schema().fields().len() as u64));
             rows.push(self.tables.rows(name).await?);
         }
         Query::columns(
@@ -515,12 +532,32 @@ fn text_lines(text: &str) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(text_schema(), vec![lines])?)
 }
 
+/// The view that a `CREATE VIEW` makes. Its types are settled now; its tables are looked up again for each statement.
+fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
+    let mut analyzer = Analyzer::with_rules(vec![Arc::new(TypeCoercion::new())]);
+    for meaning in nandina_plan::meanings() {
+        analyzer.add_function_rewrite(meaning);
+    }
+    let plan = create.input.as_ref().clone();
+    let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
+    Ok(Arc::new(ViewTable::new(plan, create.definition.clone())))
+}
+
+/// The view that a statement makes.
+pub(crate) async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableProvider>> {
+    match planned(state, parse_one(state, statement)?).await? {
+        LogicalPlan::Ddl(DdlStatement::CreateView(create)) => as_view(state, &create),
+        _ => Err(Error::unsupported("the statement makes no view")),
+    }
+}
+
 /// The logical plan of a statement, if it is one that is supported.
 async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
-    wrong_plans::avoid(&mut statement)?;
+    let expressions = wrong_plans::avoid(&mut statement)?;
     file_alias::add(&mut statement);
-    Ok(Box::pin(state.statement_to_plan(statement)).await?)
+    let plan = Box::pin(state.statement_to_plan(statement)).await?;
+    Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
 }
 
 fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {

@@ -4,18 +4,18 @@
 //! against the memory limit of the session that filled them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::catalog::memory::MemorySchemaProvider;
-use datafusion::catalog::{MemTable, SchemaProvider};
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::common::TableReference;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SessionState, TaskContext};
-use datafusion::logical_expr::{CreateMemoryTable, DropTable, LogicalPlan, TableType};
+use datafusion::logical_expr::{CreateMemoryTable, CreateView, DropTable, DropView, LogicalPlan, TableType};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
 use nandina_storage::{IfExists, Store, TableDefinition};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::media;
@@ -30,7 +30,7 @@ pub(crate) struct Tables {
 }
 
 enum Home {
-    Directory(Store),
+    Directory(Store, Arc<NativeSchema>),
     /// Memory that each table holds, given back when it is dropped.
     Memory(Mutex<HashMap<String, MemoryReservation>>),
 }
@@ -38,7 +38,7 @@ enum Home {
 impl Tables {
     pub(crate) fn in_directory(store: Store) -> Arc<Self> {
         let schema = Arc::new(NativeSchema::new(store.clone()));
-        Arc::new(Tables { schema, home: Home::Directory(store) })
+        Arc::new(Tables { schema: Arc::clone(&schema) as _, home: Home::Directory(store, schema) })
     }
 
     pub(crate) fn in_memory() -> Arc<Self> {
@@ -63,8 +63,8 @@ impl Tables {
     /// Rows of a table, where they are known without reading it.
     pub(crate) async fn rows(&self, name: &str) -> Result<Option<u64>> {
         match &self.home {
-            Home::Directory(store) if store.has_table(name) => Ok(Some(store.table(name)?.rows())),
-            Home::Directory(_) => Ok(None),
+            Home::Directory(store, _) if store.has_table(name) => Ok(Some(store.table(name)?.rows())),
+            Home::Directory(..) => Ok(None),
             Home::Memory(_) => {
                 let Some(table) = self.schema.table(name).await? else { return Ok(None) };
                 let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
@@ -126,7 +126,7 @@ impl Tables {
         task: Arc<TaskContext>,
     ) -> Result<u64> {
         match &self.home {
-            Home::Directory(store) => {
+            Home::Directory(store, _) => {
                 let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
                 let definition = TableDefinition::new(name, plan.schema());
                 native::create_with_rows(store, definition, if_exists, plan, task).await
@@ -152,9 +152,9 @@ impl Tables {
         }
         self.refuse_view(&name).await?;
         match &self.home {
-            Home::Directory(store) if store.has_table(&name) => store.drop_table(&name)?,
+            Home::Directory(store, _) if store.has_table(&name) => store.drop_table(&name)?,
             // Made by CREATE EXTERNAL TABLE.
-            Home::Directory(_) => {
+            Home::Directory(..) => {
                 self.schema.deregister_table(&name)?;
             }
             Home::Memory(reservations) => {
@@ -165,9 +165,74 @@ impl Tables {
         Ok(())
     }
 
-    async fn refuse_view(&self, name: &str) -> Result<()> {
+    /// Plans views with the state of a session from now on.
+    pub(crate) fn plan_views_with(&self, planner: Weak<RwLock<SessionState>>) {
+        if let Home::Directory(_, schema) = &self.home {
+            schema.plan_views_with(planner);
+        }
+    }
+
+    /// `CREATE VIEW`; a database in a directory keeps its statement.
+    pub(crate) async fn create_view(
+        &self,
+        create: CreateView,
+        statement: &str,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<()> {
+        let name = bare_name(&create.name)?;
+        if create.temporary {
+            return Err(Error::unsupported("temporary views are not supported"));
+        }
+        refuse_duplicates(&name, table.schema().fields().iter().map(|field| field.name().as_str()))?;
+        if self.schema.table_exist(&name) {
+            match self.kind_of(&name).await? {
+                TableType::View if create.or_replace => {}
+                TableType::View => {
+                    return Err(Error::Query { message: format!("there is a view '{name}' already") });
+                }
+                _ => return Err(Error::Query { message: format!("there is a table '{name}' already") }),
+            }
+        }
+        if let Home::Directory(store, _) = &self.home {
+            store.put_view(&name, statement)?;
+        }
+        self.schema.deregister_table(&name)?;
+        self.schema.register_table(name, table)?;
+        Ok(())
+    }
+
+    /// `DROP VIEW`
+    pub(crate) async fn drop_view(&self, drop: &DropView) -> Result<()> {
+        let name = bare_name(&drop.name)?;
+        if !self.schema.table_exist(&name) {
+            return match drop.if_exists {
+                true => Ok(()),
+                false => Err(Error::UnknownTable { name, hint: String::new() }),
+            };
+        }
+        if self.kind_of(&name).await? != TableType::View {
+            return Err(Error::unsupported(format!("'{name}' is a table; DROP TABLE {name} removes it")));
+        }
+        if let Home::Directory(store, _) = &self.home {
+            store.drop_view(&name)?;
+        }
+        self.schema.deregister_table(&name)?;
+        Ok(())
+    }
+
+    /// Whether a name is that of a table or of a view, which need not be usable any more.
+    async fn kind_of(&self, name: &str) -> Result<TableType> {
+        if let Home::Directory(store, _) = &self.home
+            && store.view(name).is_some()
+        {
+            return Ok(TableType::View);
+        }
         let table = self.schema.table(name).await?;
-        if table.is_some_and(|table| table.table_type() == TableType::View) {
+        Ok(table.map_or(TableType::Base, |table| table.table_type()))
+    }
+
+    async fn refuse_view(&self, name: &str) -> Result<()> {
+        if self.kind_of(name).await? == TableType::View {
             return Err(Error::unsupported(format!("'{name}' is a view; DROP VIEW {name} removes it")));
         }
         Ok(())

@@ -9,32 +9,37 @@
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
 //! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
+//! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
+//! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
 //! | `INTERSECT ALL`, `EXCEPT ALL` | rows are not counted, only looked for | refused |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | refused |
 
 mod ignored_words;
+mod literals;
 mod merged_columns;
 mod named_windows;
 mod precedence;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArgumentClause, FunctionArguments, Ident,
-    JoinConstraint, JoinOperator, NullTreatment, ObjectName, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, NullTreatment, ObjectName,
+    Query, Select, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
+    SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Result};
 
-/// Changes what can be written differently, and refuses the rest.
-pub(crate) fn avoid(statement: &mut Statement) -> Result<()> {
-    let mut visitor = Avoid { comparisons: 0 };
+/// Changes what can be written differently, and refuses the rest. Gives the names of common table expressions.
+pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
+    let mut visitor = Avoid { comparisons: 0, expressions: HashSet::new() };
     let flow = match statement {
         Statement::Statement(inner) => inner.visit(&mut visitor),
         Statement::Explain(explain) => return avoid(&mut explain.statement),
@@ -45,12 +50,14 @@ pub(crate) fn avoid(statement: &mut Statement) -> Result<()> {
         _ => ControlFlow::Continue(()),
     };
     match flow {
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => Ok(visitor.expressions),
         ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
 struct Avoid {
+    /// The names of common table expressions so far.
+    expressions: HashSet<String>,
     /// Comparisons with sub-queries so far; numbers their names.
     comparisons: usize,
 }
@@ -66,6 +73,8 @@ impl VisitorMut for Avoid {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let expressions = query.with.iter().flat_map(|with| &with.cte_tables);
+        self.expressions.extend(expressions.map(|expression| normalized(&expression.alias.name)));
         broken_by(ignored_words::in_query(query))?;
         broken_by(named_windows::replace(query))?;
         refuse_counting_set_operations(&query.body)
@@ -78,6 +87,7 @@ impl VisitorMut for Avoid {
         }
         broken_by(ignored_words::in_select(select))?;
         select.from.iter().try_for_each(refuse_merged_columns)?;
+        select.projection.iter_mut().for_each(look_up_replaced);
         merged_columns::qualify(select);
         broken_by(merged_columns::write_out(select))
     }
@@ -115,6 +125,8 @@ impl VisitorMut for Avoid {
                 *expr = std::mem::replace(compared, Expr::Value(Value::Null.with_empty_span()));
             }
             Expr::Function(function) => name_first_of_order(function),
+            Expr::Interval(_) | Expr::UnaryOp { .. } => return broken_by(literals::exact_interval(expr)),
+            Expr::Value(_) => literals::exact_number(expr),
             Expr::Cast {
                 kind: CastKind::Cast | CastKind::TryCast | CastKind::DoubleColon,
                 expr,
@@ -126,6 +138,14 @@ impl VisitorMut for Avoid {
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// A name as the planner knows it.
+fn normalized(name: &Ident) -> String {
+    match name.quote_style {
+        Some(_) => name.value.clone(),
+        None => name.value.to_lowercase(),
     }
 }
 
@@ -161,6 +181,47 @@ fn name_first_of_order(function: &mut Function) {
         function.name = ObjectName::from(vec![Ident::new("first_value")]);
         function.null_treatment = Some(NullTreatment::IgnoreNulls);
     }
+}
+
+/// Lets what replaces a column of `*` fail if there is no such column.
+fn look_up_replaced(item: &mut SelectItem) {
+    let (options, table) = match item {
+        SelectItem::Wildcard(options) => (options, None),
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table), options) => {
+            (options, Some(table.clone()))
+        }
+        _ => return,
+    };
+    for replaced in options.opt_replace.iter_mut().flat_map(|replace| &mut replace.items) {
+        // DataFusion takes the name as it is written.
+        replaced.column_name.value = normalized(&replaced.column_name);
+        let table = table.iter().flat_map(|table| &table.0).filter_map(|part| part.as_ident().cloned());
+        let mut path: Vec<Ident> = table.chain([replaced.column_name.clone()]).collect();
+        let column = match path.len() {
+            1 => Expr::Identifier(path.remove(0)),
+            _ => Expr::CompoundIdentifier(path),
+        };
+        let value = std::mem::replace(&mut replaced.expr, Expr::Value(Value::Null.with_empty_span()));
+        replaced.expr = call(nandina_plan::REPLACED_COLUMN, [column, value]);
+    }
+}
+
+fn call<const N: usize>(name: &str, arguments: [Expr; N]) -> Expr {
+    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(argument).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 /// Lets a number that is cast to a decimal be cast from its digits.

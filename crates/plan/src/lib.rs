@@ -4,12 +4,12 @@
 //! operators into DataFusion's plans, and change what DataFusion's do.
 
 mod all_or_nothing;
-mod checked_integers;
 mod choose_build_side;
 mod distincts;
 mod fence_limits;
 mod filter_first_rows;
 mod filter_parquet_scans;
+mod interval_text;
 mod keep_filters_of_rows;
 mod meanings;
 mod narrow_decimals;
@@ -25,6 +25,7 @@ mod replace_sort;
 mod replace_window;
 mod spools;
 mod sub_queries;
+mod typed_operators;
 
 use std::sync::Arc;
 
@@ -33,13 +34,13 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-pub use checked_integers::CheckedIntegers;
 pub use distincts::DistinctsToGroupingSets;
 pub use fence_limits::FenceLimits;
 pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
+pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
-pub use meanings::meanings;
+pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::NullSafeKeysToConditions;
 pub use push_filters::PushFilters;
@@ -51,16 +52,17 @@ pub use replace_nested_loop_join::{ReplaceMistakenLoopJoin, ReplaceNestedLoopJoi
 pub use replace_recursion::ReplaceRecursion;
 pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
-pub use spools::{Planner, ShareSpools};
+pub use spools::{Planner, ShareSpools, spool_volatile_expressions};
 pub use sub_queries::{ExistsOfAggregates, ThreeValuedIn};
+pub use typed_operators::TypedOperators;
 
-/// Nandina's rules about what a plan means, around DataFusion's, which settle types: which operators are of integers is
-/// known only behind them. [`meanings`] come before all of them.
+/// Nandina's rules about what a plan means, around DataFusion's, which settle types: what operators are applied to is known
+/// only behind them. [`meanings`] come before all of them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
         vec![Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn)];
     rules.append(&mut Analyzer::new().rules);
-    rules.push(Arc::new(CheckedIntegers));
+    rules.push(Arc::new(TypedOperators));
     rules
 }
 

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  NANDINA MANIFEST 1 <crc32c of the rest, 8 hex digits> <length of the rest>\n
-//!  { "generation": …, "next_segment": …, "next_table": …, "tables": [ … ] }
+//!  { "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ] }
 //! ```
 //!
-//! JSON, so that people can read it. Replaced as a whole for every change.
+//! JSON, so that people can read it. Replaced as a whole for every change. Views are statements, which are kept for whoever
+//! runs them.
 
 use arrow_ipc::convert::try_schema_from_flatbuffer_bytes;
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
@@ -25,6 +26,16 @@ pub(crate) struct Manifest {
     pub next_segment: u64,
     pub next_table: u64,
     pub tables: Vec<TableRecord>,
+    /// In the order in which they were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ViewRecord {
+    pub name: String,
+    /// The statement that made it.
+    pub statement: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +68,7 @@ pub(crate) struct SegmentRecord {
 
 impl Manifest {
     pub fn empty() -> Self {
-        Self { generation: 0, next_segment: 1, next_table: 1, tables: Vec::new() }
+        Self { generation: 0, next_segment: 1, next_table: 1, tables: Vec::new(), views: Vec::new() }
     }
 
     pub fn encode(&self) -> Result<Vec<u8>> {
@@ -146,7 +157,8 @@ mod tests {
             schema: "00ff".to_owned(),
             segments: vec![segment],
         };
-        Manifest { generation: 7, next_segment: 5, next_table: 3, tables: vec![table] }
+        let view = ViewRecord { name: "new".to_owned(), statement: "CREATE VIEW new AS …".to_owned() };
+        Manifest { generation: 7, next_segment: 5, next_table: 3, tables: vec![table], views: vec![view] }
     }
 
     #[test]

@@ -18,7 +18,9 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Result, StorageError};
 use crate::ids::{SegmentId, TableId};
-use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
+use crate::manifest::{
+    Manifest, SegmentRecord, TableRecord, ViewRecord, decode_schema, encode_schema, from_hex, to_hex,
+};
 use crate::page_index::{IndexCache, IndexLayout};
 use crate::segment::{Segment, TableShape, file_name, id_in_name};
 use crate::table::Table;
@@ -220,6 +222,43 @@ impl Store {
             let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
             Ok(entry.segments.clone())
         })
+    }
+
+    /// The names of all views, in the order in which they were made.
+    pub fn view_names(&self) -> Vec<String> {
+        self.catalog().manifest.views.iter().map(|view| view.name.clone()).collect()
+    }
+
+    /// The statement that made a view.
+    pub fn view(&self, name: &str) -> Option<String> {
+        let catalog = self.catalog();
+        catalog.manifest.views.iter().find(|view| view.name == name).map(|view| view.statement.clone())
+    }
+
+    /// Keeps the statement that makes a view, in place of one of the same name.
+    pub fn put_view(&self, name: &str, statement: &str) -> Result<()> {
+        self.check_writable()?;
+        self.change(|_, tables, manifest| {
+            if tables.contains_key(name) {
+                return Err(StorageError::TableExists { name: name.to_owned() });
+            }
+            manifest.views.retain(|view| view.name != name);
+            manifest.views.push(ViewRecord { name: name.to_owned(), statement: statement.to_owned() });
+            Ok(Vec::new())
+        })
+    }
+
+    /// Forgets a view; whether there was one.
+    pub fn drop_view(&self, name: &str) -> Result<bool> {
+        if self.view(name).is_none() {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        self.change(|_, _, manifest| {
+            manifest.views.retain(|view| view.name != name);
+            Ok(Vec::new())
+        })?;
+        Ok(true)
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

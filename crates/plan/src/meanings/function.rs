@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 /// Computes an array from the arguments, which are as long as it has to be.
-pub(super) type Compute = fn(&[ArrayRef]) -> Result<ArrayRef>;
+pub(crate) type Compute = fn(&[ArrayRef]) -> Result<ArrayRef>;
 
 /// A call of a function that gives values of its first argument's type.
-pub(super) fn call(name: &'static str, compute: Compute, arguments: Vec<Expr>) -> Expr {
+pub(crate) fn call(name: &'static str, compute: Compute, arguments: Vec<Expr>) -> Expr {
     call_of(Volatility::Immutable, name, compute, arguments)
 }
 
@@ -26,14 +26,36 @@ pub(super) fn call_of(
     compute: Compute,
     arguments: Vec<Expr>,
 ) -> Expr {
+    called(volatility, name, None, compute, arguments)
+}
+
+/// A call of a function that gives values of another type.
+pub(crate) fn call_giving(
+    data_type: DataType,
+    name: &'static str,
+    compute: Compute,
+    arguments: Vec<Expr>,
+) -> Expr {
+    called(Volatility::Immutable, name, Some(data_type), compute, arguments)
+}
+
+fn called(
+    volatility: Volatility,
+    name: &'static str,
+    data_type: Option<DataType>,
+    compute: Compute,
+    arguments: Vec<Expr>,
+) -> Expr {
     let signature = Signature::any(arguments.len(), volatility);
-    let function = Arc::new(ScalarUDF::from(Function { name, compute, signature }));
+    let function = Arc::new(ScalarUDF::from(Function { name, data_type, compute, signature }));
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
 #[derive(Debug)]
 struct Function {
     name: &'static str,
+    /// That of the values, if it is not the first argument's.
+    data_type: Option<DataType>,
     compute: Compute,
     signature: Signature,
 }
@@ -41,7 +63,7 @@ struct Function {
 // A name stands for one computation.
 impl PartialEq for Function {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.name == other.name && self.data_type == other.data_type
     }
 }
 
@@ -49,7 +71,7 @@ impl Eq for Function {}
 
 impl Hash for Function {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+        (self.name, &self.data_type).hash(state);
     }
 }
 
@@ -63,14 +85,20 @@ impl ScalarUDFImpl for Function {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        match arguments.first() {
+        match self.data_type.as_ref().or(arguments.first()) {
             Some(data_type) => Ok(data_type.clone()),
             None => internal_err!("{} of nothing", self.name),
         }
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let arrays = arguments.args.iter().map(|argument| argument.to_array(arguments.number_rows));
-        Ok(ColumnarValue::Array((self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?))
+        let are_scalars = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if are_scalars { 1 } else { arguments.number_rows };
+        let arrays = arguments.args.iter().map(|argument| argument.to_array(rows));
+        let computed = (self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?;
+        Ok(match are_scalars {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&computed, 0)?),
+            false => ColumnarValue::Array(computed),
+        })
     }
 }

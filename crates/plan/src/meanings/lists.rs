@@ -2,15 +2,23 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, GenericListArray, OffsetSizeTrait,
+};
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::compute::filter;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::utils::list_ndims;
+use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::length::array_length_udf;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit, when};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::function::call;
 
@@ -59,10 +67,23 @@ fn of_function(function: ScalarFunction, type_of: impl Fn(&Expr) -> DataType) ->
         }
         ("array_has_any" | "array_has_all", [left, right]) => {
             let any_is_null = left.clone().is_null().or(right.clone().is_null());
-            let known = Expr::ScalarFunction(function);
+            let known = [left, right].map(|list| match is_list(&type_of(list)) && !is_without_nulls(list) {
+                true => call("without_null_elements", without_null_elements, vec![list.clone()]),
+                false => list.clone(),
+            });
+            let known = Expr::ScalarFunction(ScalarFunction::new_udf(function.func, known.into()));
             // Once more over the same function, when the plan is analyzed again, changes nothing but the time it takes.
             Ok(Transformed::yes(when(any_is_null, lit(ScalarValue::Boolean(None))).otherwise(known)?))
         }
+        ("array_position", [list, element]) if type_of(element).is_null() => match type_of(list) {
+            DataType::List(field) | DataType::LargeList(field) => {
+                // Of nested elements a null without a type is not found.
+                let element = cast(element.clone(), field.data_type().clone());
+                let arguments = vec![list.clone(), element];
+                Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function.func, arguments))))
+            }
+            _ => Ok(Transformed::no(Expr::ScalarFunction(function))),
+        },
         ("map", [keys, values]) if is_list(&type_of(keys)) && is_list(&type_of(values)) => {
             let arguments = vec![keys.clone(), values.clone()];
             let checked = vec![call("keys_of_map", of_equal_lengths, arguments), values.clone()];
@@ -76,6 +97,67 @@ fn is_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => is_text(values),
         other => other.is_string() || other.is_null(),
+    }
+}
+
+fn is_without_nulls(list: &Expr) -> bool {
+    matches!(list, Expr::ScalarFunction(function) if function.func.name() == "without_null_elements")
+}
+
+/// Lists without those of their elements that are null: a null is equal to nothing.
+fn without_null_elements(lists: &[ArrayRef]) -> Result<ArrayRef> {
+    let [lists] = lists else { return internal_err!("the elements of {} lists", lists.len()) };
+    match lists.data_type() {
+        DataType::List(field) => elements_that_are(lists.as_list::<i32>(), field),
+        DataType::LargeList(field) => elements_that_are(lists.as_list::<i64>(), field),
+        // All of these have the same number of elements.
+        _ => Ok(Arc::clone(lists)),
+    }
+}
+
+fn elements_that_are<O: OffsetSizeTrait>(lists: &GenericListArray<O>, field: &FieldRef) -> Result<ArrayRef> {
+    let Some(nulls) = lists.values().logical_nulls() else { return Ok(Arc::new(lists.clone())) };
+    let mut lengths = Vec::with_capacity(lists.len());
+    let mut kept = BooleanBufferBuilder::new(lists.values().len());
+    kept.append_n(lists.values().len(), false);
+    for (row, bounds) in lists.value_offsets().windows(2).enumerate() {
+        let elements = bounds[0].as_usize()..bounds[1].as_usize();
+        let there = elements.filter(|&element| lists.is_valid(row) && nulls.is_valid(element));
+        lengths.push(there.inspect(|&element| kept.set_bit(element, true)).count());
+    }
+    let values = filter(lists.values(), &BooleanArray::new(kept.finish(), None))?;
+    let offsets: OffsetBuffer<O> = OffsetBuffer::from_lengths(lengths);
+    Ok(Arc::new(GenericListArray::try_new(Arc::clone(field), offsets, values, lists.nulls().cloned())?))
+}
+
+/// `||` of lists: null if one of them is, as of texts. DataFusion's forgets a null list, and appends a null without a type.
+#[derive(Debug)]
+pub(super) struct ListConcatenation;
+
+impl ExprPlanner for ListConcatenation {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op != BinaryOperator::StringConcat {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let types = [expr.left.get_type(schema)?, expr.right.get_type(schema)?];
+        let [left, right] = types.each_ref().map(is_list);
+        let unknown = |data_type: &DataType| cast(lit(ScalarValue::Null), data_type.clone());
+        let planned = match (left, right) {
+            (true, false) if types[1].is_null() => unknown(&types[0]),
+            (false, true) if types[0].is_null() => unknown(&types[1]),
+            (true, true) if list_ndims(&types[0]) == list_ndims(&types[1]) => {
+                let any_is_null = expr.left.clone().is_null().or(expr.right.clone().is_null());
+                let both = array_concat(vec![expr.left, expr.right]);
+                let name = both.schema_name().to_string();
+                when(any_is_null, lit(ScalarValue::Null)).otherwise(both)?.alias(name)
+            }
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        Ok(PlannerResult::Planned(planned))
     }
 }
 

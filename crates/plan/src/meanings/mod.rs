@@ -5,10 +5,16 @@
 //! | `CAST(6.67 AS INT)` | 6 | 7: [`rounding`] |
 //! | `length([1, 2, 3])` | 9, of the text | 3: [`lists`] |
 //! | `array_has_any(a, NULL)`, `array_has_all` | depends on the other rows of a batch | null |
+//! | `array_has_any([NULL], [NULL])` | true: a null is found | false |
+//! | `a \|\| NULL` of lists | `a`, or a null appended | null |
+//! | `ifnull(a, b)` | of the type of `a` | of the type of both: `coalesce` |
+//! | `substring('hello', -2)` | the whole text | `lo`: [`substrings`] |
+//! | `1e-20::DOUBLE > 0::DECIMAL` | false: of decimals | true: [`numbers`] |
 //! | `map(k, v)` of lists of different lengths | pairs of other rows | an error |
 //! | `CAST('[1, 2]' AS INT[])` | a list of one text | refused |
 //! | `'aaa' SIMILAR TO 'a'` | true: a part is | false: [`similar`] |
-//! | `CAST('11' AS TIME)`, `CAST('100' AS INTERVAL)` | 11 ns, 100 months | an error: [`times`] |
+//! | `CAST('11' AS TIME)` | 11 ns | an error: [`times`] |
+//! | `CAST('100' AS INTERVAL)`, `'0.05 year'` | 100 months, nothing | 100 seconds, a month |
 //! | `to_timestamp(1e17)` | the largest timestamp | an error |
 //! | `(SELECT 1 FROM t)` | never null | null if there is no row: [`empty_scalars`] |
 //!
@@ -17,13 +23,25 @@
 mod empty_scalars;
 mod function;
 mod lists;
+mod numbers;
+mod replaced_column;
 mod rounding;
 mod similar;
+mod substrings;
 mod times;
 
 use std::sync::Arc;
 
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::planner::ExprPlanner;
+
+pub(crate) use function::{Compute, call, call_giving};
+pub use replaced_column::{REPLACED_COLUMN, replaced_column};
+
+/// What gives a meaning to operators before any planner of DataFusion's.
+pub fn operator_planner() -> Arc<dyn ExprPlanner> {
+    Arc::new(lists::ListConcatenation)
+}
 
 /// All of them.
 pub fn meanings() -> Vec<Arc<dyn FunctionRewrite + Send + Sync>> {
@@ -33,5 +51,7 @@ pub fn meanings() -> Vec<Arc<dyn FunctionRewrite + Send + Sync>> {
         Arc::new(similar::SimilarTo),
         Arc::new(times::Times),
         Arc::new(empty_scalars::EmptyScalars),
+        Arc::new(numbers::MixedTypes),
+        Arc::new(substrings::Substrings),
     ]
 }

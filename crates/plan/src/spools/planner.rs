@@ -14,6 +14,7 @@ use nandina_exec::spool::SpoolExec;
 
 use super::common::spool_common_parts;
 use super::node::Spool;
+use super::volatile;
 
 /// Makes physical plans of optimised logical ones, in which equal parts are [spooled](super).
 #[derive(Debug)]
@@ -47,6 +48,9 @@ impl ExtensionPlanner for SpoolPlanner {
         let (Some(spool), [input]) = (node.as_any().downcast_ref::<Spool>(), physical_inputs) else {
             return Ok(None);
         };
+        if spool.number >= volatile::FIRST_NUMBER {
+            return Ok(Some(Arc::new(SpoolExec::try_new(spool.number, Arc::clone(input))?)));
+        }
         // What is in order is computed as often as it is read, as the order would be lost; and columns that cannot be
         // spilled.
         let spool = SpoolExec::try_new(spool.number, Arc::clone(input)).ok();

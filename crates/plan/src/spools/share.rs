@@ -9,6 +9,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, displayable, replace_children_if_necessary};
 use nandina_exec::spool::{SpoolExec, SpoolReadExec};
 
+use super::volatile;
+
 /// Lets the first of equal spools compute, and the others read from it. One that stands alone goes.
 ///
 /// Spools are equal if their numbers are and all rules have made the same of them, which they do unless a rule looks past
@@ -39,10 +41,13 @@ impl PhysicalOptimizerRule for ShareSpools {
     }
 }
 
-/// The number of a spool, and what has become of its input.
+/// The number of a spool, and what has become of its input unless it has to be computed once.
 type Key = (usize, String);
 
 fn key(spool: &SpoolExec) -> Key {
+    if spool.number() >= volatile::FIRST_NUMBER {
+        return (spool.number(), String::new());
+    }
     (spool.number(), displayable(spool.input().as_ref()).indent(true).to_string())
 }
 

@@ -1,76 +1,32 @@
 //! Sums, differences, products and negations of integers that do not fit into their type are errors.
 //!
 //! DataFusion's operators wrap around. They could refuse (`BinaryExpr::with_fail_on_overflow`), but nothing makes its planner
-//! ask for that, and constants are folded before there is a physical plan. So the operators of integers become functions,
-//! which show themselves as the operators that they are.
+//! ask for that. So the operators of integers become functions, which show themselves as the operators that they are.
 
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 
-/// Makes functions of the operators of integers, which refuse what does not fit.
-#[derive(Debug)]
-pub struct CheckedIntegers;
-
-impl AnalyzerRule for CheckedIntegers {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = match &node {
-                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
-                _ => merge_schema(&node.inputs()),
-            };
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let checked = expression.transform_up(|part| {
-                    let operation = match &part {
-                        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                            let [left_type, right_type] = [left, right].map(|side| type_of(side, &schema));
-                            let are_integers = left_type.is_integer() && left_type == right_type;
-                            let operation = of_operator(*op).filter(|_| are_integers);
-                            operation.map(|operation| {
-                                (operation, vec![left.as_ref().clone(), right.as_ref().clone()])
-                            })
-                        }
-                        Expr::Negative(negated) => type_of(negated, &schema)
-                            .is_signed_integer()
-                            .then(|| (&NEGATION, vec![negated.as_ref().clone()])),
-                        _ => None,
-                    };
-                    Ok(match operation {
-                        Some((operation, args)) => Transformed::yes(Expr::ScalarFunction(
-                            ScalarFunction::new_udf(Arc::clone(operation), args),
-                        )),
-                        None => Transformed::no(part),
-                    })
-                })?;
-                Ok(checked.update_data(|expression| name.restore(expression)))
-            })
-        })
-        .data()
-    }
-
-    fn name(&self) -> &str {
-        "checked_integers"
-    }
+/// A sum, difference or product of integers of one type.
+pub(super) fn operation(operation: &BinaryExpr, [left, right]: &[DataType; 2]) -> Option<Expr> {
+    let are_integers = left.is_integer() && left == right;
+    let function = of_operator(operation.op).filter(|_| are_integers)?;
+    let operands = vec![operation.left.as_ref().clone(), operation.right.as_ref().clone()];
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), operands)))
 }
 
-/// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.
-fn type_of(expression: &Expr, schema: &DFSchema) -> DataType {
-    expression.get_type(schema).unwrap_or(DataType::Null)
+/// The negation of an integer.
+pub(super) fn negation(negated: &Expr, data_type: &DataType) -> Option<Expr> {
+    let function = || ScalarFunction::new_udf(Arc::clone(&NEGATION), vec![negated.clone()]);
+    data_type.is_signed_integer().then(|| Expr::ScalarFunction(function()))
 }
 
 static SUM: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Add));

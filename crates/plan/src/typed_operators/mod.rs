@@ -1,0 +1,163 @@
+//! Operators whose meaning depends on the types of their operands, which are settled when DataFusion's analyzer has run.
+//!
+//! | expression | DataFusion | here |
+//! |---|---|---|
+//! | `9223372036854775807 + 1` | wraps around | an error: [`integers`] |
+//! | `INTERVAL '30 days' < INTERVAL '1 month'` | true: months first | false, they are equal: [`lengths`] |
+//! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
+//! | `CAST(timestamp AS TEXT)` | `2008-01-01T00:00:01.500` | `2008-01-01 00:00:01.5`: [`texts`] |
+//! | `CAST('2025-01-01 08:00+08' AS TIMESTAMP)` | another hour | the one that is written: [`texts`] |
+//! | `CAST('\\xAA' AS BYTEA)` | four bytes | one: [`texts`] |
+//!
+//! The expressions become functions, since constants are folded before there is a physical plan.
+
+mod integers;
+mod lengths;
+mod nested;
+mod texts;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Gives operators the meaning that they have for people of DuckDB and Postgres.
+#[derive(Debug)]
+pub struct TypedOperators;
+
+impl AnalyzerRule for TypedOperators {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let schema = match &node {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                _ => merge_schema(&node.inputs()),
+            };
+            let names = NamePreserver::new(&node);
+            let sorts = matches!(node, LogicalPlan::Sort(_));
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let settled = expression.transform_up(|part| settled(part, &schema))?;
+                let settled = settled.transform_data(|expression| match sorts {
+                    true => lengths::key(expression, &schema),
+                    false => Ok(Transformed::no(expression)),
+                })?;
+                Ok(settled.update_data(|expression| name.restore(expression)))
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "typed_operators"
+    }
+}
+
+fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    Ok(match part {
+        Expr::BinaryExpr(operation) => {
+            let types = [&operation.left, &operation.right].map(|side| type_of(side, schema));
+            let of_types = integers::operation(&operation, &types)
+                .or_else(|| lengths::comparison(&operation, &types))
+                .or_else(|| nested::comparison(&operation, &types));
+            match of_types {
+                Some(settled) => Transformed::yes(settled),
+                None => Transformed::no(Expr::BinaryExpr(operation)),
+            }
+        }
+        Expr::Negative(ref negated) => match integers::negation(negated, &type_of(negated, schema)) {
+            Some(settled) => Transformed::yes(settled),
+            None => Transformed::no(part),
+        },
+        Expr::Between(between) => {
+            let compared = type_of(&between.expr, schema);
+            lengths::between(between, &compared, |between| nested::between(between, &compared))
+        }
+        Expr::InList(list) => {
+            let compared = type_of(&list.expr, schema);
+            lengths::in_list(list, &compared)
+        }
+        Expr::Cast(cast) => {
+            let from = type_of(&cast.expr, schema);
+            texts::cast(cast, &from)
+        }
+        Expr::TryCast(cast) => {
+            let from = type_of(&cast.expr, schema);
+            texts::try_cast(cast, &from)
+        }
+        Expr::AggregateFunction(function) => aggregate(function, schema)?,
+        Expr::WindowFunction(window) => ordered_window(window, schema)?,
+        other => Transformed::no(other),
+    })
+}
+
+/// `min` and `max` of values whose order is not Arrow's, as the first and last value of that order.
+fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let AggregateFunction { func, mut params } = function;
+    let mut order_by = std::mem::take(&mut params.order_by);
+    let mut is_new = false;
+    for sort in &mut order_by {
+        let key = lengths::key(sort.expr.clone(), schema)?;
+        is_new |= key.transformed;
+        sort.expr = key.data;
+    }
+    params.order_by = order_by;
+    let extreme = match params.args.as_slice() {
+        [value] if matches!(func.name(), "min" | "max") => match type_of(value, schema) {
+            DataType::Interval(_) => Some((value.clone(), lengths::key(value.clone(), schema)?.data)),
+            data_type if nested::has_order_of_its_own(&data_type) => Some((value.clone(), value.clone())),
+            _ => None,
+        },
+        _ => None,
+    };
+    Ok(match extreme {
+        Some((value, key)) => Transformed::yes(nested::extreme(func.name() == "min", value, key, params.filter)),
+        None => Transformed::new_transformed(
+            Expr::AggregateFunction(AggregateFunction { func, params }),
+            is_new,
+        ),
+    })
+}
+
+/// A window function with its keys as they are compared.
+fn ordered_window(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let mut is_new = false;
+    // The bounds of a frame by values are told in the type of the key.
+    if window.params.window_frame.can_accept_multi_orderby() {
+        for sort in &mut window.params.order_by {
+            let key = lengths::key(sort.expr.clone(), schema)?;
+            is_new |= key.transformed;
+            sort.expr = key.data;
+        }
+    }
+    for key in &mut window.params.partition_by {
+        let length = lengths::key(key.clone(), schema)?;
+        is_new |= length.transformed;
+        *key = length.data;
+    }
+    Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_new))
+}
+
+/// Whether an operator compares two values of one type.
+pub(crate) fn compares(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
+}
+
+/// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.
+fn type_of(expression: &Expr, schema: &DFSchema) -> DataType {
+    expression.get_type(schema).unwrap_or(DataType::Null)
+}
