@@ -9,6 +9,7 @@ mod compact;
 mod equivalences;
 mod error;
 pub mod exchange;
+pub mod floats;
 pub mod flow;
 mod hash_filter;
 mod held_batch;

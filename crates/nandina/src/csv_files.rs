@@ -83,7 +83,8 @@ impl Sample {
             return Sample::default();
         }
         if start.len() as u64 == SAMPLE_BYTES {
-            let whole_lines = start.iter().rposition(|&byte| byte == b'\n').map_or(start.len(), |end| end + 1);
+            let whole_lines =
+                start.iter().rposition(|&byte| byte == b'\n').map_or(start.len(), |end| end + 1);
             start.truncate(whole_lines);
         }
         let text = String::from_utf8_lossy(&start).trim_start_matches('\u{feff}').to_owned();
@@ -126,7 +127,10 @@ impl Sample {
             // The names of the inferred fields are those in the first line.
             Some(columns) => {
                 columns.len() == others.len()
-                    && columns.iter().zip(&others).all(|(name, field)| name.eq_ignore_ascii_case(field.name().trim()))
+                    && columns
+                        .iter()
+                        .zip(&others)
+                        .all(|(name, field)| name.eq_ignore_ascii_case(field.name().trim()))
             }
             None => rows == 0 || all_texts_or_nulls(&others),
         }

@@ -61,6 +61,14 @@ impl Error {
         Error::File { path: path.into(), message: message.into() }
     }
 
+    /// For the panic of which [`is_offset_overflow`] tells.
+    pub fn too_much_text() -> Self {
+        Error::Resources {
+            message: "a column of one batch of rows would hold more than 2 GB; SET batch_size to fewer rows"
+                .to_owned(),
+        }
+    }
+
     /// Adds the nearest of the tables that exist to an error about one that does not.
     pub(crate) fn with_tables(self, tables: &[String]) -> Self {
         match self {
@@ -171,8 +179,17 @@ fn translate(error: &DataFusionError) -> Error {
                  ({message})"
             )),
         },
-        other => Error::Query { message: one_line(DataFusionError::message(other).into_owned()) },
+        other => match DataFusionError::message(other).into_owned() {
+            panic if is_offset_overflow(&panic) => Error::too_much_text(),
+            message => Error::Query { message: one_line(message) },
+        },
     }
+}
+
+/// Whether a task panicked as the texts of a batch are longer than offsets of 32 bits tell, which Arrow does not return as an
+/// error.
+pub fn is_offset_overflow(panic: &str) -> bool {
+    panic.contains("offset overflow")
 }
 
 /// The name in DataFusion's "table 'catalog.schema.name' not found".

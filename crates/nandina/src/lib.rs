@@ -49,7 +49,7 @@ mod wrong_plans;
 
 pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};
 pub use database::Database;
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_offset_overflow};
 pub use files::{expand as expand_files, looks_like_path};
 pub use nandina_device::PacedDrive;
 pub use nandina_device::drive::DriveModel;

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use datafusion::catalog::memory::MemorySchemaProvider;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::DataFusionError;
-use datafusion::execution::{SessionState, TaskContext};
 use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
 use nandina_device::{IoAccount, Priority};
@@ -61,12 +61,16 @@ impl NativeSchema {
     async fn plan_view(&self, name: &str, statement: &str) -> Result<Arc<dyn TableProvider>> {
         let mut planning = PLANNING.try_with(Vec::clone).unwrap_or_default();
         if planning.iter().any(|other| other == name) {
-            return Err(Error::Query { message: format!("view '{name}' is made of itself; DROP VIEW {name}") });
+            return Err(Error::Query {
+                message: format!("view '{name}' is made of itself; DROP VIEW {name}"),
+            });
         }
         planning.push(name.to_owned());
         let planner = self.planner.read().upgrade();
         let Some(state) = planner.map(|planner| planner.read().clone()) else {
-            return Err(Error::Query { message: format!("view '{name}' cannot be planned without a session") });
+            return Err(Error::Query {
+                message: format!("view '{name}' cannot be planned without a session"),
+            });
         };
         let view = PLANNING.scope(planning, session::view_of(&state, statement)).await;
         view.map_err(|error| Error::Query {

@@ -33,7 +33,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
-use nandina_exec::aggregate::checked_sum;
+use nandina_exec::aggregate::{checked_sum, counted_xor};
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;
@@ -121,7 +121,9 @@ impl Session {
             context.register_function_rewrite(meaning)?;
         }
         context.register_udf(nandina_plan::replaced_column());
-        context.register_udaf(AggregateUDF::clone(&checked_sum()));
+        for function in [checked_sum(), counted_xor()] {
+            context.register_udaf(AggregateUDF::clone(&function));
+        }
         context.register_udtf("tpch", Arc::new(TpchFunction));
         let tables = Arc::clone(database.tables());
         let catalog = MemoryCatalogProvider::new();

@@ -88,7 +88,7 @@ impl VisitorMut for Avoid {
         broken_by(ignored_words::in_select(select))?;
         select.from.iter().try_for_each(refuse_merged_columns)?;
         select.projection.iter_mut().for_each(look_up_replaced);
-        merged_columns::qualify(select);
+        broken_by(merged_columns::qualify(select))?;
         broken_by(merged_columns::write_out(select))
     }
 

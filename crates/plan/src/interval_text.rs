@@ -145,7 +145,8 @@ fn number(rest: &mut &str, sign: i128) -> Option<Number> {
     let digits = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
     // The product with any unit fits.
     let mantissa = digits(whole)?.checked_mul(one)?.checked_add(digits(fraction)?)?;
-    (mantissa < i128::MAX / NANOSECONDS_OF_DAY / DAYS_OF_MONTH / 32).then_some(Number { mantissa: sign * mantissa, one })
+    (mantissa < i128::MAX / NANOSECONDS_OF_DAY / DAYS_OF_MONTH / 32)
+        .then_some(Number { mantissa: sign * mantissa, one })
 }
 
 fn sign(rest: &mut &str) -> i128 {
@@ -285,9 +286,27 @@ mod tests {
     #[test]
     fn what_is_no_interval_is_none() {
         for text in [
-            "", " ", "day", "1 day 1", "1 fortnight", "1e3 days", "1-2", "1:60", "1:2:3:4", "1.5:30", "ago", "P", "P1",
-            "PT1Y", "2147483648 days", "9223372036854775808 ns", "1 day é", "-", "+ days",
-            "99999999999999999999999999999999999999 days", "999999999999999999999999999.999999999999999 years",
+            "",
+            " ",
+            "day",
+            "1 day 1",
+            "1 fortnight",
+            "1e3 days",
+            "1-2",
+            "1:60",
+            "1:2:3:4",
+            "1.5:30",
+            "ago",
+            "P",
+            "P1",
+            "PT1Y",
+            "2147483648 days",
+            "9223372036854775808 ns",
+            "1 day é",
+            "-",
+            "+ days",
+            "99999999999999999999999999999999999999 days",
+            "999999999999999999999999999.999999999999999 years",
         ] {
             assert_eq!(parse_interval(text), None, "{text}");
         }

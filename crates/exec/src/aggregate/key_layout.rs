@@ -1,14 +1,14 @@
 //! Group keys in stored form: the few layouts that tables and pages hold.
 //!
 //! ```text
-//!   numbers, dates, decimals, booleans, nulls ──► as they are; -0.0 becomes 0.0
+//!   numbers, dates, decimals, booleans, nulls ──► as they are; floats with one zero and one NaN
 //!   strings and binary                        ──► views
 //!   dictionaries of these                     ──► their values
 //!   everything else (lists, structs, …)       ──► Arrow's row format, in a binary view
 //! ```
 //!
 //! Two keys are equal exactly if they are null or have the same bytes in this form. Nulls equal each other, and both
-//! zeros do: that is how DataFusion groups.
+//! zeros do: that is how DataFusion groups; and all NaNs.
 
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::row::{RowConverter, SortField};
-use datafusion::common::utils::normalize_float_zero;
 use datafusion::common::{DataFusionError, Result};
 use nandina_pages::ColumnLayout;
+
+use crate::floats::canonical;
 
 /// How every key column is stored.
 #[derive(Debug)]
@@ -74,13 +75,13 @@ impl KeyForm {
 
     fn store(&self, key: &ArrayRef) -> Result<ArrayRef> {
         if let Some(converter) = &self.rows {
-            let rows = converter.convert_columns(&[normalize_float_zero(key)])?;
+            let rows = converter.convert_columns(&[canonical(key)])?;
             return Ok(cast(&rows.try_into_binary()?, &self.stored)?);
         }
         if key.data_type() == &self.stored {
-            return Ok(normalize_float_zero(key));
+            return Ok(canonical(key));
         }
-        Ok(normalize_float_zero(&cast(key, &self.stored)?))
+        Ok(canonical(&cast(key, &self.stored)?))
     }
 
     fn restore(&self, stored: &ArrayRef) -> Result<ArrayRef> {

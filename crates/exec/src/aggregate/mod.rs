@@ -27,6 +27,7 @@
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `checked_sum` | `sum` of integers, which refuses what does not fit |
+//! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
@@ -43,6 +44,7 @@ mod bounded;
 mod byte_views;
 mod bytes_min_max;
 mod checked_sum;
+mod counted_xor;
 mod distinct_sketch;
 mod exec;
 mod groups;
@@ -61,4 +63,5 @@ pub(crate) mod table;
 mod work_queue;
 
 pub use checked_sum::checked_sum;
+pub use counted_xor::counted_xor;
 pub use exec::HashAggregateExec;

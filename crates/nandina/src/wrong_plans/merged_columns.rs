@@ -71,50 +71,62 @@ fn left_tables_come_first(group: &TableWithJoins) -> bool {
     })
 }
 
-/// Adds the left table's name to columns that a join merges, where they stand in `WHERE` without one.
-pub(super) fn qualify(select: &mut Select) {
-    let [group] = select.from.as_slice() else { return };
-    let Some(first) = name_of(&group.relation) else { return };
-    let mut owners: HashMap<String, ObjectName> = HashMap::new();
+/// Adds a table's name to columns that a join merges, where they stand in `WHERE` without one: that of the left table; or of
+/// the right one, which has the same value in an inner join, where the left one is not known from the text.
+pub(super) fn qualify(select: &mut Select) -> Result<()> {
+    let [group] = select.from.as_slice() else { return Ok(()) };
+    let Some(first) = name_of(&group.relation) else { return Ok(()) };
+    let mut owners: HashMap<String, Option<ObjectName>> = HashMap::new();
     for (joined, join) in group.joins.iter().enumerate() {
         let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else { continue };
+        let owner = match (joined, constraint_of_left_join(join)) {
+            (0, _) => Some(first.clone()),
+            (_, None) => name_of(&join.relation),
+            (_, Some(_)) => None,
+        };
         for column in columns {
-            // Of several tables to the left any might have it, unless it has been merged before.
-            if joined == 0 {
-                owners.insert(column.to_string().to_lowercase(), first.clone());
-            }
+            // What has been merged before is still what it was.
+            owners.entry(column.to_string().to_lowercase()).or_insert_with(|| owner.clone());
         }
     }
-    if let Some(condition) = &mut select.selection {
-        // Nothing breaks the visit.
-        let _ = condition.visit(&mut Qualifying { owners, queries: 0 });
+    let Some(condition) = &mut select.selection else { return Ok(()) };
+    match condition.visit(&mut Qualifying { owners, queries: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
 struct Qualifying {
-    owners: HashMap<String, ObjectName>,
+    /// Tables whose column a merged one is; none where the text does not tell.
+    owners: HashMap<String, Option<ObjectName>>,
     /// Queries around an expression: a name in those inside may be one of their own.
     queries: usize,
 }
 
 impl VisitorMut for Qualifying {
-    type Break = ();
+    type Break = Error;
 
-    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
         self.queries += 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
         self.queries -= 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         if self.queries == 0
             && let Expr::Identifier(column) = expr
             && let Some(owner) = self.owners.get(&column.to_string().to_lowercase())
         {
+            let Some(owner) = owner else {
+                return ControlFlow::Break(Error::unsupported(format!(
+                    "'{column}' in WHERE is a column that a later LEFT JOIN … USING merges; write the name of its left \
+                     table before it"
+                )));
+            };
             let table = owner.0.iter().filter_map(|part| part.as_ident().cloned());
             *expr = Expr::CompoundIdentifier(table.chain([column.clone()]).collect());
         }

@@ -10,8 +10,8 @@ use datafusion::arrow::compute::filter;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::common::utils::list_ndims;
+use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::length::array_length_udf;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
@@ -135,11 +135,7 @@ fn elements_that_are<O: OffsetSizeTrait>(lists: &GenericListArray<O>, field: &Fi
 pub(super) struct ListConcatenation;
 
 impl ExprPlanner for ListConcatenation {
-    fn plan_binary_op(
-        &self,
-        expr: RawBinaryExpr,
-        schema: &DFSchema,
-    ) -> Result<PlannerResult<RawBinaryExpr>> {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         if expr.op != BinaryOperator::StringConcat {
             return Ok(PlannerResult::Original(expr));
         }

@@ -55,9 +55,9 @@ impl FunctionRewrite for MixedTypes {
                 let is_new = settle(&mut operands);
                 Transformed::new_transformed(Expr::InList(list), is_new)
             }
-            Expr::ScalarFunction(function) if function.func.name() == "nvl" => Transformed::yes(
-                Expr::ScalarFunction(ScalarFunction::new_udf(coalesce(), function.args)),
-            ),
+            Expr::ScalarFunction(function) if function.func.name() == "nvl" => {
+                Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(coalesce(), function.args)))
+            }
             other => Transformed::no(other),
         })
     }

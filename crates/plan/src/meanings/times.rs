@@ -106,8 +106,7 @@ fn texts_that_are_times(texts: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn is_bare_number(text: &str) -> bool {
     let text = text.trim();
-    !text.is_empty()
-        && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'))
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'))
 }
 
 fn intervals(texts: &[ArrayRef]) -> Result<ArrayRef> {

@@ -53,7 +53,8 @@ pub fn spool_volatile_expressions(plan: LogicalPlan, names: &HashSet<String>) ->
         let found = named.iter().position(|(known, _)| is_expression(&alias) && *known == alias.input);
         let Some(position) = found else { return Ok(Transformed::no(LogicalPlan::SubqueryAlias(alias))) };
         let input = alias.input.as_ref().clone();
-        let spool = LogicalPlan::Extension(Extension { node: Arc::new(Spool { number: first + position, input }) });
+        let spool =
+            LogicalPlan::Extension(Extension { node: Arc::new(Spool { number: first + position, input }) });
         let spooled = SubqueryAlias::try_new(Arc::new(spool), alias.alias)?;
         Ok(Transformed::yes(LogicalPlan::SubqueryAlias(spooled)))
     });

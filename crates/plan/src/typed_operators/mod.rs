@@ -5,6 +5,7 @@
 //! | `9223372036854775807 + 1` | wraps around | an error: [`integers`] |
 //! | `INTERVAL '30 days' < INTERVAL '1 month'` | true: months first | false, they are equal: [`lengths`] |
 //! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
+//! | `PARTITION BY 0.0 * x` | -0.0 and 0.0 apart | together, as in `GROUP BY` |
 //! | `CAST(timestamp AS TEXT)` | `2008-01-01T00:00:01.500` | `2008-01-01 00:00:01.5`: [`texts`] |
 //! | `CAST('2025-01-01 08:00+08' AS TIMESTAMP)` | another hour | the one that is written: [`texts`] |
 //! | `CAST('\\xAA' AS BYTEA)` | four bytes | one: [`texts`] |
@@ -16,15 +17,19 @@ mod lengths;
 mod nested;
 mod texts;
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
+use nandina_exec::floats::canonical;
+
+use crate::meanings::call;
 
 /// Gives operators the meaning that they have for people of DuckDB and Postgres.
 #[derive(Debug)]
@@ -115,11 +120,12 @@ fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transform
         _ => None,
     };
     Ok(match extreme {
-        Some((value, key)) => Transformed::yes(nested::extreme(func.name() == "min", value, key, params.filter)),
-        None => Transformed::new_transformed(
-            Expr::AggregateFunction(AggregateFunction { func, params }),
-            is_new,
-        ),
+        Some((value, key)) => {
+            Transformed::yes(nested::extreme(func.name() == "min", value, key, params.filter))
+        }
+        None => {
+            Transformed::new_transformed(Expr::AggregateFunction(AggregateFunction { func, params }), is_new)
+        }
     })
 }
 
@@ -129,15 +135,15 @@ fn ordered_window(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<
     // The bounds of a frame by values are told in the type of the key.
     if window.params.window_frame.can_accept_multi_orderby() {
         for sort in &mut window.params.order_by {
-            let key = lengths::key(sort.expr.clone(), schema)?;
+            let key = compared(sort.expr.clone(), schema)?;
             is_new |= key.transformed;
             sort.expr = key.data;
         }
     }
     for key in &mut window.params.partition_by {
-        let length = lengths::key(key.clone(), schema)?;
-        is_new |= length.transformed;
-        *key = length.data;
+        let as_compared = compared(key.clone(), schema)?;
+        is_new |= as_compared.transformed;
+        *key = as_compared.data;
     }
     Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_new))
 }
@@ -155,6 +161,23 @@ pub(crate) fn compares(operator: Operator) -> bool {
             | Operator::IsDistinctFrom
             | Operator::IsNotDistinctFrom
     )
+}
+
+/// A key of a window as it is compared with others, bit by bit.
+fn compared(key: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_float = type_of(&key, schema).is_floating();
+    let is_done = matches!(&key, Expr::ScalarFunction(function) if function.func.name() == "canonical_float");
+    match is_float && !is_done {
+        true => Ok(Transformed::yes(call("canonical_float", canonical_floats, vec![key]))),
+        false => lengths::key(key, schema),
+    }
+}
+
+fn canonical_floats(floats: &[ArrayRef]) -> Result<ArrayRef> {
+    match floats {
+        [floats] => Ok(canonical(floats)),
+        _ => internal_err!("{} keys in place of one", floats.len()),
+    }
 }
 
 /// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.

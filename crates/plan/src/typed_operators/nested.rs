@@ -75,7 +75,9 @@ fn less((left, right): (Expr, Expr)) -> Expr {
 }
 
 fn are_less(sides: &[ArrayRef]) -> Result<ArrayRef> {
-    let [left, right] = sides else { return internal_err!("a comparison has two sides, not {}", sides.len()) };
+    let [left, right] = sides else {
+        return internal_err!("a comparison has two sides, not {}", sides.len());
+    };
     let options = SortOptions { descending: false, nulls_first: false };
     let compare = make_comparator(left.as_ref(), right.as_ref(), options)?;
     let is_less = (0..left.len()).map(|row| compare(row, row).is_lt()).collect();

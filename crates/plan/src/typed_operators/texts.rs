@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone, Timelike};
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, StringArray, StringBuilder};
+use datafusion::arrow::array::{
+    ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, StringArray, StringBuilder,
+};
 use datafusion::arrow::compute::cast as cast_array;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
