@@ -8,12 +8,13 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone, Timelike};
+use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone, Timelike, Utc};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
     ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, StringArray, StringBuilder,
 };
 use datafusion::arrow::compute::cast as cast_array;
+use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 use datafusion::arrow::datatypes::{
     DataType, Date32Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
@@ -24,42 +25,50 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::expr::{Cast, TryCast};
 
-use crate::meanings::{Compute, call, call_giving};
+use crate::meanings::{Compute, call_giving};
 
 const SECONDS_OF_HOUR: i32 = 3600;
 const SECONDS_OF_MINUTE: i32 = 60;
 
 pub(super) fn cast(Cast { expr, field }: Cast, from: &DataType) -> Transformed<Expr> {
-    let expr = cast_value(*expr, from, field.data_type(), bytes);
+    let expr = cast_value(*expr, from, field.data_type(), false);
     expr.update_data(|expr| Expr::Cast(Cast { expr: Box::new(expr), field }))
 }
 
 pub(super) fn try_cast(TryCast { expr, field }: TryCast, from: &DataType) -> Transformed<Expr> {
-    let expr = cast_value(*expr, from, field.data_type(), known_bytes);
+    let expr = cast_value(*expr, from, field.data_type(), true);
     expr.update_data(|expr| Expr::TryCast(TryCast { expr: Box::new(expr), field }))
 }
 
-/// What is cast in place of a value.
-fn cast_value(value: Expr, from: &DataType, to: &DataType, bytes: Compute) -> Transformed<Expr> {
-    let written = |name, compute: Compute, value| {
-        Transformed::yes(call_giving(DataType::Utf8, name, compute, vec![value]))
+/// What is cast in place of a value; a cast that tries makes nulls of texts that say nothing.
+fn cast_value(value: Expr, from: &DataType, to: &DataType, tries: bool) -> Transformed<Expr> {
+    let computed = |data_type: &DataType, name, compute: Compute| {
+        Transformed::yes(call_giving(data_type.clone(), name, compute, vec![value.clone()]))
     };
     match (from, to) {
-        (DataType::Timestamp(..), to) if to.is_string() => written("text_of_timestamp", timestamps, value),
-        (DataType::Date32, to) if to.is_string() => written("text_of_date", dates, value),
-        (from, DataType::Timestamp(_, None)) if from.is_string() && !is_without_offset(&value) => {
-            Transformed::yes(call("without_offset", without_offsets, vec![value]))
+        (DataType::Timestamp(..), to) if to.is_string() => {
+            computed(&DataType::Utf8, "text_of_timestamp", timestamps)
+        }
+        (DataType::Date32, to) if to.is_string() => computed(&DataType::Utf8, "text_of_date", dates),
+        (from, DataType::Timestamp(_, zone)) if from.is_string() && !is_of_timestamp(&value) => {
+            match (zone, tries) {
+                (None, false) => computed(from, "text_of_local_time", without_offsets),
+                (None, true) => computed(from, "known_text_of_local_time", local_times_in_range),
+                (Some(_), true) => computed(from, "known_text_of_time", in_range),
+                (Some(_), false) => Transformed::no(value),
+            }
         }
         (from, DataType::Binary | DataType::LargeBinary | DataType::BinaryView) if from.is_string() => {
-            Transformed::yes(call_giving(DataType::Binary, "bytes_of_text", bytes, vec![value]))
+            computed(&DataType::Binary, "bytes_of_text", if tries { known_bytes } else { bytes })
         }
         _ => Transformed::no(value),
     }
 }
 
 /// Whether an expression has been rewritten before.
-fn is_without_offset(value: &Expr) -> bool {
-    matches!(value, Expr::ScalarFunction(function) if function.func.name() == "without_offset")
+fn is_of_timestamp(value: &Expr) -> bool {
+    let names = ["text_of_local_time", "known_text_of_local_time", "known_text_of_time"];
+    matches!(value, Expr::ScalarFunction(function) if names.contains(&function.func.name()))
 }
 
 fn only(values: &[ArrayRef]) -> Result<&ArrayRef> {
@@ -162,6 +171,24 @@ fn without_offsets(texts: &[ArrayRef]) -> Result<ArrayRef> {
     let plain: &StringArray = plain.as_string();
     let bare: StringArray = plain.iter().map(|text| text.map(without_offset)).collect();
     Ok(cast_array(&bare, texts.data_type())?)
+}
+
+fn local_times_in_range(texts: &[ArrayRef]) -> Result<ArrayRef> {
+    without_offsets(&[in_range(texts)?])
+}
+
+/// The texts, unless one is a timestamp beyond those that there are: a null would say that it is none.
+fn in_range(texts: &[ArrayRef]) -> Result<ArrayRef> {
+    let texts = only(texts)?;
+    let plain = cast_array(texts, &DataType::Utf8)?;
+    let plain: &StringArray = plain.as_string();
+    let is_beyond = |text: &&str| {
+        string_to_datetime(&Utc, text).is_ok_and(|timestamp| timestamp.timestamp_nanos_opt().is_none())
+    };
+    match plain.iter().flatten().find(is_beyond) {
+        Some(beyond) => exec_err!("'{beyond}' is beyond the timestamps, which go from 1677 to 2262"),
+        None => Ok(Arc::clone(texts)),
+    }
 }
 
 /// A date and time without the offset or the name of a zone that may stand behind it.
