@@ -75,3 +75,101 @@ async fn mistakes_get_suggestions() {
     assert!(error("SELEC 1").await.starts_with("syntax error: expected"));
     assert_eq!(error("DROP TABLE nothing").await, "there is no table 'nothing'; there are: customers");
 }
+
+#[tokio::test]
+async fn views_are_kept_with_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |options: Options| Database::open(folder.path(), options).unwrap().session().unwrap();
+    let session = open(Options::default());
+    session
+        .run(
+            "CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 5);
+             CREATE VIEW late AS SELECT x * 2 AS y FROM t WHERE x > 2;
+             CREATE VIEW total AS SELECT sum(y) AS s FROM late;
+             CREATE VIEW gone AS SELECT 1 AS one; DROP VIEW gone;
+             CREATE VIEW changed AS SELECT 1 AS one; CREATE OR REPLACE VIEW changed AS SELECT 2 AS two",
+        )
+        .await
+        .unwrap();
+    drop(session);
+
+    let session = open(Options::default());
+    assert_eq!(session.table_names(), ["changed", "late", "t", "total"]);
+    assert!(table(&session, "SELECT * FROM total").await.contains("| 24 |"));
+    assert!(table(&session, "SELECT * FROM changed").await.contains("| two |"));
+    session.run("INSERT INTO t VALUES (10)").await.unwrap();
+    assert!(table(&session, "SELECT * FROM total").await.contains("| 44 |"));
+    // A view of a view that is made anew from the former is made of itself when both are planned anew.
+    session.run("CREATE OR REPLACE VIEW late AS SELECT s AS y FROM total").await.unwrap();
+    drop(session);
+
+    let session = open(Options::default());
+    let message = session.sql("SELECT * FROM total").await.err().unwrap().to_string();
+    assert!(message.contains("view 'total' is made of itself"), "{message}");
+    session.run("CREATE OR REPLACE VIEW late AS SELECT x AS y FROM t; DROP TABLE t").await.unwrap();
+    drop(session);
+
+    let session = open(Options::default());
+    let message = session.sql("SELECT * FROM late").await.err().unwrap().to_string();
+    assert!(message.contains("view 'late' cannot be used any more: there is no table 't'"), "{message}");
+    assert!(table(&session, "SHOW TABLES").await.contains("| late    |"));
+    session.run("DROP VIEW late; DROP VIEW total").await.unwrap();
+    assert_eq!(session.table_names(), ["changed"]);
+    drop(session);
+
+    let session = open(Options { read_only: true, ..Options::default() });
+    assert!(table(&session, "SELECT * FROM changed").await.contains("| 2   |"));
+    let message = session.sql("DROP VIEW changed").await.err().unwrap().to_string();
+    assert!(message.contains("read-only") || message.contains("only"), "{message}");
+    assert!(table(&session, "SELECT * FROM changed").await.contains("| 2   |"));
+}
+
+#[tokio::test]
+async fn a_view_is_not_a_table_and_keeps_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = Database::open(folder.path(), Options::default()).unwrap().session().unwrap();
+    session.run("CREATE TABLE t AS SELECT 1 AS a; CREATE VIEW v AS SELECT a FROM t").await.unwrap();
+    for (statement, expected) in [
+        ("CREATE TABLE v AS SELECT 1 AS a", "there is a table 'v' already"),
+        ("CREATE OR REPLACE TABLE v AS SELECT 1 AS a", "'v' is a view"),
+        ("DROP TABLE v", "'v' is a view"),
+        ("CREATE VIEW t AS SELECT 1 AS a", "there is a table 't' already"),
+        ("CREATE VIEW v AS SELECT 2 AS a", "there is a view 'v' already"),
+        ("CREATE VIEW w AS SELECT 1 AS a, 2 AS a", "a"),
+        ("DROP VIEW t", "'t' is a table"),
+    ] {
+        let message = session.sql(statement).await.err().unwrap().to_string();
+        assert!(message.contains(expected), "{statement}: {message}");
+    }
+    assert!(table(&session, "SELECT a FROM v").await.contains("| 1 |"));
+}
+
+#[tokio::test]
+async fn the_first_line_of_a_csv_file_is_a_header_only_if_it_looks_like_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let session = session();
+    for (text, rows) in [
+        ("id,name\n1,a\n2,b\n", 2),
+        ("1,a\n2,b\n", 2),
+        ("name,city\nada,london\n", 1),
+        ("2024-07-01;1,5\n2024-07-02;2,5\n", 2),
+    ] {
+        let path = write("some.csv", text);
+        let count = table(&session, &format!("SELECT count(*) AS n FROM '{path}'")).await;
+        assert!(count.contains(&format!("| {rows} |")), "{text}: {count}");
+    }
+    session.run("CREATE TABLE people (name TEXT, city TEXT)").await.unwrap();
+    for (text, rows) in
+        [("ada,london\ngrace,new york\n", 2), ("City,Name\nada,london\n", 4), ("NAME,city\nx,y\n", 5)]
+    {
+        let path = write("people.csv", text);
+        session.run(&format!("COPY people FROM '{path}'")).await.unwrap();
+        let count = table(&session, "SELECT count(*) AS n FROM people").await;
+        assert!(count.contains(&format!("| {rows} |")), "{text}: {count}");
+    }
+}
