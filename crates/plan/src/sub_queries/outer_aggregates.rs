@@ -1,15 +1,27 @@
-//! `EXISTS` of an aggregation without groups, and aggregates of the query outside.
+//! `EXISTS` and `IN` of an aggregation without groups, and aggregates of the query outside.
 //!
-//! An aggregation without groups has one row, whatever it aggregates: `EXISTS (SELECT count(x) FROM t WHERE …)` is true.
-//! DataFusion makes it a semi join of the rows that are counted. An aggregate of the outer query's columns alone belongs
+//! An aggregation without groups has one row, whatever it aggregates. DataFusion makes semi joins of the rows that are
+//! aggregated, and none where there are no rows. It knows better in sub-queries that are values, so they are written as those:
+//!
+//! ```text
+//!   EXISTS (SELECT count(b) FROM u WHERE …)                  ─►  true
+//!   EXISTS (SELECT count(b) FROM u WHERE … HAVING p)         ─►  (SELECT p FROM u WHERE …) IS TRUE
+//!   x IN (SELECT count(b) FROM u WHERE …)                    ─►  x = (SELECT count(b) FROM u WHERE …)
+//!   x IN (SELECT count(b) FROM u WHERE … HAVING p)           ─►  both, joined by AND
+//! ```
+//!
+//! An aggregate of the outer query's columns alone belongs
 //! to the outer query (SQL:2016, 6.10), where `EXISTS (SELECT i + min(o.i) FROM t WHERE i = 5)` is no aggregation at all;
 //! DataFusion aggregates in the inner one, so it is refused.
+
+use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery, lit};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Sort, Subquery, lit, not};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Makes `EXISTS` of an aggregation without groups what it is, and refuses aggregates of the query outside.
@@ -19,7 +31,12 @@ pub struct ExistsOfAggregates;
 impl AnalyzerRule for ExistsOfAggregates {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            node.map_expressions(|expression| expression.transform_up(resolved))
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let resolved = expression.transform_up(resolved)?;
+                Ok(resolved.update_data(|expression| name.restore(expression)))
+            })
         })
         .data()
     }
@@ -37,11 +54,64 @@ fn resolved(expression: Expr) -> Result<Transformed<Expr>> {
         _ => return Ok(Transformed::no(expression)),
     };
     refuse_outer_aggregates(subquery)?;
-    match &expression {
-        Expr::Exists(exists) if always_has_a_row(&exists.subquery.subquery) => {
-            Ok(Transformed::yes(lit(!exists.negated)))
+    let of =
+        |plan: LogicalPlan| Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery.clone() });
+    let meaning = match &expression {
+        Expr::Exists(_) => match one_row(&subquery.subquery)? {
+            Some(OneRow { having: Some(having), .. }) => Some(of(having).is_true()),
+            Some(OneRow { having: None, .. }) => Some(lit(true)),
+            None => None,
+        },
+        Expr::InSubquery(found) => one_row(&subquery.subquery)?.map(|OneRow { row, having }| {
+            let is_equal = found.expr.as_ref().clone().eq(of(row));
+            match having {
+                Some(having) => of(having).is_true().and(is_equal),
+                None => is_equal,
+            }
+        }),
+        _ => None,
+    };
+    Ok(match (meaning, &expression) {
+        (
+            Some(meaning),
+            Expr::Exists(Exists { negated: true, .. }) | Expr::InSubquery(InSubquery { negated: true, .. }),
+        ) => Transformed::yes(not(meaning)),
+        (Some(meaning), _) => Transformed::yes(meaning),
+        (None, _) => Transformed::no(expression),
+    })
+}
+
+/// An aggregation without groups, which has one row unless a `HAVING` takes it away.
+struct OneRow {
+    /// With the row in any case.
+    row: LogicalPlan,
+    /// Whether it is there, as the row's only column.
+    having: Option<LogicalPlan>,
+}
+
+/// A plan as [`OneRow`], if it is one.
+fn one_row(plan: &LogicalPlan) -> Result<Option<OneRow>> {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
+            Ok(Some(OneRow { row: plan.clone(), having: None }))
         }
-        _ => Ok(Transformed::no(expression)),
+        LogicalPlan::Filter(filter) => {
+            let Some(OneRow { row, having: None }) = one_row(&filter.input)? else { return Ok(None) };
+            let condition = filter.predicate.clone().alias("having");
+            let having = LogicalPlanBuilder::from(row.clone()).project([condition])?.build()?;
+            Ok(Some(OneRow { row, having: Some(having) }))
+        }
+        LogicalPlan::Projection(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Window(_)
+        | LogicalPlan::Distinct(Distinct::All(_))
+        | LogicalPlan::Sort(Sort { fetch: None, .. }) => {
+            let [input] = plan.inputs()[..] else { return Ok(None) };
+            let Some(OneRow { row, having }) = one_row(input)? else { return Ok(None) };
+            let row = plan.with_new_exprs(plan.expressions(), vec![row])?;
+            Ok(Some(OneRow { row, having }))
+        }
+        _ => Ok(None),
     }
 }
 
