@@ -128,8 +128,9 @@ fn elements_that_are<O: OffsetSizeTrait>(lists: &GenericListArray<O>, field: &Fi
     let mut lengths = Vec::with_capacity(lists.len());
     let mut kept = BooleanBufferBuilder::new(lists.values().len());
     kept.append_n(lists.values().len(), false);
-    for (row, bounds) in lists.value_offsets().windows(2).enumerate() {
-        let elements = bounds[0].as_usize()..bounds[1].as_usize();
+    let offsets = lists.value_offsets();
+    for (row, (begin, end)) in offsets.iter().zip(offsets.iter().skip(1)).enumerate() {
+        let elements = begin.as_usize()..end.as_usize();
         let there = elements.filter(|&element| lists.is_valid(row) && nulls.is_valid(element));
         lengths.push(there.inspect(|&element| kept.set_bit(element, true)).count());
     }
