@@ -18,7 +18,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, not, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -104,7 +104,9 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
     })?;
     let (_, field) = rows.schema().qualified_field_from_column(&column)?;
     let (may_hold_null, may_be_null) = (field.is_nullable(), found.expr.nullable(schema)?);
-    if !may_hold_null && !may_be_null {
+    let is_known = !may_hold_null && !may_be_null;
+    // DataFusion's join for `NOT IN` takes nulls of a correlated condition for nulls of the comparison.
+    if is_known && (!found.negated || found.subquery.outer_ref_columns.is_empty()) {
         return Ok(Transformed::no(Expr::InSubquery(found)));
     }
     if found.expr.contains_outer() {
@@ -119,6 +121,9 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
     let members = Subquery { subquery: Arc::new(members.build()?), ..found.subquery.clone() };
     let exists = |condition: Option<Expr>| exists(&members, condition);
     let is_there = exists(Some(inner.clone().eq(as_seen_inside(found.expr.as_ref().clone(), schema)?)))?;
+    if is_known {
+        return Ok(Transformed::yes(if found.negated { not(is_there) } else { is_there }));
+    }
     let mut unknown = Vec::new();
     if may_be_null {
         unknown.push(found.expr.as_ref().clone().is_null().and(exists(None)?));
