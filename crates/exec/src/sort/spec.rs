@@ -6,7 +6,6 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::Result;
-use datafusion::common::utils::normalize_float_zero;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use nandina_pages::PageSchema;
 
@@ -80,8 +79,7 @@ impl KeyEncoder {
     /// The keys of all rows.
     pub fn keys(&self, rows: &RecordBatch) -> Result<Rows> {
         let evaluate = |expression: &PhysicalSortExpr| -> Result<ArrayRef> {
-            // Keys behind decide between zeros of both signs.
-            Ok(normalize_float_zero(&expression.expr.evaluate(rows)?.into_array(rows.num_rows())?))
+            expression.expr.evaluate(rows)?.into_array(rows.num_rows())
         };
         let columns = self.expressions.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
         Ok(self.converter.convert_columns(&columns)?)

@@ -43,13 +43,18 @@ impl AnalyzerRule for TypedOperators {
                 _ => merge_schema(&node.inputs()),
             };
             let names = NamePreserver::new(&node);
-            let sorts = matches!(node, LogicalPlan::Sort(_));
+            let keys = match &node {
+                LogicalPlan::Sort(sort) => sort.expr.len(),
+                _ => 0,
+            };
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
                 let settled = expression.transform_up(|part| settled(part, &schema))?;
-                let settled = settled.transform_data(|expression| match sorts {
-                    true => lengths::key(expression, &schema),
-                    false => Ok(Transformed::no(expression)),
+                let settled = settled.transform_data(|expression| match keys {
+                    0 => Ok(Transformed::no(expression)),
+                    // Both zeros are as good as each other, and statistics are for plain columns.
+                    1 => lengths::key(expression, &schema),
+                    _ => compared(expression, &schema),
                 })?;
                 Ok(settled.update_data(|expression| name.restore(expression)))
             })
@@ -163,7 +168,7 @@ pub(crate) fn compares(operator: Operator) -> bool {
     )
 }
 
-/// A key of a window as it is compared with others, bit by bit.
+/// A key of a window, or one of several of a sort, as it is compared with others, bit by bit.
 fn compared(key: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_float = type_of(&key, schema).is_floating();
     let is_done = matches!(&key, Expr::ScalarFunction(function) if function.func.name() == "canonical_float");
