@@ -79,7 +79,7 @@ impl Sample {
         let plain = opened.and_then(|file| compression.convert_read(file));
         let read = plain.and_then(|plain| Ok(plain.take(SAMPLE_BYTES).read_to_end(&mut start)?));
         if read.is_err() {
-            // Whoever reads all of it says what is wrong.
+            // The scan of the file reports the error.
             return Sample::default();
         }
         if start.len() as u64 == SAMPLE_BYTES {

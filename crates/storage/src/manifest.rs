@@ -5,8 +5,8 @@
 //!  { "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ] }
 //! ```
 //!
-//! JSON, so that people can read it. Replaced as a whole for every change. Views are statements, which are kept for whoever
-//! runs them.
+//! JSON, so that people can read it. Replaced as a whole for every change. A view is the text of its `CREATE VIEW`, which this
+//! crate does not parse.
 
 use arrow_ipc::convert::try_schema_from_flatbuffer_bytes;
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};

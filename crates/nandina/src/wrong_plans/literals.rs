@@ -33,11 +33,13 @@ pub(super) fn exact_number(expr: &mut Expr) {
     if is_held || precision > DIGITS_OF_DECIMAL {
         return;
     }
-    let scale = i64::try_from(fraction.len()).unwrap_or_default();
     *expr = Expr::Cast {
         kind: CastKind::Cast,
         expr: Box::new(Expr::Value(Value::SingleQuotedString(digits.clone()).with_empty_span())),
-        data_type: DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision as u64, scale)),
+        data_type: DataType::Decimal(ExactNumberInfo::PrecisionAndScale(
+            precision as u64,
+            fraction.len() as i64,
+        )),
         array: false,
         format: None,
     };

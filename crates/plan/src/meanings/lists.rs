@@ -68,9 +68,15 @@ fn of_function(function: ScalarFunction, type_of: impl Fn(&Expr) -> DataType) ->
         }
         ("array_has_any" | "array_has_all", [left, right]) => {
             let any_is_null = left.clone().is_null().or(right.clone().is_null());
-            let known = [left, right].map(|list| match is_list(&type_of(list)) && !is_without_nulls(list) {
-                true => call("without_null_elements", without_null_elements, vec![list.clone()]),
-                false => list.clone(),
+            let known = [left, right].map(|list| {
+                let list = match type_of(list) {
+                    DataType::FixedSizeList(field, _) => cast(list.clone(), DataType::List(field)),
+                    _ => list.clone(),
+                };
+                match is_list(&type_of(&list)) && !is_without_nulls(&list) {
+                    true => call("without_null_elements", without_null_elements, vec![list]),
+                    false => list,
+                }
             });
             let known = Expr::ScalarFunction(ScalarFunction::new_udf(function.func, known.into()));
             // Once more over the same function, when the plan is analyzed again, changes nothing but the time it takes.
@@ -118,8 +124,7 @@ fn without_null_elements(lists: &[ArrayRef]) -> Result<ArrayRef> {
     match lists.data_type() {
         DataType::List(field) => elements_that_are(lists.as_list::<i32>(), field),
         DataType::LargeList(field) => elements_that_are(lists.as_list::<i64>(), field),
-        // All of these have the same number of elements.
-        _ => Ok(Arc::clone(lists)),
+        other => internal_err!("elements are left out of a {other}"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Numbers of different types, and values that stand in for nulls.
 //!
 //! Comparisons of a floating-point number with a decimal are of floating-point numbers, as in Postgres and DuckDB.
-//! DataFusion's are of decimals, which have no place for small numbers, and none for NaN and the infinities. `ifnull(a, b)`
+//! DataFusion's are of decimals, which have no place for small numbers, and none for NaN and the infinities. That is left
+//! where a constant is compared with a column of decimals, as both write it as a decimal. `ifnull(a, b)`
 //! is of a type that holds both, as `coalesce` is; DataFusion's is of the first one's.
 
 use datafusion::arrow::datatypes::DataType;
@@ -27,7 +28,15 @@ impl FunctionRewrite for MixedTypes {
         let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
         let settle = |operands: &mut [&mut Expr]| {
             let types: Vec<DataType> = operands.iter().map(|operand| type_of(operand)).collect();
-            let is_mixed = types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal);
+            let any = |is_such: fn(&DataType) -> bool, has_columns: bool| {
+                let mut operands = operands.iter().zip(&types);
+                operands.any(|(operand, of)| is_such(of) && (!has_columns || operand.any_column_refs()))
+            };
+            let (floats, decimals) = (DataType::is_floating, DataType::is_decimal);
+            let is_mixed = any(floats, false) && any(decimals, false);
+            // A constant that a column of decimals is compared with, as 0.06 + 0.01, is meant as a decimal; and the column as
+            // it stands is what statistics and filters of scans know.
+            let is_mixed = is_mixed && (any(floats, true) || !any(decimals, true));
             if is_mixed {
                 for (operand, data_type) in operands.iter_mut().zip(&types) {
                     if data_type.is_decimal() {

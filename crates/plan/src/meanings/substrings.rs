@@ -85,7 +85,8 @@ fn substring(text: &str, position: i64, length: i64) -> &str {
     };
     // Of characters, the first of which is 1 here, too.
     let at = |character: i64| {
-        let before = usize::try_from(character.saturating_sub(1)).unwrap_or(0);
+        // What lies before the text begins with it.
+        let before = character.max(1) as usize - 1;
         text.char_indices().nth(before).map_or(text.len(), |(at, _)| at)
     };
     text.get(at(begin)..at(end.max(begin))).unwrap_or_default()
