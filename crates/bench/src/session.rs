@@ -22,14 +22,10 @@ pub fn session(work: &Path, config: SessionConfig, governor: MemoryGovernor) -> 
     let device = Device::open(work, DeviceOptions::default())?;
     let space = TempSpace::open(device, TempOptions::default())?;
     let pool: Arc<dyn MemoryPool> = Arc::new(governor);
-    let state = SessionStateBuilder::new()
+    let runs_on = SessionStateBuilder::new()
         .with_config(config.with_extension(Arc::new(SessionTempSpace(space))))
-        .with_runtime_env(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().map_err(failed)?)
-        .with_default_features()
-        .with_optimizer_rules(nandina_plan::optimizer_rules())
-        .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
-        .with_query_planner(Arc::new(nandina_plan::Planner))
-        .build();
+        .with_runtime_env(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().map_err(failed)?);
+    let state = nandina_plan::session_state(runs_on).map_err(failed)?;
     Ok(SessionContext::new_with_state(state))
 }
 

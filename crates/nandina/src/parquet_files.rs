@@ -18,6 +18,7 @@
 mod ahead;
 mod budget;
 mod footers;
+mod nans;
 mod reader;
 
 use std::fmt;
@@ -51,6 +52,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 
 pub(crate) use self::budget::ReadBudget;
 pub(crate) use self::footers::Footers;
+use self::nans::without_greatest;
 use self::reader::{AccountedReader, FileToRead, ScanOfFiles};
 use crate::engine::Sources;
 
@@ -102,7 +104,8 @@ impl FileFormat for AccountedParquet {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        self.0.infer_stats(state, store, table_schema, object).await
+        let statistics = self.0.infer_stats(state, store, Arc::clone(&table_schema), object).await?;
+        Ok(without_greatest(statistics, &table_schema))
     }
 
     async fn infer_ordering(
@@ -122,7 +125,10 @@ impl FileFormat for AccountedParquet {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<FileMeta> {
-        self.0.infer_stats_and_ordering(state, store, table_schema, object).await
+        let schema = Arc::clone(&table_schema);
+        let mut known = self.0.infer_stats_and_ordering(state, store, table_schema, object).await?;
+        known.statistics = without_greatest(known.statistics, &schema);
+        Ok(known)
     }
 
     async fn create_physical_plan(

@@ -21,10 +21,8 @@ use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvide
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::registry::FunctionRegistry as _;
 use datafusion::logical_expr::{
-    AggregateUDF, Analyze, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan, LogicalPlanBuilder,
-    WriteOp,
+    Analyze, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
 };
 use datafusion::optimizer::Analyzer;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
@@ -33,7 +31,6 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
-use nandina_exec::aggregate::{checked_sum, counted_xor};
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;
@@ -104,26 +101,15 @@ impl Session {
         resident: Option<ResidentBound>,
     ) -> Result<Self> {
         let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
-        let mut builder = SessionStateBuilder::new().with_default_features();
-        builder.expr_planners().get_or_insert_default().insert(0, nandina_plan::operator_planner());
-        let state = builder
-            .with_file_formats(partitioned_files::formats())
+        let runs_on = SessionStateBuilder::new()
             .with_config(engine.config.clone())
-            .with_runtime_env(Arc::clone(&engine.runtime))
-            .with_analyzer_rules(nandina_plan::analyzer_rules())
-            .with_analyzer_rule(Arc::new(NewestSnapshots))
-            .with_optimizer_rules(nandina_plan::optimizer_rules())
-            .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
-            .with_query_planner(Arc::new(nandina_plan::Planner))
-            .build();
-        let mut context = SessionContext::new_with_state(state);
-        for meaning in nandina_plan::meanings() {
-            context.register_function_rewrite(meaning)?;
+            .with_runtime_env(Arc::clone(&engine.runtime));
+        let mut state = nandina_plan::session_state(runs_on)?;
+        state.add_analyzer_rule(Arc::new(NewestSnapshots));
+        for format in partitioned_files::formats() {
+            state.register_file_format(format, true)?;
         }
-        context.register_udf(nandina_plan::replaced_column());
-        for function in [checked_sum(), counted_xor()] {
-            context.register_udaf(AggregateUDF::clone(&function));
-        }
+        let context = SessionContext::new_with_state(state);
         context.register_udtf("tpch", Arc::new(TpchFunction));
         let tables = Arc::clone(database.tables());
         let catalog = MemoryCatalogProvider::new();

@@ -7,6 +7,7 @@
 //! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's | [`merged_columns`] |
 //! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
+//! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
 //! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
@@ -28,9 +29,9 @@ use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, NullTreatment, ObjectName,
-    Query, Select, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
-    SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut,
-    VisitorMut,
+    OrderByExpr, Query, Select, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins, UnaryOperator, Value,
+    VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -124,7 +125,10 @@ impl VisitorMut for Avoid {
                 }
                 *expr = std::mem::replace(compared, Expr::Value(Value::Null.with_empty_span()));
             }
-            Expr::Function(function) => name_first_of_order(function),
+            Expr::Function(function) => {
+                name_first_of_order(function);
+                leave_out_constant_orders(function);
+            }
             Expr::Interval(_) | Expr::UnaryOp { .. } => return broken_by(literals::exact_interval(expr)),
             Expr::Value(_) => literals::exact_number(expr),
             Expr::Cast {
@@ -181,6 +185,21 @@ fn name_first_of_order(function: &mut Function) {
         function.name = ObjectName::from(vec![Ident::new("first_value")]);
         function.null_treatment = Some(NullTreatment::IgnoreNulls);
     }
+}
+
+/// Leaves numbers out of the order inside of a function: as any constants they order nothing, and are not the numbers of
+/// columns.
+fn leave_out_constant_orders(function: &mut Function) {
+    let FunctionArguments::List(arguments) = &mut function.args else { return };
+    let is_number =
+        |by: &OrderByExpr| matches!(&by.expr, Expr::Value(value) if matches!(value.value, Value::Number(..)));
+    arguments.clauses.retain_mut(|clause| match clause {
+        FunctionArgumentClause::OrderBy(orders) => {
+            orders.retain(|by| !is_number(by));
+            !orders.is_empty()
+        }
+        _ => true,
+    });
 }
 
 /// Lets what replaces a column of `*` fail if there is no such column.

@@ -1,7 +1,7 @@
 //! Which way is cheapest?
 //!
-//! The logical optimizer rule that plans distinct aggregates in two levels, and the physical ones that put Nandina's
-//! operators into DataFusion's plans, and change what DataFusion's do.
+//! Rules that say what a plan means, the logical ones that plan it better, and the physical ones that put Nandina's
+//! operators into DataFusion's plans, and change what DataFusion's do. [`session_state`] puts all of them together.
 
 mod all_or_nothing;
 mod choose_build_side;
@@ -11,6 +11,9 @@ mod filter_first_rows;
 mod filter_parquet_scans;
 mod interval_text;
 mod keep_filters_of_rows;
+mod keep_group_keys;
+mod keep_memberships;
+mod limit_groups;
 mod meanings;
 mod narrow_decimals;
 mod null_safe_keys;
@@ -23,6 +26,8 @@ mod replace_nested_loop_join;
 mod replace_recursion;
 mod replace_sort;
 mod replace_window;
+mod session_state;
+mod settle_schemas;
 mod spools;
 mod sub_queries;
 mod typed_operators;
@@ -40,6 +45,8 @@ pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
+pub use keep_group_keys::KeepGroupKeys;
+pub use keep_memberships::KeepMemberships;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::NullSafeKeysToConditions;
@@ -52,6 +59,8 @@ pub use replace_nested_loop_join::{ReplaceMistakenLoopJoin, ReplaceNestedLoopJoi
 pub use replace_recursion::ReplaceRecursion;
 pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
+pub use session_state::session_state;
+pub use settle_schemas::SettleSchemas;
 pub use spools::{Planner, ShareSpools, spool_volatile_expressions};
 pub use sub_queries::{ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
@@ -70,7 +79,9 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
 /// right before DataFusion's rule for a single distinct argument, which changes the type of sums of decimals beside it and
-/// is moved there. [`NullSafeKeysToConditions`] and [`KeepFiltersOfRows`] keep two of DataFusion's rules from mistakes.
+/// is moved there. [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
+/// [`KeepMemberships`] and [`SettleSchemas`] keep some of
+/// DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
@@ -80,14 +91,20 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let single = position(&rules, "single_distinct_aggregation_to_group_by").map(|at| rules.remove(at));
     let pruned = position(&rules, "optimize_projections").map_or(rules.len(), |at| at + 1);
     rules.splice(pruned..pruned, std::iter::once(Arc::new(DistinctsToGroupingSets) as _).chain(single));
+    if let Some(extracted) = position(&rules, "push_down_leaf_projections") {
+        rules.insert(extracted + 1, Arc::new(SettleSchemas));
+    }
     if let Some(reordered) = position(&rules, "eliminate_cross_join") {
         rules.insert(reordered, Arc::new(NullSafeKeysToConditions));
     }
     // Once more at the end, for the keys that have become conditions.
     rules.push(Arc::new(ExtractEquijoinPredicate::new()));
     for rule in &mut rules {
-        if rule.name() == "push_down_filter" {
-            *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule)));
+        match rule.name() {
+            "push_down_filter" => *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule))),
+            "simplify_expressions" => *rule = Arc::new(KeepMemberships(Arc::clone(rule))),
+            "eliminate_group_by_constant" => *rule = Arc::new(KeepGroupKeys(Arc::clone(rule))),
+            _ => {}
         }
     }
     rules
@@ -119,6 +136,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// replace after that.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
+    // `ReplaceHashAggregate` has done what it does, before there are aggregations that it does not know.
+    rules.retain(|rule| rule.name() != "LimitAggregation");
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());

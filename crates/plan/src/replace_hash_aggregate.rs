@@ -6,16 +6,16 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::topk_aggregation::TopKAggregation;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use nandina_exec::aggregate::HashAggregateExec;
 
+use crate::limit_groups::limit_groups;
+
 /// Replaces aggregations by hash, both stages at once, by [`HashAggregateExec`]s.
 ///
 /// What is left to DataFusion needs little memory by its nature: aggregations without keys, aggregations of sorted
-/// input, and those of which a sort above wants only the first few groups. The last are marked by a rule that would
-/// come later, so it is applied here first.
+/// input, and those of which a sort above wants only the first few groups, which [`limit_groups`] marks first.
 #[derive(Debug)]
 pub struct ReplaceHashAggregate;
 
@@ -25,7 +25,7 @@ impl PhysicalOptimizerRule for ReplaceHashAggregate {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = TopKAggregation::new().optimize(plan, config)?;
+        let plan = limit_groups(plan, config)?;
         let replace = |node: Arc<dyn ExecutionPlan>| {
             let replaced = match node.downcast_ref::<AggregateExec>() {
                 Some(aggregation) => HashAggregateExec::replacing(aggregation)?,

@@ -41,7 +41,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0.01)]
     scale: f64,
     /// Folder of the queries of TPC-H.
-    #[arg(long, default_value = "crates/plan/tests/tpch")]
+    #[arg(long, default_value = "crates/nandina/tests/tpch")]
     tpch: PathBuf,
     /// Folder with the files and queries of TPC-DS.
     #[arg(long)]

@@ -98,8 +98,11 @@ async fn run_schema(
         } else {
             Case::Query(generator.whole())
         };
-        let verdict = judge.judge(&case).await;
         let sql = case.queries().first().map(|query| query.sql(Dialect::Nandina)).unwrap_or_default();
+        // For whoever finds that the program has been killed.
+        let running = folder.join("running.sql");
+        std::fs::write(&running, format!("{sql};\n")).map_err(BenchError::file(&running))?;
+        let verdict = judge.judge(&case).await;
         summary.add(&sql, &verdict);
         let failure = match verdict {
             Verdict::Wrong(failure) => failure,

@@ -21,6 +21,7 @@ use parquet::file::metadata::ParquetMetaData;
 use super::Habits;
 use super::ahead::Ahead;
 use super::budget::{Grant, TooLarge};
+use super::nans::with_nans;
 use crate::byte_size;
 use crate::engine::Sources;
 use crate::error::Error;
@@ -238,7 +239,7 @@ impl AsyncFileReader for AccountedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         async move {
-            let read = self.footer.get_metadata(options);
+            let read = self.footer.get_metadata(options).map(|read| with_nans(read?));
             let metadata = self.scan.sources.footers.of(&self.from.object, read).await?;
             self.ahead = Some(Ahead::new(
                 Arc::clone(&metadata),

@@ -26,8 +26,8 @@ impl FunctionRewrite for EmptyScalars {
     fn rewrite(&self, expr: Expr, _: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
         let Expr::ScalarSubquery(subquery) = expr else { return Ok(Transformed::no(expr)) };
         let rows = &subquery.subquery;
-        let is_null_sometimes = rows.schema().fields().iter().any(|field| field.is_nullable());
-        if is_null_sometimes || !subquery.outer_ref_columns.is_empty() || always_has_a_row(rows) {
+        // Columns that may be null, too: of outer joins that become inner ones when plans are improved, they are not.
+        if !subquery.outer_ref_columns.is_empty() || always_has_a_row(rows) {
             return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
         }
         // A constant would be computed ahead, and never be null again.

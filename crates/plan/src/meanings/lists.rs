@@ -14,11 +14,12 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::functions_nested::concat::array_concat;
+use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit, when};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::function::{call, call_giving};
@@ -169,9 +170,9 @@ fn large(data_type: &DataType) -> DataType {
 
 /// `||` of lists: null if one of them is, as of texts. DataFusion's forgets a null list, and appends a null without a type.
 #[derive(Debug)]
-pub(super) struct ListConcatenation;
+pub(super) struct ListOperators;
 
-impl ExprPlanner for ListConcatenation {
+impl ExprPlanner for ListOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         if expr.op != BinaryOperator::StringConcat {
             return Ok(PlannerResult::Original(expr));
@@ -192,6 +193,28 @@ impl ExprPlanner for ListConcatenation {
         };
         Ok(PlannerResult::Planned(planned))
     }
+
+    /// Elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
+    /// `array_agg` whose number is no constant above 0, which `nth_value` refuses.
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        _: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        match access {
+            RawFieldAccessExpr {
+                expr: Expr::AggregateFunction(list),
+                field_access: GetFieldAccess::ListIndex { key },
+            } if list.func.name() == "array_agg" && (list.params.distinct || !is_positive(&key)) => {
+                Ok(PlannerResult::Planned(array_element(Expr::AggregateFunction(list), *key)))
+            }
+            other => Ok(PlannerResult::Original(other)),
+        }
+    }
+}
+
+fn is_positive(number: &Expr) -> bool {
+    matches!(number, Expr::Literal(ScalarValue::Int64(Some(1..)), _))
 }
 
 /// The first of two lists, which have the same number of elements in every row.

@@ -17,10 +17,14 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, not, when,
+    BinaryExpr, Expr, ExprSchemable, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Subquery,
+    lit, not, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 /// Writes `IN` with a sub-query as what it means, where it may be unknown and that is not as good as false.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ impl AnalyzerRule for ThreeValuedIn {
                 filter.predicate = written.data;
                 Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), written.transformed))
             }
+            LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(has_membership) => {
+                Ok(Transformed::yes(of_join(join)?))
+            }
             other => Ok(Transformed::no(other)),
         })
         .data()
@@ -43,6 +50,59 @@ impl AnalyzerRule for ThreeValuedIn {
     fn name(&self) -> &str {
         "three_valued_in"
     }
+}
+
+fn has_membership(expression: &Expr) -> bool {
+    let is_membership = |part: &Expr| Ok(matches!(part, Expr::InSubquery(_)));
+    expression.exists(is_membership).unwrap_or(true)
+}
+
+/// A join with such conditions: those of an inner join are conditions on its rows, and those of an outer join that look at
+/// the side which may be missing alone, on the rows of that.
+fn of_join(mut join: Join) -> Result<LogicalPlan> {
+    let parts = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
+    let (memberships, mut of_pairs): (Vec<Expr>, Vec<Expr>) = parts.into_iter().partition(has_membership);
+    let mut of_rows = Vec::new();
+    match join.join_type {
+        JoinType::Inner => of_rows = memberships,
+        JoinType::Left | JoinType::Right => {
+            let side = if join.join_type == JoinType::Left { &mut join.right } else { &mut join.left };
+            let (of_side, others): (Vec<Expr>, Vec<Expr>) =
+                memberships.into_iter().partition(|condition| looks_at(condition, side.schema()));
+            *side = Arc::new(filtered(Arc::clone(side), of_side)?);
+            of_pairs.extend(others);
+        }
+        _ => of_pairs.extend(memberships),
+    }
+    let schema = join.left.schema().join(join.right.schema())?;
+    let of_pairs = of_pairs.into_iter().map(|condition| written(condition, Place::Condition, &schema));
+    let of_pairs = of_pairs.map(|written| Ok(written?.data)).collect::<Result<Vec<_>>>()?;
+    join.filter = conjunction(of_pairs);
+    filtered(Arc::new(LogicalPlan::Join(join)), of_rows)
+}
+
+/// Whether all columns of a condition, and of its sub-queries, are those of a side.
+fn looks_at(condition: &Expr, side: &DFSchema) -> bool {
+    let has = |column: &Column| side.has_column(column);
+    let is_other = |part: &Expr| {
+        Ok(match part {
+            Expr::Column(column) => !has(column),
+            Expr::InSubquery(InSubquery { subquery, .. })
+            | Expr::Exists(Exists { subquery, .. })
+            | Expr::ScalarSubquery(subquery) => subquery.outer_ref_columns.iter().any(|outer| match outer {
+                Expr::OuterReferenceColumn(_, column) => !has(column),
+                _ => true,
+            }),
+            _ => false,
+        })
+    };
+    !condition.exists(is_other).unwrap_or(true)
+}
+
+fn filtered(rows: Arc<LogicalPlan>, conditions: Vec<Expr>) -> Result<LogicalPlan> {
+    let Some(condition) = conjunction(conditions) else { return Ok(Arc::unwrap_or_clone(rows)) };
+    let condition = written(condition, Place::Conjunct, rows.schema())?.data;
+    LogicalPlanBuilder::new_from_arc(rows).filter(condition)?.build()
 }
 
 /// Where an expression stands.
@@ -79,7 +139,7 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
         Expr::InSubquery(found) => {
             // The join for `NOT IN` knows nulls of a single pair of columns.
             let has_one_key =
-                !found.expr.column_refs().is_empty() && found.subquery.outer_ref_columns.is_empty();
+                found.subquery.outer_ref_columns.is_empty() && remains_of_columns(&found.expr, schema);
             let is_joined = match place {
                 Place::Conjunct => !found.negated || has_one_key,
                 Place::Condition => !found.negated,
@@ -92,6 +152,19 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
         }
         other => other.map_children(|child| written(child, Place::Value, schema)),
     }
+}
+
+/// Whether an expression still has columns when it has been simplified: `x % NULL` is a constant.
+fn remains_of_columns(expression: &Expr, schema: &DFSchema) -> bool {
+    if matches!(expression, Expr::Column(_)) || expression.column_refs().is_empty() {
+        return matches!(expression, Expr::Column(_));
+    }
+    let context = SimplifyContext::builder().with_schema(Arc::new(schema.clone())).build();
+    let simplifier = ExprSimplifier::new(context);
+    let typed = simplifier.coerce(expression.clone(), schema);
+    let simplified = typed.and_then(|expression| simplifier.simplify(expression));
+    // What cannot be typed is refused when the query is.
+    simplified.map_or(true, |simplified| !simplified.column_refs().is_empty())
 }
 
 /// The name of what a sub-query gives: it may be the column of a table that the outer query reads, too, by the same name.

@@ -1,0 +1,39 @@
+//! All that plans a session's queries, put together.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::registry::FunctionRegistry as _;
+use nandina_exec::aggregate::{checked_sum, counted_xor};
+
+use crate::{
+    Planner, analyzer_rules, meanings, operator_planner, optimizer_rules, physical_optimizer_rules,
+    replaced_column,
+};
+
+/// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.
+pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
+    let mut builder = runs_on.with_default_features();
+    // The first one that knows an operator plans it.
+    builder.expr_planners().get_or_insert_default().insert(0, operator_planner());
+    let mut state = builder
+        .with_analyzer_rules(analyzer_rules())
+        .with_optimizer_rules(optimizer_rules())
+        .with_physical_optimizer_rules(physical_optimizer_rules())
+        .with_query_planner(Arc::new(Planner))
+        .build();
+    let options = state.config_mut().options_mut();
+    // Rules make columns that are never null of ones that may be, and do not always tell.
+    options.execution.skip_physical_aggregate_schema_check = true;
+    // It reorders keys for DataFusion's own joins, and finds those of aggregations below by name.
+    options.optimizer.top_down_join_key_reordering = false;
+    for meaning in meanings() {
+        state.register_function_rewrite(meaning)?;
+    }
+    state.register_udf(Arc::new(replaced_column()))?;
+    for function in [checked_sum(), counted_xor()] {
+        state.register_udaf(function)?;
+    }
+    Ok(state)
+}
