@@ -106,6 +106,8 @@ fn fuzz(arguments: Arguments) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(BenchError::file(&plan.work))?;
     let summary = runtime.block_on(run(&plan))?;
+    // A query that has been given up may compute on.
+    runtime.shutdown_background();
     println!("{}", summary.render());
     Ok(summary.wrong() == 0)
 }

@@ -9,8 +9,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
@@ -19,7 +21,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use futures::future::{Either, select};
 use nandina::{Database, Options, Session};
+use tokio::task::JoinError;
 
 use super::cells::{Row, rows_of_batches};
 use super::schema::Table;
@@ -163,17 +167,33 @@ impl Engines {
 pub async fn ask(session: &Arc<Session>, sql: &str, timeout: Duration) -> Answer {
     let (session, sql) = (Arc::clone(session), sql.to_owned());
     let mut task = tokio::spawn(async move { session.sql(&sql).await?.collect().await });
-    match tokio::time::timeout(timeout, &mut task).await {
-        Err(_) => {
+    let (told, time_is_up) = futures::channel::oneshot::channel::<()>();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    // A thread of its own: a query that does not give way keeps the runtime from looking at its timers.
+    std::thread::spawn(move || {
+        if is_done.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            told.send(()).ok();
+        }
+    });
+    let answer = match select(&mut task, time_is_up).await {
+        Either::Left((ended, _)) => answer_of(ended),
+        Either::Right(_) => {
             task.abort();
             Answer::Hang
         }
-        Ok(Err(panic)) => Answer::Panic(panic.to_string()),
-        Ok(Ok(Err(error))) => {
+    };
+    drop(done);
+    answer
+}
+
+fn answer_of(ended: std::result::Result<nandina::Result<Vec<RecordBatch>>, JoinError>) -> Answer {
+    match ended {
+        Err(panic) => Answer::Panic(panic.to_string()),
+        Ok(Err(error)) => {
             let message = error.to_string();
             if message.contains("panicked") { Answer::Panic(message) } else { Answer::Error(message) }
         }
-        Ok(Ok(Ok(batches))) => match rows_of_batches(&batches) {
+        Ok(Ok(batches)) => match rows_of_batches(&batches) {
             Ok(rows) => Answer::Rows(rows),
             Err(error) => Answer::Error(error.to_string()),
         },

@@ -19,5 +19,6 @@ pub mod run;
 pub mod schema;
 pub mod script;
 pub mod shrink;
+pub mod size;
 pub mod summary;
 pub mod types;

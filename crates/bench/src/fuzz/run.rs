@@ -87,6 +87,7 @@ async fn run_schema(
         engines: Engines::open(folder, &plan.settings).await?,
         duckdb,
         oracles: plan.oracles.clone(),
+        sizes: Default::default(),
     };
     judge.load(&tables, storage).await?;
     let mut generator = Generator::new(Random::new(random.number()), &tables, &plan.avoid);
