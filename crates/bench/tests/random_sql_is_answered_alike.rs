@@ -4,18 +4,18 @@ use nandina_bench::fuzz::engines::Storage;
 use nandina_bench::fuzz::oracle::Oracle;
 use nandina_bench::fuzz::run::{Plan, run};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_sql_is_answered_alike() {
+/// Runs the queries of some seeds, and expects no wrong answer, and many right ones.
+async fn run_from(seed: u64, storage: Storage, has_nested: bool, has_odd_floats: bool) {
     let work = tempfile::tempdir().unwrap();
     let plan = Plan {
-        seed: 1,
+        seed,
         queries: 80,
         duration: None,
         oracles: vec![Oracle::Naive, Oracle::Tiny, Oracle::Partitions],
         duckdb: None,
-        storage: Some(Storage::Native),
-        has_nested: false,
-        has_odd_floats: false,
+        storage: Some(storage),
+        has_nested,
+        has_odd_floats,
         avoid: Vec::new(),
         settings: Vec::new(),
         work: work.path().to_path_buf(),
@@ -27,4 +27,14 @@ async fn random_sql_is_answered_alike() {
     let summary = run(&plan).await.unwrap();
     assert_eq!(summary.wrong(), 0, "{}", summary.render());
     assert!(summary.right() > 30, "{}", summary.render());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_sql_on_native_tables_is_answered_alike() {
+    run_from(1, Storage::Native, false, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_sql_on_parquet_files_is_answered_alike() {
+    run_from(2_001, Storage::Parquet, true, true).await;
 }

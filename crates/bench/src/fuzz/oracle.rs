@@ -87,7 +87,7 @@ pub struct Judge {
 }
 
 /// The naive plan is not run where it has more pairs of rows than these.
-const MOST_PAIRS: f64 = 1e6;
+const MOST_PAIRS: f64 = 3e4;
 
 impl FailureKind {
     pub fn name(self) -> &'static str {
