@@ -1,7 +1,7 @@
-//! Keys that are compared with `IS NOT DISTINCT FROM`, in joins next to joins.
+//! Keys that are compared with `IS NOT DISTINCT FROM`, in joins next to joins and below filters.
 //!
 //! DataFusion's rule that puts inner joins in another order (`eliminate_cross_join`) collects the keys of all of them, and
-//! compares them all alike: nulls match in all joins or in none. So keys that nulls match on become conditions of their
+//! the equalities of a filter above, and compares them all alike: nulls match in all of them or in none. So keys that nulls match on become conditions of their
 //! joins before it, and keys again behind it.
 
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Makes conditions of the keys of inner joins that nulls match on, if another inner join is next to them.
+/// Makes conditions of the keys of inner joins that nulls match on, if another inner join is next to them
+/// or a filter above.
 #[derive(Debug)]
 pub struct NullSafeKeysToConditions;
 
@@ -27,7 +28,18 @@ impl OptimizerRule for NullSafeKeysToConditions {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
+        let join = match plan {
+            LogicalPlan::Filter(mut filter) => {
+                let below = inner(&filter.input).filter(|below| matches_nulls(below)).cloned();
+                let has_changed = below.is_some();
+                if let Some(below) = below {
+                    filter.input = Arc::new(LogicalPlan::Join(with_conditions(below)?));
+                }
+                return Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), has_changed));
+            }
+            LogicalPlan::Join(join) => join,
+            other => return Ok(Transformed::no(other)),
+        };
         let has_neighbours = [&join.left, &join.right].into_iter().any(|input| inner(input).is_some());
         if join.join_type != JoinType::Inner || !has_neighbours {
             return Ok(Transformed::no(LogicalPlan::Join(join)));

@@ -229,6 +229,8 @@ fn plan_as(session: &Session, configuration: Configuration) {
         Configuration::Nandina | Configuration::Tiny => return,
         Configuration::DataFusion => {}
         Configuration::Naive => {
+            // Ours, which are right where DataFusion's are not.
+            logical = nandina_plan::optimizer_rules();
             logical.retain(|rule| NEEDED_RULES.contains(&rule.name()));
             physical.retain(|rule| NEEDED_PHYSICAL_RULES.contains(&rule.name()));
         }

@@ -5,31 +5,28 @@
 //! | `9223372036854775807 + 1` | wraps around | an error: [`integers`] |
 //! | `INTERVAL '30 days' < INTERVAL '1 month'` | true: months first | false, they are equal: [`lengths`] |
 //! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
-//! | `PARTITION BY 0.0 * x` | -0.0 and 0.0 apart | together, as in `GROUP BY` |
+//! | `PARTITION BY 0.0 * x`, `-0.0 IN (0.0, 1.0)`, `nullif(-0.0, 0.0)` | -0.0 and 0.0 apart | equal, as in `GROUP BY`: [`floats`] |
 //! | `CAST(timestamp AS TEXT)` | `2008-01-01T00:00:01.500` | `2008-01-01 00:00:01.5`: [`texts`] |
 //! | `CAST('2025-01-01 08:00+08' AS TIMESTAMP)` | another hour | the one that is written: [`texts`] |
 //! | `CAST('\\xAA' AS BYTEA)` | four bytes | one: [`texts`] |
 //!
 //! The expressions become functions, since constants are folded before there is a physical plan.
 
+mod floats;
 mod integers;
 mod lengths;
 mod nested;
 mod texts;
 
-use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
-use nandina_exec::floats::canonical;
-
-use crate::meanings::call;
 
 /// Gives operators the meaning that they have for people of DuckDB and Postgres.
 #[derive(Debug)]
@@ -73,7 +70,8 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let types = [&operation.left, &operation.right].map(|side| type_of(side, schema));
             let of_types = integers::operation(&operation, &types)
                 .or_else(|| lengths::comparison(&operation, &types))
-                .or_else(|| nested::comparison(&operation, &types));
+                .or_else(|| nested::comparison(&operation, &types))
+                .or_else(|| floats::quotient(&operation, &types));
             match of_types {
                 Some(settled) => Transformed::yes(settled),
                 None => Transformed::no(Expr::BinaryExpr(operation)),
@@ -89,7 +87,12 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::InList(list) => {
             let compared = type_of(&list.expr, schema);
-            lengths::in_list(list, &compared)
+            lengths::in_list(list, &compared).transform_data(|settled| {
+                Ok(match settled {
+                    Expr::InList(list) => floats::in_list(list, schema),
+                    other => Transformed::no(other),
+                })
+            })?
         }
         Expr::Cast(cast) => {
             let from = type_of(&cast.expr, schema);
@@ -99,6 +102,8 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let from = type_of(&cast.expr, schema);
             texts::try_cast(cast, &from)
         }
+        Expr::Case(case) => floats::case(case, schema),
+        Expr::ScalarFunction(function) => floats::function(function, schema),
         Expr::AggregateFunction(function) => aggregate(function, schema)?,
         Expr::WindowFunction(window) => ordered_window(window, schema)?,
         other => Transformed::no(other),
@@ -170,19 +175,8 @@ pub(crate) fn compares(operator: Operator) -> bool {
 
 /// A key of a window, or one of several of a sort, as it is compared with others, bit by bit.
 fn compared(key: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let is_float = type_of(&key, schema).is_floating();
-    let is_done = matches!(&key, Expr::ScalarFunction(function) if function.func.name() == "canonical_float");
-    match is_float && !is_done {
-        true => Ok(Transformed::yes(call("canonical_float", canonical_floats, vec![key]))),
-        false => lengths::key(key, schema),
-    }
-}
-
-fn canonical_floats(floats: &[ArrayRef]) -> Result<ArrayRef> {
-    match floats {
-        [floats] => Ok(canonical(floats)),
-        _ => internal_err!("{} keys in place of one", floats.len()),
-    }
+    let compared = floats::compared(key, schema);
+    if compared.transformed { Ok(compared) } else { lengths::key(compared.data, schema) }
 }
 
 /// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.
