@@ -2,7 +2,8 @@
 //!
 //! DataFusion's rule that puts inner joins in another order (`eliminate_cross_join`) collects the keys of all of them, and
 //! the equalities of a filter above, and compares them all alike: nulls match in all of them or in none. So keys that nulls match on become conditions of their
-//! joins before it, and keys again behind it.
+//! joins before it, and keys again behind it. It also forgets keys of which one side has become a constant; those are
+//! conditions, too.
 
 use std::sync::Arc;
 
@@ -40,11 +41,12 @@ impl OptimizerRule for NullSafeKeysToConditions {
             LogicalPlan::Join(join) => join,
             other => return Ok(Transformed::no(other)),
         };
+        let (join, has_fewer_keys) = without_constant_keys(join);
         let has_neighbours = [&join.left, &join.right].into_iter().any(|input| inner(input).is_some());
         if join.join_type != JoinType::Inner || !has_neighbours {
-            return Ok(Transformed::no(LogicalPlan::Join(join)));
+            return Ok(Transformed::new_transformed(LogicalPlan::Join(join), has_fewer_keys));
         }
-        let (mut join, mut changed) = (join, false);
+        let (mut join, mut changed) = (join, has_fewer_keys);
         for input in [&mut join.left, &mut join.right] {
             if let Some(below) = inner(input).filter(|below| matches_nulls(below)) {
                 *input = Arc::new(LogicalPlan::Join(with_conditions(below.clone())?));
@@ -57,6 +59,28 @@ impl OptimizerRule for NullSafeKeysToConditions {
         }
         Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed))
     }
+}
+
+/// An inner join whose keys have columns on both sides; the others, which have been simplified, are conditions. Whether
+/// there are any.
+fn without_constant_keys(mut join: Join) -> (Join, bool) {
+    if join.join_type != JoinType::Inner {
+        return (join, false);
+    }
+    let has_columns = |side: &Expr| !side.column_refs().is_empty();
+    let (keys, constant): (Vec<_>, Vec<_>) =
+        join.on.into_iter().partition(|(left, right)| has_columns(left) && has_columns(right));
+    join.on = keys;
+    let operator = match join.null_equality {
+        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+        NullEquality::NullEqualsNothing => Operator::Eq,
+    };
+    let has_any = !constant.is_empty();
+    let conditions = constant
+        .into_iter()
+        .map(|(left, right)| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right))));
+    join.filter = conjunction(conditions.chain(join.filter.take()));
+    (join, has_any)
 }
 
 fn inner(plan: &LogicalPlan) -> Option<&Join> {

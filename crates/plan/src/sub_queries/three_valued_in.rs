@@ -10,6 +10,9 @@
 //!                        WHEN x IS NULL AND EXISTS (S) OR EXISTS (S where c IS NULL) THEN NULL
 //!                        ELSE false END
 //! ```
+//!
+//! Conditions of joins that have sub-queries become conditions on rows, where they can, before anybody moves them: DataFusion
+//! does not know of the columns that only a sub-query names.
 
 use std::sync::Arc;
 
@@ -39,7 +42,7 @@ impl AnalyzerRule for ThreeValuedIn {
                 filter.predicate = written.data;
                 Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), written.transformed))
             }
-            LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(has_membership) => {
+            LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(has_sub_query) => {
                 Ok(Transformed::yes(of_join(join)?))
             }
             other => Ok(Transformed::no(other)),
@@ -52,27 +55,35 @@ impl AnalyzerRule for ThreeValuedIn {
     }
 }
 
-fn has_membership(expression: &Expr) -> bool {
-    let is_membership = |part: &Expr| Ok(matches!(part, Expr::InSubquery(_)));
-    expression.exists(is_membership).unwrap_or(true)
+/// Whether a condition has a sub-query that is going to be a join. The columns of the query outside that it names are not
+/// among those that the condition is known to look at.
+fn has_sub_query(condition: &Expr) -> bool {
+    let is_joined = |part: &Expr| {
+        Ok(match part {
+            Expr::InSubquery(_) | Expr::Exists(_) => true,
+            Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+            _ => false,
+        })
+    };
+    condition.exists(is_joined).unwrap_or(true)
 }
 
 /// A join with such conditions: those of an inner join are conditions on its rows, and those of an outer join that look at
 /// the side which may be missing alone, on the rows of that.
 fn of_join(mut join: Join) -> Result<LogicalPlan> {
     let parts = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
-    let (memberships, mut of_pairs): (Vec<Expr>, Vec<Expr>) = parts.into_iter().partition(has_membership);
+    let (with_queries, mut of_pairs): (Vec<Expr>, Vec<Expr>) = parts.into_iter().partition(has_sub_query);
     let mut of_rows = Vec::new();
     match join.join_type {
-        JoinType::Inner => of_rows = memberships,
+        JoinType::Inner => of_rows = with_queries,
         JoinType::Left | JoinType::Right => {
             let side = if join.join_type == JoinType::Left { &mut join.right } else { &mut join.left };
             let (of_side, others): (Vec<Expr>, Vec<Expr>) =
-                memberships.into_iter().partition(|condition| looks_at(condition, side.schema()));
+                with_queries.into_iter().partition(|condition| looks_at(condition, side.schema()));
             *side = Arc::new(filtered(Arc::clone(side), of_side)?);
             of_pairs.extend(others);
         }
-        _ => of_pairs.extend(memberships),
+        _ => of_pairs.extend(with_queries),
     }
     let schema = join.left.schema().join(join.right.schema())?;
     let of_pairs = of_pairs.into_iter().map(|condition| written(condition, Place::Condition, &schema));
