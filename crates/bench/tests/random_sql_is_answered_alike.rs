@@ -1,5 +1,7 @@
 //! A small run of the fuzzer: the same seeds every time, without DuckDB.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use nandina_bench::fuzz::engines::Storage;
 use nandina_bench::fuzz::oracle::Oracle;
 use nandina_bench::fuzz::run::{Plan, run};
