@@ -99,8 +99,14 @@ impl Engine {
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().expect("an environment");
         let config = configuration(partitions).with_extension(Arc::new(SessionTempSpace(Arc::clone(&space))));
-        let runs_on = SessionStateBuilder::new().with_config(config).with_runtime_env(environment);
-        let state = nandina_plan::session_state(runs_on).expect("a state");
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(environment)
+            .with_default_features()
+            .with_optimizer_rules(nandina_plan::optimizer_rules())
+            .with_physical_optimizer_rules(nandina_plan::physical_optimizer_rules())
+            .with_query_planner(Arc::new(nandina_plan::Planner))
+            .build();
         let context = SessionContext::new_with_state(state);
         Self { context, governor, space, device, _folder: folder }
     }
