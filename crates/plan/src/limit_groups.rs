@@ -25,8 +25,8 @@ pub(crate) fn limit_groups(
     unlimited(TopKAggregation::new().optimize(plan, config)?, None)
 }
 
-/// Takes limits away from aggregations that give out another column than the one sorted by, whose place in the node's rows
-/// is `sorted_by`.
+/// Removes limits from aggregations whose limited output column is not the sort key. `sorted_by` is the sort key's column
+/// index in the node's output.
 fn unlimited(plan: Arc<dyn ExecutionPlan>, sorted_by: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
     let below = if let Some(sort) = plan.downcast_ref::<SortExec>() {
         first_column(sort)
@@ -34,7 +34,7 @@ fn unlimited(plan: Arc<dyn ExecutionPlan>, sorted_by: Option<usize>) -> Result<A
         let source = sorted_by.and_then(|at| projection.expr().get(at));
         source.and_then(|source| source.expr.downcast_ref::<Column>()).map(Column::index)
     } else if plan.downcast_ref::<AggregateExec>().is_some() {
-        // The second stage reads the first one's keys and values where it gives out its own.
+        // Partial and final aggregation have the same column indices.
         sorted_by
     } else {
         sorted_by.filter(|_| matches!(plan.children().as_slice(), [child] if child.schema() == plan.schema()))

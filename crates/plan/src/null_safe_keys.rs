@@ -1,9 +1,9 @@
 //! Keys that are compared with `IS NOT DISTINCT FROM`, in joins next to joins and below filters.
 //!
 //! DataFusion's rule that puts inner joins in another order (`eliminate_cross_join`) collects the keys of all of them, and
-//! the equalities of a filter above, and compares them all alike: nulls match in all of them or in none. So keys that nulls match on become conditions of their
-//! joins before it, and keys again behind it. It also forgets keys of which one side has become a constant; those are
-//! conditions, too.
+//! the equalities of a filter above, and compares them all alike: nulls match in all of them or in none. So keys that nulls
+//! match on become conditions of their joins before it, and keys again behind it. It also forgets keys of which one side has
+//! become a constant; those are conditions, too.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Makes conditions of the keys of inner joins that nulls match on, if another inner join is next to them
-/// or a filter above.
+/// Makes conditions of the keys of inner joins that nulls match on, if another inner join is next to them or a
+/// filter above.
 #[derive(Debug)]
 pub struct NullSafeKeysToConditions;
 

@@ -100,7 +100,7 @@ async fn run_schema(
             Case::Query(generator.whole())
         };
         let sql = case.queries().first().map(|query| query.sql(Dialect::Nandina)).unwrap_or_default();
-        // For whoever finds that the program has been killed.
+        // Tells which query ran if the process is killed.
         let running = folder.join("running.sql");
         std::fs::write(&running, format!("{sql};\n")).map_err(BenchError::file(&running))?;
         let verdict = judge.judge(&case).await;
