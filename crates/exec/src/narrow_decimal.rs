@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray, Decimal128Array, RecordBatch};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Schema};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err, internal_err};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::sort_properties::ExprProperties;
 use datafusion::logical_expr::{ColumnarValue, Operator};
@@ -88,7 +88,16 @@ impl NarrowDecimal {
         let columns: [Arc<dyn PhysicalExpr>; 2] =
             [Arc::new(Column::new("left", 0)), Arc::new(Column::new("right", 1))];
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), sides.to_vec())?;
-        Arc::new(self.wide.clone()).with_new_children(columns.to_vec())?.evaluate(&batch)
+        let computed = Arc::new(self.wide.clone()).with_new_children(columns.to_vec())?.evaluate(&batch)?;
+        let computed = computed.into_array(rows)?;
+        if let DataType::Decimal128(digits, _) = *computed.data_type() {
+            // The bits of a number hold some with a digit more.
+            let fits = computed.as_primitive::<Decimal128Type>().validate_decimal_precision(digits);
+            fits.map_err(|_| {
+                exec_datafusion_err!("a result of {self} does not fit into {}", computed.data_type())
+            })?;
+        }
+        Ok(ColumnarValue::Array(computed))
     }
 }
 

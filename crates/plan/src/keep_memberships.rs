@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
@@ -44,11 +44,10 @@ impl OptimizerRule for KeepMemberships {
         simplified.transform_data(|plan| {
             plan.map_expressions(|expr| {
                 let same = expr.transform_up(as_it_was)?;
-                let name = names.next();
-                Ok(same.update_data(|expr| match name {
-                    Some(name) => name.restore(expr),
-                    None => expr,
-                }))
+                let Some(name) = names.next() else {
+                    return internal_err!("simplifying a plan has made {} of its expressions two", same.data);
+                };
+                Ok(same.update_data(|expr| name.restore(expr)))
             })
         })
     }

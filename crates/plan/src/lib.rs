@@ -15,6 +15,7 @@ mod keep_group_keys;
 mod keep_memberships;
 mod limit_groups;
 mod meanings;
+mod name_branches;
 mod narrow_decimals;
 mod null_safe_keys;
 mod push_filters;
@@ -48,6 +49,7 @@ pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_group_keys::KeepGroupKeys;
 pub use keep_memberships::KeepMemberships;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
+pub use name_branches::NameBranches;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::NullSafeKeysToConditions;
 pub use push_filters::PushFilters;
@@ -79,9 +81,8 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
 /// right before DataFusion's rule for a single distinct argument, which changes the type of sums of decimals beside it and
-/// is moved there. [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
-/// [`KeepMemberships`] and [`SettleSchemas`] keep some of
-/// DataFusion's rules from mistakes.
+/// is moved there. [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
+/// [`KeepMemberships`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
@@ -97,6 +98,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     if let Some(reordered) = position(&rules, "eliminate_cross_join") {
         rules.insert(reordered, Arc::new(NullSafeKeysToConditions));
     }
+    rules.insert(0, Arc::new(NameBranches));
     // Once more at the end, for the keys that have become conditions.
     rules.push(Arc::new(ExtractEquijoinPredicate::new()));
     for rule in &mut rules {

@@ -6,14 +6,16 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use nandina_exec::narrow_decimal::NarrowDecimal;
+
+use crate::typed_operators::decimals;
 
 /// Puts [`NarrowDecimal`]s where projections and aggregations compute with decimals.
 #[derive(Debug)]
@@ -87,9 +89,20 @@ fn narrowed(
     schema: &Schema,
 ) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
     Arc::clone(expression).transform_up(|expression| {
-        Ok(match NarrowDecimal::of(&expression, schema)? {
-            Some(narrow) => Transformed::yes(Arc::new(narrow) as Arc<dyn PhysicalExpr>),
+        if let Some(narrow) = NarrowDecimal::of(&expression, schema)? {
+            return Ok(Transformed::yes(Arc::new(narrow) as Arc<dyn PhysicalExpr>));
+        }
+        Ok(match checked_by_itself(&expression) {
+            Some(narrow) => Transformed::yes(narrow),
             None => Transformed::no(expression),
         })
     })
+}
+
+/// What a function looks at that checks digits, if that has checked them.
+fn checked_by_itself(expression: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+    let function = expression.downcast_ref::<ScalarFunctionExpr>()?;
+    let [checked] = function.args() else { return None };
+    let checks_itself = function.fun().name() == decimals::CHECKED && checked.is::<NarrowDecimal>();
+    checks_itself.then(|| Arc::clone(checked))
 }

@@ -1,15 +1,13 @@
-//! Mends what rules leave behind that change a node but not the schemas above it.
+//! Lets joins know of the columns that a rule has added below them.
 //!
-//! | rule | leaves | then |
-//! |---|---|---|
-//! | `push_down_leaf_projections` | joins that do not know of the columns which it has added below them, in front of others | columns are found at other columns' places: one is missing, or is another one |
-//! | `propagate_empty_relation` | a union whose first input has other names than the union | an operator looks for columns by the union's names |
+//! DataFusion's `push_down_leaf_projections` adds columns to a join's inputs, in front of others, and leaves the join with
+//! the schema that it had: columns are found at other columns' places then. One is missing, or is another one.
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, Result};
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Union};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
@@ -30,16 +28,14 @@ impl OptimizerRule for SettleSchemas {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        match plan {
-            LogicalPlan::Union(union) => named_as_its_first(union),
-            LogicalPlan::Join(_) | LogicalPlan::SubqueryAlias(_) if has_extracted(&plan) => {
-                let before = Arc::clone(plan.schema());
-                let settled = plan.recompute_schema()?;
-                let has_changed = before.as_ref() != settled.schema().as_ref();
-                Ok(Transformed::new_transformed(settled, has_changed))
-            }
-            other => Ok(Transformed::no(other)),
+        let may_have_more = matches!(plan, LogicalPlan::Join(_) | LogicalPlan::SubqueryAlias(_));
+        if !may_have_more || !has_extracted(&plan) {
+            return Ok(Transformed::no(plan));
         }
+        let before = Arc::clone(plan.schema());
+        let settled = plan.recompute_schema()?;
+        let has_changed = before.as_ref() != settled.schema().as_ref();
+        Ok(Transformed::new_transformed(settled, has_changed))
     }
 }
 
@@ -48,19 +44,4 @@ fn has_extracted(plan: &LogicalPlan) -> bool {
         input.schema().fields().iter().any(|field| field.name().starts_with(EXTRACTED))
     };
     plan.inputs().iter().any(is_extracted)
-}
-
-/// Gives the columns of a union's first input the names that those of the union have.
-fn named_as_its_first(mut union: Union) -> Result<Transformed<LogicalPlan>> {
-    let Some(first) = union.inputs.first_mut() else { return Ok(Transformed::no(LogicalPlan::Union(union))) };
-    let names = || union.schema.fields().iter().map(|field| field.name());
-    if first.schema().fields().iter().map(|field| field.name()).eq(names()) {
-        return Ok(Transformed::no(LogicalPlan::Union(union)));
-    }
-    let columns = first.schema().iter().zip(names()).map(|((qualifier, field), name)| {
-        let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-        if field.name() == name { column } else { column.alias(name) }
-    });
-    *first = Arc::new(LogicalPlan::Projection(Projection::try_new(columns.collect(), Arc::clone(first))?));
-    Ok(Transformed::yes(LogicalPlan::Union(union)))
 }

@@ -26,7 +26,7 @@
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
-//! | `checked_sum` | `sum` of integers, which refuses what does not fit |
+//! | `exact_sum` | `sum` of integers and decimals, which is exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
@@ -43,9 +43,9 @@
 mod bounded;
 mod byte_views;
 mod bytes_min_max;
-mod checked_sum;
 mod counted_xor;
 mod distinct_sketch;
+mod exact_sum;
 mod exec;
 mod groups;
 pub(crate) mod key_columns;
@@ -62,6 +62,6 @@ mod state;
 pub(crate) mod table;
 mod work_queue;
 
-pub use checked_sum::checked_sum;
 pub use counted_xor::counted_xor;
+pub use exact_sum::exact_sum;
 pub use exec::HashAggregateExec;

@@ -165,8 +165,9 @@ fn restored(original: &Aggregate, upper: Aggregate, outputs: Vec<Expr>) -> Resul
         let data_type = output.get_type(&upper.schema)?;
         let output = if &data_type == field.data_type() {
             output
-        } else if data_type.is_decimal() && field.data_type().is_decimal() {
-            // A sum of sums has more digits than the sum has, which are all zero.
+        } else if data_type.is_decimal() && (field.data_type().is_decimal() || field.data_type().is_integer())
+        {
+            // A sum of sums has a wider type than the sum has, and the same value.
             cast(output, field.data_type().clone())
         } else {
             return Ok(None);

@@ -3,6 +3,7 @@
 //! | expression | DataFusion | here |
 //! |---|---|---|
 //! | `9223372036854775807 + 1` | wraps around | an error: [`integers`] |
+//! | `x * 2` of decimals with 38 digits | shown without the last digit | an error: [`decimals`] |
 //! | `INTERVAL '30 days' < INTERVAL '1 month'` | true: months first | false, they are equal: [`lengths`] |
 //! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
 //! | `PARTITION BY 0.0 * x`, `-0.0 IN (0.0, 1.0)`, `nullif(-0.0, 0.0)` | -0.0 and 0.0 apart | equal, as in `GROUP BY`: [`floats`] |
@@ -12,6 +13,7 @@
 //!
 //! The expressions become functions, since constants are folded before there is a physical plan.
 
+pub(crate) mod decimals;
 mod floats;
 mod integers;
 mod lengths;
@@ -69,6 +71,7 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::BinaryExpr(operation) => {
             let types = [&operation.left, &operation.right].map(|side| type_of(side, schema));
             let of_types = integers::operation(&operation, &types)
+                .or_else(|| decimals::operation(&operation, &types, schema))
                 .or_else(|| lengths::comparison(&operation, &types))
                 .or_else(|| nested::comparison(&operation, &types))
                 .or_else(|| floats::quotient(&operation, &types));
