@@ -13,8 +13,10 @@ mod interval_text;
 mod keep_filters_of_rows;
 mod keep_group_keys;
 mod keep_memberships;
+mod keep_sum_types;
 mod limit_groups;
 mod meanings;
+mod mixed_columns;
 mod name_branches;
 mod narrow_decimals;
 mod null_safe_keys;
@@ -48,7 +50,9 @@ pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_group_keys::KeepGroupKeys;
 pub use keep_memberships::KeepMemberships;
+pub use keep_sum_types::KeepSumTypes;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
+pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::NullSafeKeysToConditions;
@@ -71,7 +75,7 @@ pub use typed_operators::TypedOperators;
 /// only behind them. [`meanings`] come before all of them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn)];
+        vec![Arc::new(MixedColumns), Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn)];
     rules.append(&mut Analyzer::new().rules);
     rules.push(Arc::new(TypedOperators));
     rules
@@ -80,16 +84,16 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's logical rules with Nandina's among them.
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
-/// right before DataFusion's rule for a single distinct argument, which changes the type of sums of decimals beside it and
-/// is moved there. [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
-/// [`KeepMemberships`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
+/// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
+/// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let position = |rules: &[Arc<dyn OptimizerRule + Send + Sync>], name: &str| {
         rules.iter().position(|rule| rule.name() == name)
     };
-    let single = position(&rules, "single_distinct_aggregation_to_group_by").map(|at| rules.remove(at));
+    let single = position(&rules, "single_distinct_aggregation_to_group_by");
+    let single = single.map(|at| Arc::new(KeepSumTypes(rules.remove(at))) as _);
     let pruned = position(&rules, "optimize_projections").map_or(rules.len(), |at| at + 1);
     rules.splice(pruned..pruned, std::iter::once(Arc::new(DistinctsToGroupingSets) as _).chain(single));
     if let Some(extracted) = position(&rules, "push_down_leaf_projections") {

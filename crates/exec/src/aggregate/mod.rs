@@ -26,7 +26,7 @@
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
-//! | `exact_sum` | `sum` of integers and decimals, which is exact or an error |
+//! | `exact_sum` | `sum` and `avg` whose sums are exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
@@ -63,5 +63,5 @@ pub(crate) mod table;
 mod work_queue;
 
 pub use counted_xor::counted_xor;
-pub use exact_sum::exact_sum;
+pub use exact_sum::{exact_average, exact_sum};
 pub use exec::HashAggregateExec;

@@ -4,7 +4,7 @@
 //!   over distinct values              f(DISTINCT x)  ──►  f(x)
 //!   of all rows   sum, min, max, …    f(x)           ──►  f of every group's f(x)
 //!                 count               count(x)       ──►  sum of counts, 0 if there are none
-//!                 avg of Float64      avg(x)         ──►  sum of sums / sum of counts
+//!                 avg of numbers      avg(x)         ──►  sum of sums / sum of counts
 //! ```
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, cast, lit, when};
+use nandina_exec::aggregate::exact_sum;
 
 use super::named_columns::NamedColumns;
 
@@ -114,8 +115,7 @@ impl OfAllRows {
         let name = function.func.name();
         let completion = match (name, function.params.args.as_slice()) {
             ("count", _) => Completion::Count,
-            // Averages of decimals are rounded in a way of their own.
-            ("avg", [argument]) if argument.get_type(schema)? == DataType::Float64 => Completion::Average,
+            ("avg", [argument]) if argument.get_type(schema)?.is_numeric() => Completion::Average,
             (_, [_]) if COMPLETED_BY_ITSELF.contains(&name) || IDEMPOTENT.contains(&name) => {
                 Completion::ByItself
             }
@@ -137,9 +137,9 @@ impl OfAllRows {
             Completion::ByItself => complete(part(own, own))?,
             Completion::Count => coalesce(vec![complete(part(own, &sum_udaf()))?, lit(0_i64)]),
             Completion::Average => {
-                let sum = complete(part(&sum_udaf(), &sum_udaf()))?;
+                let sum = complete(part(&exact_sum(), &exact_sum()))?;
                 let count = complete(part(&count_udaf(), &sum_udaf()))?;
-                sum / cast(count, DataType::Float64)
+                cast(sum, DataType::Float64) / cast(count, DataType::Float64)
             }
         })
     }

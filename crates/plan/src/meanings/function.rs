@@ -19,6 +19,13 @@ pub(crate) fn call(name: &'static str, compute: Compute, arguments: Vec<Expr>) -
     call_of(Volatility::Immutable, name, compute, arguments)
 }
 
+/// The same of one argument, under whose name it goes: it says what it does.
+pub(crate) fn call_shown_as_argument(name: &'static str, compute: Compute, argument: Expr) -> Expr {
+    let signature = Signature::any(1, Volatility::Immutable);
+    let function = Function { name, data_type: None, is_shown: false, compute, signature };
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(function)), vec![argument]))
+}
+
 /// The same where it matters whether it is computed ahead.
 pub(super) fn call_of(
     volatility: Volatility,
@@ -47,7 +54,8 @@ fn called(
     arguments: Vec<Expr>,
 ) -> Expr {
     let signature = Signature::any(arguments.len(), volatility);
-    let function = Arc::new(ScalarUDF::from(Function { name, data_type, compute, signature }));
+    let function =
+        Arc::new(ScalarUDF::from(Function { name, data_type, is_shown: true, compute, signature }));
     Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
 }
 
@@ -56,6 +64,8 @@ struct Function {
     name: &'static str,
     /// That of the values, if it is not the first argument's.
     data_type: Option<DataType>,
+    /// Whether columns are named after it, rather than after its argument.
+    is_shown: bool,
     compute: Compute,
     signature: Signature,
 }
@@ -89,6 +99,17 @@ impl ScalarUDFImpl for Function {
             Some(data_type) => Ok(data_type.clone()),
             None => internal_err!("{} of nothing", self.name),
         }
+    }
+
+    fn display_name(&self, arguments: &[Expr]) -> Result<String> {
+        let shown: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        Ok(if self.is_shown { format!("{}({})", self.name, shown.join(", ")) } else { shown.join(", ") })
+    }
+
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        let shown: Vec<String> =
+            arguments.iter().map(|argument| argument.schema_name().to_string()).collect();
+        Ok(if self.is_shown { format!("{}({})", self.name, shown.join(",")) } else { shown.join(",") })
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -9,7 +9,7 @@
 //! | `a \|\| NULL` of lists | `a`, or a null appended | null |
 //! | `ifnull(a, b)` | of the type of `a` | of the type of both: `coalesce` |
 //! | `substring('hello', -2)` | the whole text | `lo`: [`substrings`] |
-//! | `1e-20::DOUBLE > 0::DECIMAL` | false: of decimals | true: [`numbers`] |
+//! | `1e-20::DOUBLE > 0::DECIMAL`, `coalesce(d, 1e-20)` | false, 0: of decimals | true, a small number: [`numbers`] |
 //! | `map(k, v)` of lists of different lengths | pairs of other rows | an error |
 //! | `CAST('[1, 2]' AS INT[])` | a list of one text | refused |
 //! | `'aaa' SIMILAR TO 'a'` | true: a part is | false: [`similar`] |
@@ -23,7 +23,7 @@
 mod empty_scalars;
 mod function;
 mod lists;
-mod numbers;
+pub(crate) mod numbers;
 mod replaced_column;
 mod rounding;
 mod similar;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::ExprPlanner;
 
-pub(crate) use function::{Compute, call, call_giving};
+pub(crate) use function::{Compute, call, call_giving, call_shown_as_argument};
 pub use replaced_column::{REPLACED_COLUMN, replaced_column};
 
 /// What gives a meaning to operators before any planner of DataFusion's.

@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, DataFusionError, Result, exec_datafusion_err,
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::type_of;
-use crate::meanings::call;
+use crate::meanings::call_shown_as_argument;
 
 /// The function that looks at the digits of what is computed in its argument.
 pub(crate) const CHECKED: &str = "checked_decimal";
@@ -27,7 +27,7 @@ pub(super) fn operation(operation: &BinaryExpr, types: &[DataType; 2], schema: &
         type_of(&operation, schema),
         DataType::Decimal128(DECIMAL128_MAX_PRECISION, _) | DataType::Decimal256(DECIMAL256_MAX_PRECISION, _)
     );
-    is_full.then(|| call(CHECKED, checked, vec![operation]))
+    is_full.then(|| call_shown_as_argument(CHECKED, checked, operation))
 }
 
 fn checked(computed: &[ArrayRef]) -> Result<ArrayRef> {

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{BinaryExpr, Case, Expr, Operator};
 use nandina_exec::floats::canonical;
 
 use super::type_of;
-use crate::meanings::call;
+use crate::meanings::{call, call_shown_as_argument};
 
 /// A number as it is compared with others, bit by bit.
 pub(super) fn compared(number: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -36,7 +36,8 @@ fn canonical_floats(floats: &[ArrayRef]) -> Result<ArrayRef> {
 pub(super) fn quotient(operation: &BinaryExpr, types: &[DataType; 2]) -> Option<Expr> {
     let is_quotient = matches!(operation.op, Operator::Divide | Operator::Modulo);
     let is_float = types.iter().any(DataType::is_floating);
-    (is_quotient && is_float).then(|| call(NAME, canonical_floats, vec![Expr::BinaryExpr(operation.clone())]))
+    (is_quotient && is_float)
+        .then(|| call_shown_as_argument(NAME, canonical_floats, Expr::BinaryExpr(operation.clone())))
 }
 
 /// `IN` with a list.

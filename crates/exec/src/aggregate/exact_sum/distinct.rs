@@ -1,4 +1,4 @@
-//! The sum of different values, of all rows or of those in a frame.
+//! The sum or average of different values, of all rows or of those in a frame.
 
 use std::collections::HashMap;
 use std::mem::{size_of, size_of_val};
@@ -12,13 +12,14 @@ use super::{SumOf, Summand, Summands};
 #[derive(Debug)]
 pub(super) struct DistinctSum<T: Summand> {
     summands: Summands<T>,
+    sum: SumOf<T>,
     /// How often each value is among the rows.
     rows: HashMap<T::Native, usize>,
 }
 
 impl<T: Summand> DistinctSum<T> {
     pub(super) fn new(summands: Summands<T>) -> Self {
-        DistinctSum { summands, rows: HashMap::new() }
+        DistinctSum { summands, sum: SumOf::<T>::ZERO, rows: HashMap::new() }
     }
 }
 
@@ -26,7 +27,11 @@ impl<T: Summand> Accumulator for DistinctSum<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         for value in values.as_primitive::<T>().iter().flatten() {
-            *self.rows.entry(value).or_default() += 1;
+            let rows = self.rows.entry(value).or_default();
+            *rows += 1;
+            if *rows == 1 {
+                self.sum = self.summands.add(self.sum, value.into())?;
+            }
         }
         Ok(())
     }
@@ -36,7 +41,10 @@ impl<T: Summand> Accumulator for DistinctSum<T> {
         for value in values.as_primitive::<T>().iter().flatten() {
             match self.rows.get_mut(&value) {
                 Some(rows) if *rows > 1 => *rows -= 1,
-                Some(_) => drop(self.rows.remove(&value)),
+                Some(_) => {
+                    self.rows.remove(&value);
+                    self.sum = self.summands.subtract(self.sum, value.into())?;
+                }
                 None => return internal_err!("{value:?} leaves a frame that it is not in"),
             }
         }
@@ -48,10 +56,7 @@ impl<T: Summand> Accumulator for DistinctSum<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut values = self.rows.keys().map(|&value| value.into());
-        let sum = values.try_fold(SumOf::<T>::ZERO, |sum, value| self.summands.add(sum, value))?;
-        let sum = (!self.rows.is_empty()).then(|| self.summands.checked(sum)).transpose()?;
-        ScalarValue::new_primitive::<T::Sum>(sum, &self.summands.sum)
+        self.summands.result(self.sum, self.rows.len() as u64)
     }
 
     fn size(&self) -> usize {

@@ -1,16 +1,22 @@
-//! The sums of groups.
+//! The sums or averages of groups.
 
 use std::mem::size_of;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use arrow::array::{
+    Array as _, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array,
+    PrimitiveArray, UInt64Array,
+};
 use arrow::buffer::NullBuffer;
+use arrow::datatypes::UInt64Type;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
-use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
+use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::{
+    NullState, accumulate_indices,
+};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls::filtered_null_mask;
 
-use super::{SumOf, Summand, Summands};
+use super::{Function, SumOf, Summand, Summands};
 
 #[derive(Debug)]
 pub(super) struct GroupSums<T: Summand> {
@@ -18,11 +24,14 @@ pub(super) struct GroupSums<T: Summand> {
     sums: Vec<SumOf<T>>,
     /// Groups without values.
     nulls: NullState,
+    /// The number of values in each sum, where an average is wanted.
+    counts: Option<Vec<u64>>,
 }
 
 impl<T: Summand> GroupSums<T> {
     pub(super) fn new(summands: Summands<T>) -> Self {
-        GroupSums { summands, sums: Vec::new(), nulls: NullState::new() }
+        let counts = (summands.function == Function::Average).then(Vec::new);
+        GroupSums { summands, sums: Vec::new(), nulls: NullState::new(), counts }
     }
 
     /// Adds values, or sums of them, to the groups that they are of.
@@ -48,8 +57,22 @@ impl<T: Summand> GroupSums<T> {
         if fits { Ok(()) } else { Err(self.summands.too_large()) }
     }
 
-    fn take(&mut self, emit_to: EmitTo) -> (Vec<SumOf<T>>, Option<NullBuffer>) {
-        (emit_to.take_needed(&mut self.sums), self.nulls.build(emit_to))
+    /// Counts the rows with a value.
+    fn count(
+        &mut self,
+        values: &ArrayRef,
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total_groups: usize,
+    ) {
+        let Some(counts) = &mut self.counts else { return };
+        counts.resize(total_groups, 0);
+        accumulate_indices(groups, values.nulls(), filter, |group| counts[group] += 1);
+    }
+
+    fn take(&mut self, emit_to: EmitTo) -> (Vec<SumOf<T>>, Option<NullBuffer>, Option<Vec<u64>>) {
+        let counts = self.counts.as_mut().map(|counts| emit_to.take_needed(counts));
+        (emit_to.take_needed(&mut self.sums), self.nulls.build(emit_to), counts)
     }
 
     fn array(&self, sums: Vec<SumOf<T>>, nulls: Option<NullBuffer>) -> ArrayRef {
@@ -67,16 +90,30 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
         total_groups: usize,
     ) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
+        self.count(values, groups, filter, total_groups);
         self.add(values.as_primitive::<T>(), groups, filter, total_groups)
     }
 
-    fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
-        let [sums] = values else { return internal_err!("sum has {} states", values.len()) };
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
+        let Some(sums) = states.first() else { return internal_err!("a sum without state") };
+        if let Some(counts) = &mut self.counts {
+            let Some(added) = states.get(1) else { return internal_err!("an average without a count") };
+            counts.resize(total_groups, 0);
+            for (&group, &added) in groups.iter().zip(added.as_primitive::<UInt64Type>().values()) {
+                counts[group] += added;
+            }
+        }
         self.add(sums.as_primitive::<T::Sum>(), groups, None, total_groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let (sums, nulls) = self.take(emit_to);
+        let (sums, nulls, counts) = self.take(emit_to);
+        if let Some(counts) = counts {
+            let averages = sums.iter().zip(counts);
+            let averages: Vec<f64> =
+                averages.map(|(&sum, values)| self.summands.average(sum, values)).collect();
+            return Ok(Arc::new(Float64Array::new(averages.into(), nulls)));
+        }
         // Those of groups without values are zero.
         for &sum in &sums {
             self.summands.checked(sum)?;
@@ -85,18 +122,24 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let (sums, nulls) = self.take(emit_to);
-        Ok(vec![self.array(sums, nulls)])
+        let (sums, nulls, counts) = self.take(emit_to);
+        let counts = counts.map(|counts| Arc::new(UInt64Array::from(counts)) as ArrayRef);
+        Ok(std::iter::once(self.array(sums, nulls)).chain(counts).collect())
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let nulls = filtered_null_mask(filter, values.as_ref());
+        let counts = self.counts.as_ref().map(|_| match &nulls {
+            Some(nulls) => Arc::new(nulls.iter().map(u64::from).collect::<UInt64Array>()) as ArrayRef,
+            None => Arc::new(UInt64Array::from_value(1, values.len())) as ArrayRef,
+        });
         let sums = values.as_primitive::<T>().values().iter().map(|&value| value.into()).collect();
-        Ok(vec![self.array(sums, nulls)])
+        Ok(std::iter::once(self.array(sums, nulls)).chain(counts).collect())
     }
 
     fn size(&self) -> usize {
-        self.sums.capacity() * size_of::<SumOf<T>>() + self.nulls.size()
+        let counts = self.counts.as_ref().map_or(0, Vec::capacity);
+        self.sums.capacity() * size_of::<SumOf<T>>() + counts * size_of::<u64>() + self.nulls.size()
     }
 }

@@ -1,19 +1,20 @@
-//! The sum of all rows, or of those in a frame.
+//! The sum or average of all rows, or of those in a frame.
 
 use std::mem::size_of_val;
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::datatypes::UInt64Type;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
-use super::{SumOf, Summand, Summands};
+use super::{Function, SumOf, Summand, Summands};
 
 #[derive(Debug)]
 pub(super) struct RowSum<T: Summand> {
     summands: Summands<T>,
     sum: SumOf<T>,
     /// Values in it: without any, there is no sum.
-    values: usize,
+    values: u64,
 }
 
 impl<T: Summand> RowSum<T> {
@@ -42,7 +43,7 @@ impl<T: Summand> Accumulator for RowSum<T> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let sum = self.sum_of(values.as_primitive::<T>())?;
         self.sum = self.summands.add(self.sum, sum)?;
-        self.values += values.len() - values.null_count();
+        self.values += present(values);
         Ok(())
     }
 
@@ -50,7 +51,7 @@ impl<T: Summand> Accumulator for RowSum<T> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let sum = self.sum_of(values.as_primitive::<T>())?;
         self.sum = self.summands.subtract(self.sum, sum)?;
-        let gone = values.len() - values.null_count();
+        let gone = present(values);
         match self.values.checked_sub(gone) {
             Some(left) => self.values = left,
             None => return internal_err!("{gone} values leave a frame of {}", self.values),
@@ -63,8 +64,7 @@ impl<T: Summand> Accumulator for RowSum<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = (self.values > 0).then(|| self.summands.checked(self.sum)).transpose()?;
-        ScalarValue::new_primitive::<T::Sum>(sum, &self.summands.sum)
+        self.summands.result(self.sum, self.values)
     }
 
     fn size(&self) -> usize {
@@ -73,14 +73,25 @@ impl<T: Summand> Accumulator for RowSum<T> {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let sum = (self.values > 0).then_some(self.sum);
-        Ok(vec![ScalarValue::new_primitive::<T::Sum>(sum, &self.summands.sum)?])
+        let sum = ScalarValue::new_primitive::<T::Sum>(sum, &self.summands.sum)?;
+        Ok(match self.summands.function {
+            Function::Sum => vec![sum],
+            Function::Average => vec![sum, ScalarValue::UInt64(Some(self.values))],
+        })
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let [sums] = states else { return internal_err!("sum has {} states", states.len()) };
+        let Some(sums) = states.first() else { return internal_err!("a sum without state") };
         let sum = self.sum_of(sums.as_primitive::<T::Sum>())?;
         self.sum = self.summands.add(self.sum, sum)?;
-        self.values += sums.len() - sums.null_count();
+        self.values += match states.get(1) {
+            Some(counts) => counts.as_primitive::<UInt64Type>().iter().flatten().sum(),
+            None => present(sums),
+        };
         Ok(())
     }
+}
+
+fn present(values: &ArrayRef) -> u64 {
+    (values.len() - values.null_count()) as u64
 }

@@ -1,0 +1,145 @@
+//! Columns of floating-point numbers that meet columns of decimals, in unions, as keys of joins and in `IN` with a query.
+//!
+//! Both are taken for floating-point numbers, as in [`meanings`](crate::meanings). DataFusion takes them for decimals.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, DFSchema, Result};
+use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan, Projection, Union};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::meanings::numbers::{as_decimal, settle};
+
+/// Casts decimals in unions and keys of joins.
+#[derive(Debug)]
+pub struct MixedColumns;
+
+impl AnalyzerRule for MixedColumns {
+    fn name(&self) -> &str {
+        "mixed_columns"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut has_new_types = false;
+        plan.transform_up_with_subqueries(|node| {
+            let node = if has_new_types { node.recompute_schema()? } else { node };
+            let settled = match node {
+                LogicalPlan::Union(union) if has_new_types => {
+                    of_one_kind(Union::try_new_with_loose_types(union.inputs)?)?
+                }
+                LogicalPlan::Union(union) => of_one_kind(union)?,
+                LogicalPlan::Join(join) => keys_of_one_kind(join)?,
+                other => Transformed::no(other),
+            };
+            let settled = settled.transform_data(members_of_one_kind)?;
+            has_new_types |= settled.transformed;
+            Ok(settled)
+        })
+        .data()
+    }
+}
+
+/// A union whose columns are each of one kind of numbers.
+fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
+    let branches = &union.inputs;
+    let mut columns: Vec<Vec<Expr>> = branches.iter().map(|branch| columns_of(branch)).collect();
+    let mut is_new = vec![false; branches.len()];
+    for at in 0..union.schema.fields().len() {
+        let types: Vec<DataType> =
+            branches.iter().map(|branch| branch.schema().field(at).data_type().clone()).collect();
+        let mut operands: Vec<Expr> = branches
+            .iter()
+            .map(|branch| constant_at(branch, at))
+            .zip(&columns)
+            .map(|(constant, columns)| constant.unwrap_or_else(|| columns[at].clone()))
+            .collect();
+        let before = operands.clone();
+        if !settle(&mut operands.iter_mut().collect::<Vec<_>>(), &types) {
+            continue;
+        }
+        for (branch, (operand, before)) in operands.into_iter().zip(before).enumerate() {
+            if operand != before {
+                let name = branches[branch].schema().field(at).name();
+                columns[branch][at] = operand.alias(name);
+                is_new[branch] = true;
+            }
+        }
+    }
+    if !is_new.contains(&true) {
+        return Ok(Transformed::no(LogicalPlan::Union(union)));
+    }
+    let branches = union.inputs.into_iter().zip(columns).zip(is_new);
+    let branches = branches.map(|((branch, columns), is_new)| match is_new {
+        true => Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, branch)?))),
+        false => Ok(branch),
+    });
+    let union = Union::try_new_with_loose_types(branches.collect::<Result<_>>()?)?;
+    Ok(Transformed::yes(LogicalPlan::Union(union)))
+}
+
+fn columns_of(branch: &LogicalPlan) -> Vec<Expr> {
+    let columns = branch.schema().iter();
+    columns.map(|(qualifier, field)| Expr::Column(Column::new(qualifier.cloned(), field.name()))).collect()
+}
+
+/// The constant in a column of a branch, if it can be written as a decimal.
+fn constant_at(branch: &LogicalPlan, at: usize) -> Option<Expr> {
+    match branch {
+        LogicalPlan::Projection(projection) => {
+            let constant = projection.expr.get(at)?.clone().unalias();
+            as_decimal(&constant).is_some().then_some(constant)
+        }
+        LogicalPlan::SubqueryAlias(alias) => constant_at(&alias.input, at),
+        _ => None,
+    }
+}
+
+/// A join that compares floating-point numbers where one of two keys is a decimal.
+fn keys_of_one_kind(mut join: Join) -> Result<Transformed<LogicalPlan>> {
+    let mut is_new = false;
+    for (left, right) in &mut join.on {
+        let types = [left.get_type(join.left.schema())?, right.get_type(join.right.schema())?];
+        is_new |= settle(&mut [left, right], &types);
+    }
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_new))
+}
+
+/// `IN` with a query, of one kind of numbers.
+fn members_of_one_kind(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expression| {
+        let name = names.save(&expression);
+        let settled = expression.transform_up(|part| match part {
+            Expr::InSubquery(membership) => members(membership, &schema),
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(settled.update_data(|expression| name.restore(expression)))
+    })
+}
+
+fn members(mut membership: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let query = &membership.subquery.subquery;
+    let [column] = columns_of(query).try_into().unwrap_or_else(|_| [Expr::default()]);
+    let mut operands = [membership.expr.as_ref().clone(), column];
+    let types = [operands[0].get_type(schema), operands[1].get_type(query.schema())];
+    let types = types.map(|data_type| data_type.unwrap_or(DataType::Null));
+    let [tested, wanted] = &mut operands;
+    if !settle(&mut [tested, wanted], &types) {
+        return Ok(Transformed::no(Expr::InSubquery(membership)));
+    }
+    let [tested, wanted] = operands;
+    membership.expr = Box::new(tested);
+    if wanted.try_as_col().is_none() {
+        let name = query.schema().field(0).name();
+        let query = Projection::try_new(vec![wanted.alias(name)], Arc::clone(query))?;
+        membership.subquery = membership.subquery.with_plan(Arc::new(LogicalPlan::Projection(query)));
+    }
+    Ok(Transformed::yes(Expr::InSubquery(membership)))
+}
