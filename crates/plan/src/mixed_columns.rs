@@ -47,34 +47,35 @@ impl AnalyzerRule for MixedColumns {
 
 /// A union whose columns are each of one kind of numbers.
 fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
-    let branches = &union.inputs;
-    let mut columns: Vec<Vec<Expr>> = branches.iter().map(|branch| columns_of(branch)).collect();
+    let mut branches: Vec<Vec<Expr>> = union.inputs.iter().map(|branch| columns_of(branch)).collect();
     let mut is_new = vec![false; branches.len()];
     for at in 0..union.schema.fields().len() {
         let types: Vec<DataType> =
-            branches.iter().map(|branch| branch.schema().field(at).data_type().clone()).collect();
-        let mut operands: Vec<Expr> = branches
-            .iter()
-            .map(|branch| constant_at(branch, at))
-            .zip(&columns)
-            .map(|(constant, columns)| constant.unwrap_or_else(|| columns[at].clone()))
-            .collect();
-        let before = operands.clone();
-        if !settle(&mut operands.iter_mut().collect::<Vec<_>>(), &types) {
-            continue;
+            union.inputs.iter().map(|branch| branch.schema().field(at).data_type().clone()).collect();
+        let mut columns: Vec<&mut Expr> =
+            branches.iter_mut().filter_map(|columns| columns.get_mut(at)).collect();
+        let before: Vec<Expr> = columns.iter().map(|column| Expr::clone(column)).collect();
+        for (column, branch) in columns.iter_mut().zip(&union.inputs) {
+            if let Some(constant) = constant_at(branch, at) {
+                **column = constant;
+            }
         }
-        for (branch, (operand, before)) in operands.into_iter().zip(before).enumerate() {
-            if operand != before {
-                let name = branches[branch].schema().field(at).name();
-                columns[branch][at] = operand.alias(name);
-                is_new[branch] = true;
+        let is_settled = settle(&mut columns, &types);
+        let all = columns.into_iter().zip(before).zip(&union.inputs).zip(&mut is_new).zip(&types);
+        for ((((column, before), branch), is_new), data_type) in all {
+            let is_cast = is_settled && column.get_type(branch.schema())? != *data_type;
+            if is_cast {
+                *column = std::mem::take(column).alias(branch.schema().field(at).name());
+                *is_new = true;
+            } else {
+                *column = before;
             }
         }
     }
     if !is_new.contains(&true) {
         return Ok(Transformed::no(LogicalPlan::Union(union)));
     }
-    let branches = union.inputs.into_iter().zip(columns).zip(is_new);
+    let branches = union.inputs.into_iter().zip(branches).zip(is_new);
     let branches = branches.map(|((branch, columns), is_new)| match is_new {
         true => Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, branch)?))),
         false => Ok(branch),
@@ -126,15 +127,14 @@ fn members_of_one_kind(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 fn members(mut membership: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let query = &membership.subquery.subquery;
-    let [column] = columns_of(query).try_into().unwrap_or_else(|_| [Expr::default()]);
-    let mut operands = [membership.expr.as_ref().clone(), column];
-    let types = [operands[0].get_type(schema), operands[1].get_type(query.schema())];
+    // A query of several columns is refused further on.
+    let [column] = &mut *columns_of(query) else { return Ok(Transformed::no(Expr::InSubquery(membership))) };
+    let (mut tested, mut wanted) = (membership.expr.as_ref().clone(), std::mem::take(column));
+    let types = [tested.get_type(schema), wanted.get_type(query.schema())];
     let types = types.map(|data_type| data_type.unwrap_or(DataType::Null));
-    let [tested, wanted] = &mut operands;
-    if !settle(&mut [tested, wanted], &types) {
+    if !settle(&mut [&mut tested, &mut wanted], &types) {
         return Ok(Transformed::no(Expr::InSubquery(membership)));
     }
-    let [tested, wanted] = operands;
     membership.expr = Box::new(tested);
     if wanted.try_as_col().is_none() {
         let name = query.schema().field(0).name();

@@ -35,6 +35,7 @@ impl<T: Summand> GroupSums<T> {
     }
 
     /// Adds values, or sums of them, to the groups that they are of.
+    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn add<V>(
         &mut self,
         values: &PrimitiveArray<V>,
@@ -58,6 +59,7 @@ impl<T: Summand> GroupSums<T> {
     }
 
     /// Counts the rows with a value.
+    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn count(
         &mut self,
         values: &ArrayRef,
@@ -94,6 +96,7 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
         self.add(values.as_primitive::<T>(), groups, filter, total_groups)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
         let Some(sums) = states.first() else { return internal_err!("a sum without state") };
         if let Some(counts) = &mut self.counts {
