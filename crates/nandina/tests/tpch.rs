@@ -12,8 +12,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
@@ -95,18 +95,40 @@ async fn assert_nothing_is_reserved(session: &Session, of_what: &str) {
 /// A row: its exact values as text, and its floats.
 type Row = (Vec<String>, Vec<f64>);
 
-fn sorted_rows(batches: &[RecordBatch]) -> Vec<Row> {
+/// What two answers of a column may differ by: nothing, if neither has floats in it; else the last digit of a decimal.
+#[derive(Clone, Copy)]
+enum Comparison {
+    Exact,
+    Within(f64),
+}
+
+fn comparisons(ours: &[RecordBatch], right: &[RecordBatch]) -> Vec<Comparison> {
+    let (Some(ours), Some(right)) = (ours.first(), right.first()) else { return Vec::new() };
+    let types = ours.columns().iter().zip(right.columns());
+    let comparison = |(ours, right): (&ArrayRef, &ArrayRef)| match (ours.data_type(), right.data_type()) {
+        (DataType::Float64, DataType::Decimal128(_, scale)) => {
+            Comparison::Within(10_f64.powi(-i32::from(*scale)))
+        }
+        (DataType::Float64, DataType::Float64) => Comparison::Within(0.0),
+        _ => Comparison::Exact,
+    };
+    types.map(comparison).collect()
+}
+
+fn sorted_rows(batches: &[RecordBatch], comparisons: &[Comparison]) -> Vec<Row> {
     let options = FormatOptions::default().with_null("∅");
     let mut rows = Vec::new();
     for batch in batches {
         for row in 0..batch.num_rows() {
             let (mut exact, mut floats) = (Vec::new(), Vec::new());
-            for column in batch.columns() {
-                if column.data_type() == &DataType::Float64 && column.is_valid(row) {
-                    floats.push(column.as_primitive::<Float64Type>().value(row));
-                } else {
-                    let formatter = ArrayFormatter::try_new(column.as_ref(), &options).expect("a formatter");
-                    exact.push(formatter.value(row).to_string());
+            for (column, comparison) in batch.columns().iter().zip(comparisons) {
+                let formatter = ArrayFormatter::try_new(column.as_ref(), &options).expect("a formatter");
+                let text = formatter.value(row).to_string();
+                match comparison {
+                    Comparison::Within(_) if column.is_valid(row) => {
+                        floats.push(text.parse().expect("a number"));
+                    }
+                    _ => exact.push(text),
                 }
             }
             rows.push((exact, floats));
@@ -120,16 +142,26 @@ fn sorted_rows(batches: &[RecordBatch]) -> Vec<Row> {
     rows
 }
 
-/// Decimals and all else equal, floats up to the order in which they were added.
+/// Decimals and all else equal, floats up to the order in which they were added; averages of decimals are decimals of a
+/// few digits in DataFusion.
 fn assert_same_answer(ours: &[RecordBatch], right: &[RecordBatch], what: &str) {
-    let (ours, right) = (sorted_rows(ours), sorted_rows(right));
+    let comparisons = comparisons(ours, right);
+    let (ours, right) = (sorted_rows(ours, &comparisons), sorted_rows(right, &comparisons));
     assert_eq!(ours.len(), right.len(), "{what}: number of rows");
+    let margins = comparisons.iter().filter_map(|comparison| match comparison {
+        Comparison::Within(margin) => Some(*margin),
+        Comparison::Exact => None,
+    });
+    let margins: Vec<f64> = margins.collect();
     for ((exact, floats), (right_exact, right_floats)) in ours.iter().zip(&right) {
         assert_eq!(exact, right_exact, "{what}");
         assert_eq!(floats.len(), right_floats.len(), "{what}: {exact:?}");
-        for (ours, right) in floats.iter().zip(right_floats) {
+        // A null is among the exact values.
+        let margins = if floats.len() == margins.len() { margins.as_slice() } else { &[] };
+        let margins = margins.iter().copied().chain(std::iter::repeat(0.0));
+        for ((ours, right), margin) in floats.iter().zip(right_floats).zip(margins) {
             assert!(
-                (ours - right).abs() <= 1e-9 * right.abs().max(1e-300),
+                (ours - right).abs() <= margin + 1e-9 * right.abs().max(1e-300),
                 "{what}: {ours} instead of {right}"
             );
         }
