@@ -120,7 +120,7 @@ fn sorted_rows(batches: &[RecordBatch], comparisons: &[Comparison]) -> Vec<Row> 
     let mut rows = Vec::new();
     for batch in batches {
         for row in 0..batch.num_rows() {
-            let (mut exact, mut floats) = (Vec::new(), Vec::new());
+            let (mut exact, mut floats) = (Vec::new(), Vec::<f64>::new());
             for (column, comparison) in batch.columns().iter().zip(comparisons) {
                 let formatter = ArrayFormatter::try_new(column.as_ref(), &options).expect("a formatter");
                 let text = formatter.value(row).to_string();
