@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `x > ANY (SELECT x FROM t)` inside a query of the same `t` | the outer `x` is taken for the inner one | the sub-query gets a name of its own |
 //! | `FROM t` | no columns | `SELECT * FROM t` |
-//! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's | [`merged_columns`] |
+//! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's, in a sub-query that of a table outside | [`merged_columns`] |
+//! | `a NATURAL JOIN b` | as with `USING` | [`natural_joins`] |
 //! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
@@ -20,6 +21,7 @@ mod ignored_words;
 mod literals;
 mod merged_columns;
 mod named_windows;
+mod natural_joins;
 mod precedence;
 
 use std::collections::HashSet;
@@ -36,23 +38,29 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use merged_columns::Surroundings;
+pub(crate) use natural_joins::write_out as write_out_natural_joins;
+
 use crate::error::{Error, Result};
 
 /// Changes what can be written differently, and refuses the rest. Gives the names of common table expressions.
 pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
-    let mut visitor = Avoid { comparisons: 0, expressions: HashSet::new() };
-    let flow = match statement {
-        Statement::Statement(inner) => inner.visit(&mut visitor),
-        Statement::Explain(explain) => return avoid(&mut explain.statement),
+    let mut visitor = Avoid { comparisons: 0, expressions: HashSet::new(), sub_queries: 0 };
+    match visit_queries(statement, &mut visitor) {
+        ControlFlow::Continue(()) => Ok(visitor.expressions),
+        ControlFlow::Break(refusal) => Err(refusal),
+    }
+}
+
+fn visit_queries<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+    match statement {
+        Statement::Statement(inner) => inner.visit(visitor),
+        Statement::Explain(explain) => visit_queries(&mut explain.statement, visitor),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(&mut visitor),
+            CopyToSource::Query(query) => query.visit(visitor),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
         _ => ControlFlow::Continue(()),
-    };
-    match flow {
-        ControlFlow::Continue(()) => Ok(visitor.expressions),
-        ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
@@ -61,6 +69,8 @@ struct Avoid {
     expressions: HashSet<String>,
     /// Comparisons with sub-queries so far; numbers their names.
     comparisons: usize,
+    /// Expressions and lateral tables around, whose queries see columns outside of them.
+    sub_queries: usize,
 }
 
 impl VisitorMut for Avoid {
@@ -78,6 +88,9 @@ impl VisitorMut for Avoid {
         self.expressions.extend(expressions.map(|expression| normalized(&expression.alias.name)));
         broken_by(ignored_words::in_query(query))?;
         broken_by(named_windows::replace(query))?;
+        if self.sub_queries > 0 {
+            broken_by(merged_columns::qualify_order(query))?;
+        }
         refuse_counting_set_operations(&query.body)
     }
 
@@ -89,12 +102,17 @@ impl VisitorMut for Avoid {
         broken_by(ignored_words::in_select(select))?;
         select.from.iter().try_for_each(refuse_merged_columns)?;
         select.projection.iter_mut().for_each(look_up_replaced);
-        broken_by(merged_columns::qualify(select))?;
+        let surroundings = match self.sub_queries {
+            0 => Surroundings::Alone,
+            _ => Surroundings::SubQuery,
+        };
+        broken_by(merged_columns::qualify(select, surroundings))?;
         broken_by(merged_columns::write_out(select))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         broken_by(ignored_words::in_table(factor))?;
+        self.sub_queries += usize::from(is_lateral(factor));
         match factor {
             TableFactor::NestedJoin { table_with_joins, .. } => {
                 broken_by(ignored_words::in_joins(table_with_joins))?;
@@ -102,6 +120,11 @@ impl VisitorMut for Avoid {
             }
             _ => ControlFlow::Continue(()),
         }
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        self.sub_queries -= usize::from(is_lateral(factor));
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
@@ -141,8 +164,22 @@ impl VisitorMut for Avoid {
             }
             _ => {}
         }
+        self.sub_queries += usize::from(has_query(expr));
         ControlFlow::Continue(())
     }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.sub_queries -= usize::from(has_query(expr));
+        ControlFlow::Continue(())
+    }
+}
+
+fn has_query(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
+fn is_lateral(factor: &TableFactor) -> bool {
+    matches!(factor, TableFactor::Derived { lateral: true, .. })
 }
 
 /// A name as the planner knows it.
@@ -262,10 +299,7 @@ fn keep_digits(expr: &mut Expr, data_type: &DataType) {
 
 /// Puts a query into `SELECT * FROM (…) AS name`, so that no column of it bears the name of a table outside.
 fn named(query: &mut Query, number: usize) -> Result<()> {
-    let text = format!("SELECT * FROM (SELECT 1) AS __compared_{number}");
-    let parsed =
-        Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
-    let mut wrapper = *parsed.map_err(|error| Error::Syntax { message: error.to_string() })?;
+    let mut wrapper = parsed_query(&format!("SELECT * FROM (SELECT 1) AS __compared_{number}"))?;
     if let SetExpr::Select(select) = wrapper.body.as_mut()
         && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
             select.from.first_mut()
@@ -274,6 +308,20 @@ fn named(query: &mut Query, number: usize) -> Result<()> {
         *query = wrapper;
     }
     Ok(())
+}
+
+fn select_all_from(tables: TableWithJoins) -> Result<Query> {
+    let mut query = parsed_query("SELECT *")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.from.push(tables);
+    }
+    Ok(query)
+}
+
+fn parsed_query(text: &str) -> Result<Query> {
+    let parsed =
+        Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
+    Ok(*parsed.map_err(|error| Error::Syntax { message: error.to_string() })?)
 }
 
 fn refuse_counting_set_operations(body: &SetExpr) -> ControlFlow<Error> {

@@ -55,7 +55,7 @@ pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column}
 pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
 pub use narrow_decimals::NarrowDecimals;
-pub use null_safe_keys::NullSafeKeysToConditions;
+pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
 pub use push_filters::PushFilters;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
@@ -84,8 +84,9 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's logical rules with Nandina's among them.
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
-/// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepFiltersOfRows`], [`KeepGroupKeys`],
-/// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
+/// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`],
+/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepGroupKeys`], [`KeepMemberships`],
+/// [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
@@ -107,6 +108,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.push(Arc::new(ExtractEquijoinPredicate::new()));
     for rule in &mut rules {
         match rule.name() {
+            "extract_equijoin_predicate" => *rule = Arc::new(KeepNullSafeKeys(Arc::clone(rule))),
             "push_down_filter" => *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule))),
             "simplify_expressions" => *rule = Arc::new(KeepMemberships(Arc::clone(rule))),
             "eliminate_group_by_constant" => *rule = Arc::new(KeepGroupKeys(Arc::clone(rule))),

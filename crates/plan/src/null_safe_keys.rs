@@ -4,12 +4,15 @@
 //! the equalities of a filter above, and compares them all alike: nulls match in all of them or in none. So keys that nulls
 //! match on become conditions of their joins before it, and keys again behind it. It also forgets keys of which one side has
 //! become a constant; those are conditions, too.
+//!
+//! The rule that makes keys of conditions (`extract_equijoin_predicate`) likewise puts equalities among keys that nulls match
+//! on. Before it, those are conditions again, of which it makes keys only where there is no equality.
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, NullEquality, Result};
-use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
@@ -59,6 +62,37 @@ impl OptimizerRule for NullSafeKeysToConditions {
         }
         Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed))
     }
+}
+
+/// A rule that makes keys of the equalities in a join's condition, but not beside keys that nulls match on.
+#[derive(Debug)]
+pub struct KeepNullSafeKeys(pub Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for KeepNullSafeKeys {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Join(join) if matches_nulls(&join) && has_equality(&join) => {
+                let mut rewritten = self.0.rewrite(LogicalPlan::Join(with_conditions(join)?), config)?;
+                rewritten.transformed = true;
+                Ok(rewritten)
+            }
+            other => self.0.rewrite(other, config),
+        }
+    }
+}
+
+fn has_equality(join: &Join) -> bool {
+    let is_equality =
+        |condition: &&Expr| matches!(condition, Expr::BinaryExpr(BinaryExpr { op: Operator::Eq, .. }));
+    join.filter.iter().flat_map(split_conjunction).any(|condition| is_equality(&condition))
 }
 
 /// An inner join whose keys have columns on both sides; the others, which have been simplified, are conditions. Whether

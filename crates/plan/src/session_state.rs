@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::registry::FunctionRegistry as _;
-use nandina_exec::aggregate::{counted_xor, exact_average, exact_sum};
+use nandina_exec::aggregate::{counted_xor, exact_average, exact_sum, maximum, minimum};
 
 use crate::{
     Planner, analyzer_rules, meanings, operator_planner, optimizer_rules, physical_optimizer_rules,
@@ -32,7 +32,7 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
         state.register_function_rewrite(meaning)?;
     }
     state.register_udf(Arc::new(replaced_column()))?;
-    for function in [exact_sum(), exact_average(), counted_xor()] {
+    for function in [exact_sum(), exact_average(), minimum(), maximum(), counted_xor()] {
         state.register_udaf(function)?;
     }
     Ok(state)

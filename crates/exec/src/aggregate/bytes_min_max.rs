@@ -11,12 +11,12 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use super::byte_views::ByteViews;
 use super::key_columns::BatchKey;
+use super::min_max::winner_of;
 
 /// The least or greatest value of every group.
 pub struct BytesMinMax {
@@ -31,14 +31,7 @@ pub struct BytesMinMax {
 impl BytesMinMax {
     /// The accumulator of a function, if it is one of these.
     pub fn of(function: &AggregateFunctionExpr) -> Option<Self> {
-        let inner = function.fun().inner();
-        let wins = if inner.downcast_ref::<Min>().is_some() {
-            Ordering::Less
-        } else if inner.downcast_ref::<Max>().is_some() {
-            Ordering::Greater
-        } else {
-            return None;
-        };
+        let wins = winner_of(function)?;
         let data_type = function.field().data_type().clone();
         views_of(&data_type)?;
         Some(Self { wins, data_type, values: ByteViews::default(), present: Vec::new() })

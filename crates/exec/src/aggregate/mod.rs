@@ -16,8 +16,8 @@
 //! section 4.4; Kuiper, Boncz, Mühleisen, *Robust External Hash Aggregation in the Solid State Age*, ICDE 2024);
 //! partitions, pages and writes are those of the joins.
 //!
-//! Aggregate functions are DataFusion's own, but for `min` and `max` of texts and `sum` of integers: states are what its
-//! accumulators say they are.
+//! Aggregate functions are DataFusion's own, but for those in files of their own: states are what its accumulators say
+//! they are.
 //!
 //! | file | subject |
 //! |---|---|
@@ -26,6 +26,7 @@
 //! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
+//! | `min_max` | `min` and `max` of floating-point numbers |
 //! | `exact_sum` | `sum` and `avg` whose sums are exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
@@ -54,6 +55,7 @@ mod key_sharing;
 mod lane;
 mod merge;
 mod metrics;
+mod min_max;
 mod output;
 mod reduction;
 mod sink;
@@ -65,3 +67,4 @@ mod work_queue;
 pub use counted_xor::counted_xor;
 pub use exact_sum::{exact_average, exact_sum};
 pub use exec::HashAggregateExec;
+pub use min_max::{maximum, minimum};

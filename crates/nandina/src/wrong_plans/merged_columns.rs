@@ -2,18 +2,20 @@
 //!
 //! The column of `a LEFT JOIN b USING (k)` is the left table's: the right one's is null where a row has no match.
 //! DataFusion's `SELECT *` takes that of the table whose name comes first in the alphabet. So `*` is written out:
-//! `a.*, b.* EXCLUDE (k)`. In `WHERE` it does not know the column without a table's name, or takes that of a query outside;
-//! so the name is added. In a right or full join the names themselves would have to be replaced, which is refused.
+//! `a.*, b.* EXCLUDE (k)`. In `WHERE` it does not know the column without a table's name, and in a sub-query takes that of the
+//! query outside; so the name is added. In a right or full join the names themselves would have to be replaced, which is
+//! refused. `NATURAL` has become `USING` before ([`natural_joins`](super::natural_joins)).
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
     WildcardAdditionalOptions,
 };
 
+use super::normalized;
 use crate::error::{Error, Result};
 
 /// What a join does with rows of the left side that have no match.
@@ -29,17 +31,14 @@ pub(super) fn write_out(select: &mut Select) -> Result<()> {
     let left_joins =
         || select.from.iter().flat_map(|tables| &tables.joins).filter_map(constraint_of_left_join);
     let has_wildcard = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
-    let merges = |constraint: &JoinConstraint| {
-        matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
-    };
+    let merges = |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_));
     if !has_wildcard || !left_joins().any(merges) {
         return Ok(());
     }
     if select.from.iter().all(left_tables_come_first) {
         return Ok(());
     }
-    let is_natural = left_joins().any(|constraint| matches!(constraint, JoinConstraint::Natural));
-    let tables = if is_natural { None } else { all_tables(&select.from) };
+    let tables = all_tables(&select.from);
     let mut written = Vec::with_capacity(select.projection.len());
     for item in std::mem::take(&mut select.projection) {
         match (&item, &tables) {
@@ -48,8 +47,7 @@ pub(super) fn write_out(select: &mut Select) -> Result<()> {
             }
             (SelectItem::Wildcard(_), _) => {
                 return Err(Error::unsupported(
-                    "* cannot be written out over this LEFT JOIN with NATURAL or USING; name the columns, or write \
-                     LEFT JOIN … ON a.k = b.k",
+                    "* cannot be written out over this LEFT JOIN with USING; name the columns, or write LEFT JOIN … ON a.k = b.k",
                 ));
             }
             _ => written.push(item),
@@ -71,34 +69,98 @@ fn left_tables_come_first(group: &TableWithJoins) -> bool {
     })
 }
 
-/// Adds a table's name to columns that a join merges, where they stand in `WHERE` without one: that of the left table; or of
-/// the right one, which has the same value in an inner join, where the left one is not known from the text.
-pub(super) fn qualify(select: &mut Select) -> Result<()> {
-    let [group] = select.from.as_slice() else { return Ok(()) };
-    let Some(first) = name_of(&group.relation) else { return Ok(()) };
-    let mut owners: HashMap<String, Option<ObjectName>> = HashMap::new();
-    for (joined, join) in group.joins.iter().enumerate() {
-        let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else { continue };
-        let owner = match (joined, constraint_of_left_join(join)) {
-            (0, _) => Some(first.clone()),
-            (_, None) => name_of(&join.relation),
-            (_, Some(_)) => None,
-        };
-        for column in columns {
-            // What has been merged before is still what it was.
-            owners.entry(column.to_string().to_lowercase()).or_insert_with(|| owner.clone());
+/// What is read of a query of which a select is part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Surroundings {
+    /// No query whose columns it could name.
+    Alone,
+    /// Another query: a name that DataFusion does not find in a sub-query is looked up there.
+    SubQuery,
+}
+
+/// Adds a table's name to columns that a join merges, where they stand without one and DataFusion would not find them: that
+/// of the left table; or of the right one, which has the same value in an inner join, where the left one is not known from
+/// the text.
+pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result<()> {
+    let owners = owners_of(select);
+    if owners.is_empty() {
+        return Ok(());
+    }
+    let mut qualifying = Qualifying { owners, hidden: Vec::new(), queries: 0 };
+    let mut qualify_all = || {
+        select.selection.visit(&mut qualifying)?;
+        if surroundings == Surroundings::SubQuery {
+            select.distinct.visit(&mut qualifying)?;
+            select.projection.visit(&mut qualifying)?;
+            select.group_by.visit(&mut qualifying)?;
+            select.having.visit(&mut qualifying)?;
+            select.qualify.visit(&mut qualifying)?;
+        }
+        ControlFlow::Continue(())
+    };
+    as_result(qualify_all())
+}
+
+/// Does so in the `ORDER BY` of a sub-query, but for the names of its results.
+pub(super) fn qualify_order(query: &mut Query) -> Result<()> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
+    let mut owners = owners_of(select);
+    for item in &select.projection {
+        match item {
+            SelectItem::UnnamedExpr(Expr::Identifier(name))
+            | SelectItem::ExprWithAlias { alias: name, .. } => {
+                owners.remove(&normalized(name));
+            }
+            SelectItem::Wildcard(_) => return Ok(()),
+            _ => {}
         }
     }
-    let Some(condition) = &mut select.selection else { return Ok(()) };
-    match condition.visit(&mut Qualifying { owners, queries: 0 }) {
+    as_result(query.order_by.visit(&mut Qualifying { owners, hidden: Vec::new(), queries: 0 }))
+}
+
+fn as_result(flow: ControlFlow<Error>) -> Result<()> {
+    match flow {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
+/// Merged columns by their names, each with the table whose column it is; none where the text does not tell.
+type Owners = HashMap<String, Option<ObjectName>>;
+
+fn owners_of(select: &Select) -> Owners {
+    let mut owners = Owners::new();
+    select.from.iter().for_each(|group| add_owners(group, &mut owners));
+    owners
+}
+
+fn add_owners(group: &TableWithJoins, owners: &mut Owners) {
+    add_owners_inside(&group.relation, owners);
+    for (joined, join) in group.joins.iter().enumerate() {
+        add_owners_inside(&join.relation, owners);
+        let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else { continue };
+        let left = if joined == 0 { name_of(&group.relation) } else { None };
+        let owner = match constraint_of_left_join(join) {
+            None => left.or_else(|| name_of(&join.relation)),
+            Some(_) => left,
+        };
+        for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
+            // What has been merged before is still what it was.
+            owners.entry(normalized(column)).or_insert_with(|| owner.clone());
+        }
+    }
+}
+
+fn add_owners_inside(factor: &TableFactor, owners: &mut Owners) {
+    if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+        add_owners(table_with_joins, owners);
+    }
+}
+
 struct Qualifying {
-    /// Tables whose column a merged one is; none where the text does not tell.
-    owners: HashMap<String, Option<ObjectName>>,
+    owners: Owners,
+    /// Parameters of the lambdas around an expression.
+    hidden: Vec<String>,
     /// Queries around an expression: a name in those inside may be one of their own.
     queries: usize,
 }
@@ -116,20 +178,32 @@ impl VisitorMut for Qualifying {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        if self.queries == 0
-            && let Expr::Identifier(column) = expr
-            && let Some(owner) = self.owners.get(&column.to_string().to_lowercase())
-        {
-            let Some(owner) = owner else {
-                return ControlFlow::Break(Error::unsupported(format!(
-                    "'{column}' in WHERE is a column that a later LEFT JOIN … USING merges; write the name of its left \
-                     table before it"
-                )));
-            };
-            let table = owner.0.iter().filter_map(|part| part.as_ident().cloned());
-            *expr = Expr::CompoundIdentifier(table.chain([column.clone()]).collect());
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::Lambda(lambda) = expr {
+            self.hidden.extend(lambda.params.iter().map(|parameter| normalized(&parameter.name)));
         }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::Lambda(lambda) = expr {
+            self.hidden.truncate(self.hidden.len() - lambda.params.len());
+        }
+        if self.queries > 0 {
+            return ControlFlow::Continue(());
+        }
+        let Expr::Identifier(column) = expr else { return ControlFlow::Continue(()) };
+        let name = normalized(column);
+        let Some(owner) = self.owners.get(&name).filter(|_| !self.hidden.contains(&name)) else {
+            return ControlFlow::Continue(());
+        };
+        let Some(owner) = owner else {
+            return ControlFlow::Break(Error::unsupported(format!(
+                "'{column}' is a column that USING merges of several tables; write the name of its left table before it"
+            )));
+        };
+        let table = owner.0.iter().filter_map(|part| part.as_ident().cloned());
+        *expr = Expr::CompoundIdentifier(table.chain([column.clone()]).collect());
         ControlFlow::Continue(())
     }
 }

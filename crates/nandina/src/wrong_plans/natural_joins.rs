@@ -1,0 +1,168 @@
+//! `NATURAL` joins, written as joins `USING` the columns that both sides have.
+//!
+//! Which these are, only the planner knows: each side is planned as `SELECT * FROM …` for it. Then their columns are merged
+//! as those of [`USING`](super::merged_columns) are.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::ControlFlow;
+
+use datafusion::execution::session_state::SessionState;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    Cte, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SetExpr,
+    Statement as SqlStatement, TableFactor, TableWithJoins, Value, VisitorMut, With,
+};
+
+use super::{select_all_from, visit_queries};
+use crate::error::Result;
+use crate::session::planned;
+
+/// Writes all of them out in a statement.
+pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
+    let mut merged = None;
+    loop {
+        let mut resolving = Resolving { merged: merged.take(), queries: Vec::new() };
+        match visit_queries(statement, &mut resolving) {
+            ControlFlow::Continue(()) => return Ok(()),
+            ControlFlow::Break(sides) => {
+                let Sides { left, right } = (*sides)?;
+                let (left, right) = (columns_of(state, left).await?, columns_of(state, right).await?);
+                let right: HashSet<String> = right.into_iter().collect();
+                merged = Some(left.into_iter().filter(|column| right.contains(column)).collect());
+            }
+        }
+    }
+}
+
+async fn columns_of(state: &SessionState, query: Query) -> Result<Vec<String>> {
+    let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
+    let plan = Box::pin(planned(state, statement)).await?;
+    Ok(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
+}
+
+/// All columns of what a join joins.
+struct Sides {
+    left: Query,
+    right: Query,
+}
+
+/// In a box, as every step of a visitor has room for it on the stack.
+type Found = Box<Result<Sides>>;
+
+/// Writes one join out, if it has been told its columns, and stops at the next.
+struct Resolving {
+    /// The columns that both sides of the first one have.
+    merged: Option<Vec<String>>,
+    /// The queries around the place where the visitor is, from the outermost.
+    queries: Vec<Expressions>,
+}
+
+/// Common table expressions of a query.
+struct Expressions {
+    known: Vec<Cte>,
+    /// Those that the visitor has not left yet, the first of which it may be in.
+    coming: VecDeque<Cte>,
+    is_recursive: bool,
+}
+
+impl Expressions {
+    /// Those that can be named where the visitor is. One that is recursive stands for its first rows.
+    fn visible(&self) -> impl Iterator<Item = Cte> {
+        let mut around = self.coming.front().filter(|_| self.is_recursive).cloned();
+        if let Some(expression) = &mut around
+            && let SetExpr::SetOperation { left, .. } = expression.query.body.as_ref()
+        {
+            let first_rows = left.clone();
+            expression.query.body = first_rows;
+        }
+        self.known.iter().cloned().chain(around)
+    }
+}
+
+impl VisitorMut for Resolving {
+    type Break = Found;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Found> {
+        let with = query.with.as_ref();
+        let coming = with.map(|with| with.cte_tables.clone()).unwrap_or_default();
+        let is_recursive = with.is_some_and(|with| with.recursive);
+        self.queries.push(Expressions { known: Vec::new(), coming: coming.into(), is_recursive });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Found> {
+        self.queries.pop();
+        // Those of a query are visited before anything else of it.
+        if let Some(around) = self.queries.last_mut()
+            && let Some(left) = around.coming.pop_front()
+        {
+            around.known.push(left);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Found> {
+        select.from.iter_mut().try_for_each(|tables| self.resolve(tables))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Found> {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, .. } => self.resolve(table_with_joins),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Resolving {
+    fn resolve(&mut self, tables: &mut TableWithJoins) -> ControlFlow<Found> {
+        for joined in 0..tables.joins.len() {
+            let (before, rest) = tables.joins.split_at_mut(joined);
+            let Some(join) = rest.first_mut() else { break };
+            let Some(constraint) = natural(&mut join.join_operator) else { continue };
+            let Some(merged) = self.merged.take() else {
+                let left = TableWithJoins { relation: tables.relation.clone(), joins: before.to_vec() };
+                let right = TableWithJoins { relation: join.relation.clone(), joins: Vec::new() };
+                return ControlFlow::Break(Box::new(self.sides(left, right)));
+            };
+            *constraint = using(&merged);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn sides(&self, left: TableWithJoins, right: TableWithJoins) -> Result<Sides> {
+        let expressions: Vec<Cte> = self.queries.iter().flat_map(Expressions::visible).collect();
+        let recursive = self.queries.iter().any(|query| query.is_recursive);
+        let all_of = |tables| -> Result<Query> {
+            let mut query = select_all_from(tables)?;
+            query.with = (!expressions.is_empty()).then(|| With {
+                with_token: AttachedToken::empty(),
+                recursive,
+                cte_tables: expressions.clone(),
+            });
+            Ok(query)
+        };
+        Ok(Sides { left: all_of(left)?, right: all_of(right)? })
+    }
+}
+
+fn natural(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    match operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint) => {
+            matches!(constraint, JoinConstraint::Natural).then_some(constraint)
+        }
+        _ => None,
+    }
+}
+
+/// The constraint of a join that merges some columns; of all rows with all, if there are none.
+fn using(columns: &[String]) -> JoinConstraint {
+    if columns.is_empty() {
+        return JoinConstraint::On(Expr::Value(Value::Boolean(true).with_empty_span()));
+    }
+    let name = |column: &String| ObjectName::from(vec![Ident::with_quote('"', column)]);
+    JoinConstraint::Using(columns.iter().map(name).collect())
+}
