@@ -280,6 +280,12 @@ impl Session {
                 self.tables.drop_view(&drop).await?;
                 Query::nothing()
             }
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if !create.constraints.is_empty() => {
+                Err(Error::unsupported(format!(
+                    "table '{}': keys and other constraints of files are not checked, and not supported; leave them out",
+                    create.name.table()
+                )))
+            }
             LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
                 let frame = self.context.execute_logical_plan(plan).await?;
                 // EXECUTE of a prepared statement comes back as the plan to run.

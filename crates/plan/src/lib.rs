@@ -6,12 +6,13 @@
 mod all_or_nothing;
 mod choose_build_side;
 mod distincts;
-mod fence_limits;
+mod fences;
 mod filter_first_rows;
 mod filter_parquet_scans;
 mod interval_text;
 mod keep_filters_of_rows;
 mod keep_group_keys;
+mod keep_leaf_projections;
 mod keep_memberships;
 mod keep_sum_types;
 mod limit_groups;
@@ -43,12 +44,13 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use distincts::DistinctsToGroupingSets;
-pub use fence_limits::FenceLimits;
+pub use fences::Fences;
 pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_group_keys::KeepGroupKeys;
+pub use keep_leaf_projections::KeepLeafProjections;
 pub use keep_memberships::KeepMemberships;
 pub use keep_sum_types::KeepSumTypes;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
@@ -85,8 +87,8 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
 /// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`],
-/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepGroupKeys`], [`KeepMemberships`],
-/// [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
+/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepGroupKeys`], [`KeepLeafProjections`],
+/// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
@@ -109,6 +111,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     for rule in &mut rules {
         match rule.name() {
             "extract_equijoin_predicate" => *rule = Arc::new(KeepNullSafeKeys(Arc::clone(rule))),
+            "push_down_leaf_projections" => *rule = Arc::new(KeepLeafProjections(Arc::clone(rule))),
             "push_down_filter" => *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule))),
             "simplify_expressions" => *rule = Arc::new(KeepMemberships(Arc::clone(rule))),
             "eliminate_group_by_constant" => *rule = Arc::new(KeepGroupKeys(Arc::clone(rule))),
@@ -130,7 +133,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
-/// [`FenceLimits`] stands around the rule that chooses orders.
+/// [`Fences`] stand while orders are chosen, those of rows and of what aggregates take in.
 /// [`ReplaceMistakenLoopJoin`] does so with some joins before orders are chosen.
 /// [`FilterFirstRows`] comes right before them: it looks for the windows, sorts and exchanges of DataFusion's.
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
@@ -149,8 +152,10 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let chosen = rules.iter().position(|rule| rule.name() == "join_selection").map_or(0, |at| at + 1);
     rules.insert(chosen, Arc::new(ReplaceHashJoin));
     let enforced = rules.iter().position(|rule| rule.name() == "EnsureRequirements").unwrap_or(rules.len());
-    rules.insert((enforced + 1).min(rules.len()), Arc::new(FenceLimits::After));
-    rules.insert(enforced, Arc::new(FenceLimits::Before));
+    let chosen_orders =
+        rules.iter().position(|rule| rule.name() == "OptimizeAggregateOrder").unwrap_or(enforced);
+    rules.insert((chosen_orders + 1).min(rules.len()), Arc::new(Fences::Down));
+    rules.insert(enforced, Arc::new(Fences::Up));
     rules.insert(enforced, Arc::new(ReplaceMistakenLoopJoin));
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(enforced, Arc::new(NarrowDecimals));
@@ -230,9 +235,9 @@ mod tests {
             physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
         assert_eq!(at("replace_hash_aggregate") + 1, at("replace_mistaken_loop_join"));
-        assert_eq!(at("replace_mistaken_loop_join") + 1, at("fence_limits"));
-        assert_eq!(at("fence_limits") + 1, at("EnsureRequirements"));
-        assert_eq!(at("EnsureRequirements") + 1, at("unfence_limits"));
+        assert_eq!(at("replace_mistaken_loop_join") + 1, at("fences_up"));
+        assert_eq!(at("fences_up") + 1, at("EnsureRequirements"));
+        assert_eq!(at("OptimizeAggregateOrder") + 1, at("fences_down"));
         assert!(at("LimitedDistinctAggregation") < at("replace_hash_aggregate"), "{names:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::common::{Constraints, DataFusionError, Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -93,6 +93,8 @@ impl HashAggregateExec {
         let outputs = planned.input().output_partitioning().partition_count();
         let known = planned.properties().equivalence_properties();
         let known = without_missing_keys(known, planned.group_expr())?;
+        // Projections mistake other columns for those that are unique.
+        let known = known.with_constraints(Constraints::default());
         let properties =
             mixing_rows(&planned.properties().as_ref().clone().with_eq_properties(known), outputs)
                 .with_partitioning(Partitioning::UnknownPartitioning(outputs))

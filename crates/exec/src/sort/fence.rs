@@ -1,33 +1,55 @@
-//! Keeps a sort above the limit that it stands above.
+//! What DataFusion must not know while it chooses orders.
 //!
-//! DataFusion moves a sort below a limit, as the first rows in its order: what `(SELECT … LIMIT 10) ORDER BY x` asks for are
-//! the first ten rows, whatever their order, and those of an endless recursion can be had.
+//! - It moves a sort below a limit, as the first rows in its order: what `(SELECT … LIMIT 10) ORDER BY x` asks for are
+//!   the first ten rows, whatever their order, and those of an endless recursion can be had.
+//! - It knows that the groups of an aggregation are unique, and takes other columns for those that they are in, if a
+//!   projection puts columns in another order. What comes behind a unique key in an order is left out.
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Constraints, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
 
-/// Stands above a limit while orders are chosen, and is taken away then.
+/// Stands above a node while orders are chosen, and is taken away then.
 #[derive(Debug)]
 pub struct FenceExec {
-    limit: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
+    keeps: Kept,
+    properties: Arc<PlanProperties>,
+}
+
+/// What does not pass a fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Sorts do not go down.
+    Sorts,
+    /// What is known of unique columns does not go up.
+    UniqueKeys,
 }
 
 impl FenceExec {
-    pub fn new(limit: Arc<dyn ExecutionPlan>) -> Self {
-        Self { limit }
+    pub fn new(input: Arc<dyn ExecutionPlan>, keeps: Kept) -> Self {
+        let mut properties = input.properties().as_ref().clone();
+        if keeps == Kept::UniqueKeys {
+            properties.eq_properties.set_constraints(Constraints::default());
+        }
+        Self { input, keeps, properties: Arc::new(properties) }
+    }
+
+    /// What does not pass it.
+    pub fn keeps(&self) -> Kept {
+        self.keeps
     }
 
     /// What it stands above.
-    pub fn limit(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.limit
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
     }
 }
 
@@ -43,16 +65,16 @@ impl ExecutionPlan for FenceExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.limit.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.limit]
+        vec![&self.input]
     }
 
-    /// It does keep the order, but a plan that says so has sorts moved below it.
+    /// It always does, but a plan that says so has sorts moved below it.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![false]
+        vec![self.keeps != Kept::Sorts]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -71,12 +93,12 @@ impl ExecutionPlan for FenceExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(limit), true) => Ok(Arc::new(Self { limit })),
-            _ => datafusion::common::internal_err!("a fence stands above one limit"),
+            (Some(input), true) => Ok(Arc::new(Self::new(input, self.keeps))),
+            _ => datafusion::common::internal_err!("a fence stands above one node"),
         }
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.limit.execute(partition, context)
+        self.input.execute(partition, context)
     }
 }

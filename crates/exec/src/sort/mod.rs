@@ -60,5 +60,5 @@ mod threshold;
 mod volatile;
 
 pub use exec::ExternalSortExec;
-pub use fence::FenceExec;
+pub use fence::{FenceExec, Kept};
 pub use ordered_merge::OrderedMergeExec;
