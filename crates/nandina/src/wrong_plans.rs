@@ -73,6 +73,15 @@ struct Avoid {
     sub_queries: usize,
 }
 
+impl Avoid {
+    fn surroundings(&self) -> Surroundings {
+        match self.sub_queries {
+            0 => Surroundings::Alone,
+            _ => Surroundings::SubQuery,
+        }
+    }
+}
+
 impl VisitorMut for Avoid {
     type Break = Error;
 
@@ -88,9 +97,7 @@ impl VisitorMut for Avoid {
         self.expressions.extend(expressions.map(|expression| normalized(&expression.alias.name)));
         broken_by(ignored_words::in_query(query))?;
         broken_by(named_windows::replace(query))?;
-        if self.sub_queries > 0 {
-            broken_by(merged_columns::qualify_order(query))?;
-        }
+        broken_by(merged_columns::qualify_order(query, self.surroundings()))?;
         refuse_counting_set_operations(&query.body)
     }
 
@@ -102,11 +109,7 @@ impl VisitorMut for Avoid {
         broken_by(ignored_words::in_select(select))?;
         select.from.iter().try_for_each(refuse_merged_columns)?;
         select.projection.iter_mut().for_each(look_up_replaced);
-        let surroundings = match self.sub_queries {
-            0 => Surroundings::Alone,
-            _ => Surroundings::SubQuery,
-        };
-        broken_by(merged_columns::qualify(select, surroundings))?;
+        broken_by(merged_columns::qualify(select, self.surroundings()))?;
         broken_by(merged_columns::write_out(select))
     }
 

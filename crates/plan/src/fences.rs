@@ -7,7 +7,6 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use nandina_exec::sort::{FenceExec, Kept};
@@ -31,10 +30,10 @@ impl PhysicalOptimizerRule for Fences {
                 if node.is::<SortExec>() {
                     return node.map_children(above_limits);
                 }
-                let has_keys = node
-                    .downcast_ref::<AggregateExec>()
-                    .is_some_and(|groups| !groups.group_expr().is_empty());
-                Ok(if has_keys { fenced(node, Kept::UniqueKeys) } else { Transformed::no(node) })
+                Ok(match FenceExec::keeping_keys(&node)? {
+                    Some(fence) => Transformed::yes(Arc::new(fence) as Arc<dyn ExecutionPlan>),
+                    None => Transformed::no(node),
+                })
             }),
             Fences::Down => plan.transform_up(|node| match node.downcast_ref::<FenceExec>() {
                 Some(fence) => Ok(Transformed::yes(Arc::clone(fence.input()))),
@@ -62,14 +61,10 @@ fn above_limits(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Exec
         return Ok(Transformed::no(node));
     }
     if node.downcast_ref::<GlobalLimitExec>().is_some_and(|limit| limit.fetch().is_some()) {
-        return Ok(fenced(node, Kept::Sorts));
+        return Ok(Transformed::yes(Arc::new(FenceExec::keeping_sorts(node))));
     }
     match node.children().len() {
         1 => node.map_children(above_limits),
         _ => Ok(Transformed::no(node)),
     }
-}
-
-fn fenced(node: Arc<dyn ExecutionPlan>, keeps: Kept) -> Transformed<Arc<dyn ExecutionPlan>> {
-    Transformed::yes(Arc::new(FenceExec::new(node, keeps)))
 }

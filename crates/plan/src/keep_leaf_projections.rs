@@ -1,8 +1,8 @@
 //! Projections of parts of columns that stay where they are.
 //!
 //! DataFusion's `push_down_leaf_projections` moves the parts of structs and the like that a query wants towards the scan.
-//! Below a projection that gives one column two names, it makes a projection with that column twice, and fails. The plan is
-//! right without the move.
+//! Where a column has two names, or a part has been moved before, it makes a projection of two columns of one name, and
+//! fails. The plan is right without the move.
 
 use std::sync::Arc;
 
@@ -27,19 +27,21 @@ impl OptimizerRule for KeepLeafProjections {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         match self.0.rewrite(plan.clone(), config) {
-            Err(error) if is_about_one_name_twice(&error) => Ok(Transformed::no(plan)),
+            Err(error) if is_about_names(&error) => Ok(Transformed::no(plan)),
             moved => moved,
         }
     }
 }
 
-fn is_about_one_name_twice(error: &DataFusionError) -> bool {
+fn is_about_names(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::SchemaError(error, _) => matches!(
             error.as_ref(),
-            SchemaError::DuplicateUnqualifiedField { .. } | SchemaError::DuplicateQualifiedField { .. }
+            SchemaError::DuplicateUnqualifiedField { .. }
+                | SchemaError::DuplicateQualifiedField { .. }
+                | SchemaError::AmbiguousReference { .. }
         ),
-        DataFusionError::Context(_, inner) => is_about_one_name_twice(inner),
+        DataFusionError::Context(_, inner) => is_about_names(inner),
         _ => false,
     }
 }

@@ -11,7 +11,6 @@ mod filter_first_rows;
 mod filter_parquet_scans;
 mod interval_text;
 mod keep_filters_of_rows;
-mod keep_group_keys;
 mod keep_leaf_projections;
 mod keep_memberships;
 mod keep_sum_types;
@@ -19,8 +18,10 @@ mod limit_groups;
 mod meanings;
 mod mixed_columns;
 mod name_branches;
+mod name_keys;
 mod narrow_decimals;
 mod null_safe_keys;
+mod outer_types;
 mod push_filters;
 mod replace_exchange;
 mod replace_hash_aggregate;
@@ -49,15 +50,16 @@ pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
 pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
-pub use keep_group_keys::KeepGroupKeys;
 pub use keep_leaf_projections::KeepLeafProjections;
 pub use keep_memberships::KeepMemberships;
 pub use keep_sum_types::KeepSumTypes;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
 pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
+pub use name_keys::NameKeys;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
+pub use outer_types::OuterTypes;
 pub use push_filters::PushFilters;
 pub use replace_exchange::ReplaceExchange;
 pub use replace_hash_aggregate::ReplaceHashAggregate;
@@ -76,10 +78,15 @@ pub use typed_operators::TypedOperators;
 /// Nandina's rules about what a plan means, around DataFusion's, which settle types: what operators are applied to is known
 /// only behind them. [`meanings`] come before all of them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(MixedColumns), Arc::new(ExistsOfAggregates), Arc::new(ThreeValuedIn)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(NameKeys),
+        Arc::new(MixedColumns),
+        Arc::new(ExistsOfAggregates),
+        Arc::new(ThreeValuedIn),
+    ];
     rules.append(&mut Analyzer::new().rules);
     rules.push(Arc::new(TypedOperators));
+    rules.push(Arc::new(OuterTypes::behind(rules.clone())));
     rules
 }
 
@@ -87,7 +94,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
 /// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`],
-/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepGroupKeys`], [`KeepLeafProjections`],
+/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepLeafProjections`],
 /// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -114,7 +121,6 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
             "push_down_leaf_projections" => *rule = Arc::new(KeepLeafProjections(Arc::clone(rule))),
             "push_down_filter" => *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule))),
             "simplify_expressions" => *rule = Arc::new(KeepMemberships(Arc::clone(rule))),
-            "eliminate_group_by_constant" => *rule = Arc::new(KeepGroupKeys(Arc::clone(rule))),
             _ => {}
         }
     }

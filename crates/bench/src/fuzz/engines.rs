@@ -53,8 +53,14 @@ const NEEDED_RULES: [&str; 7] = [
     "decorrelate_lateral_join",
     "extract_equijoin_predicate",
 ];
-const NEEDED_PHYSICAL_RULES: [&str; 4] =
-    ["OutputRequirements", "EnsureRequirements", "EnsureCooperative", "SanityCheckPlan"];
+const NEEDED_PHYSICAL_RULES: [&str; 6] = [
+    "OutputRequirements",
+    "fences_up",
+    "EnsureRequirements",
+    "fences_down",
+    "EnsureCooperative",
+    "SanityCheckPlan",
+];
 
 /// Where the rows of tables lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -232,6 +238,7 @@ fn plan_as(session: &Session, configuration: Configuration) {
             // Ours, which are right where DataFusion's are not.
             logical = nandina_plan::optimizer_rules();
             logical.retain(|rule| NEEDED_RULES.contains(&rule.name()));
+            physical = nandina_plan::physical_optimizer_rules();
             physical.retain(|rule| NEEDED_PHYSICAL_RULES.contains(&rule.name()));
         }
     }

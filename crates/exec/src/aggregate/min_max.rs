@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::ArrowNativeTypeOp;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, FieldRef, Float16Type, Float32Type, Float64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{Max, Min, max_udaf, min_udaf};
@@ -143,7 +144,10 @@ impl MinMax {
 }
 
 /// The order of numbers, where all NaNs are equal and the greatest.
-fn compare<N: PartialOrd>(left: &N, right: &N) -> Ordering {
+fn compare<N: ArrowNativeTypeOp + PartialOrd>(left: &N, right: &N) -> Ordering {
     let is_nan = |number: &N| number.partial_cmp(number).is_none();
-    left.partial_cmp(right).unwrap_or_else(|| is_nan(left).cmp(&is_nan(right)))
+    match (is_nan(left), is_nan(right)) {
+        (false, false) => left.compare(*right),
+        (is_left, is_right) => is_left.cmp(&is_right),
+    }
 }

@@ -4,17 +4,21 @@
 //!   the first ten rows, whatever their order, and those of an endless recursion can be had.
 //! - It knows that the groups of an aggregation are unique, and takes other columns for those that they are in, if a
 //!   projection puts columns in another order. What comes behind a unique key in an order is left out.
+//! - It takes keys that are constant for constant in all rows, also in those of grouping sets without them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Constraints, Result};
+use datafusion::common::{Constraints, Result, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
+
+use crate::equivalences::without_missing_keys;
 
 /// Stands above a node while orders are chosen, and is taken away then.
 #[derive(Debug)]
@@ -29,17 +33,28 @@ pub struct FenceExec {
 pub enum Kept {
     /// Sorts do not go down.
     Sorts,
-    /// What is known of unique columns does not go up.
-    UniqueKeys,
+    /// What is known of an aggregation's keys does not go up.
+    Keys,
 }
 
 impl FenceExec {
-    pub fn new(input: Arc<dyn ExecutionPlan>, keeps: Kept) -> Self {
-        let mut properties = input.properties().as_ref().clone();
-        if keeps == Kept::UniqueKeys {
-            properties.eq_properties.set_constraints(Constraints::default());
+    /// A fence above a limit.
+    pub fn keeping_sorts(limit: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::clone(limit.properties());
+        Self { input: limit, keeps: Kept::Sorts, properties }
+    }
+
+    /// A fence above an aggregation by keys; none above another node.
+    pub fn keeping_keys(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
+        let Some(aggregation) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+        let keys = aggregation.group_expr();
+        if keys.is_empty() {
+            return Ok(None);
         }
-        Self { input, keeps, properties: Arc::new(properties) }
+        let mut properties = node.properties().as_ref().clone();
+        let known = without_missing_keys(&properties.eq_properties, keys)?;
+        properties.eq_properties = known.with_constraints(Constraints::default());
+        Ok(Some(Self { input: Arc::clone(node), keeps: Kept::Keys, properties: Arc::new(properties) }))
     }
 
     /// What does not pass it.
@@ -93,8 +108,12 @@ impl ExecutionPlan for FenceExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input, self.keeps))),
-            _ => datafusion::common::internal_err!("a fence stands above one node"),
+            (Some(limit), true) if self.keeps == Kept::Sorts => Ok(Arc::new(Self::keeping_sorts(limit))),
+            (Some(node), true) => match Self::keeping_keys(&node)? {
+                Some(fence) => Ok(Arc::new(fence)),
+                None => Ok(node),
+            },
+            _ => internal_err!("a fence stands above one node"),
         }
     }
 

@@ -78,31 +78,29 @@ pub(super) enum Surroundings {
     SubQuery,
 }
 
-/// Adds a table's name to columns that a join merges, where they stand without one and DataFusion would not find them: that
-/// of the left table; or of the right one, which has the same value in an inner join, where the left one is not known from
-/// the text.
+/// Adds a table's name to columns that a join merges, where they stand without one: that of the left table; or of the right
+/// one, which has the same value in an inner join, where the left one is not known from the text.
 pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result<()> {
-    let owners = owners_of(select);
-    if owners.is_empty() {
+    let mut in_where = Qualifying { owners: owners_of(select), ..Qualifying::default() };
+    if in_where.owners.is_empty() {
         return Ok(());
     }
-    let mut qualifying = Qualifying { owners, hidden: Vec::new(), queries: 0 };
+    let passes_unknown = surroundings == Surroundings::Alone;
+    let mut elsewhere =
+        Qualifying { owners: in_where.owners.clone(), passes_unknown, ..Qualifying::default() };
     let mut qualify_all = || {
-        select.selection.visit(&mut qualifying)?;
-        if surroundings == Surroundings::SubQuery {
-            select.distinct.visit(&mut qualifying)?;
-            select.projection.visit(&mut qualifying)?;
-            select.group_by.visit(&mut qualifying)?;
-            select.having.visit(&mut qualifying)?;
-            select.qualify.visit(&mut qualifying)?;
-        }
-        ControlFlow::Continue(())
+        select.selection.visit(&mut in_where)?;
+        select.distinct.visit(&mut elsewhere)?;
+        select.projection.visit(&mut elsewhere)?;
+        select.group_by.visit(&mut elsewhere)?;
+        select.having.visit(&mut elsewhere)?;
+        select.qualify.visit(&mut elsewhere)
     };
     as_result(qualify_all())
 }
 
-/// Does so in the `ORDER BY` of a sub-query, but for the names of its results.
-pub(super) fn qualify_order(query: &mut Query) -> Result<()> {
+/// Does so in the `ORDER BY` of a query, but for the names of its results.
+pub(super) fn qualify_order(query: &mut Query, surroundings: Surroundings) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
     let mut owners = owners_of(select);
     for item in &select.projection {
@@ -115,7 +113,8 @@ pub(super) fn qualify_order(query: &mut Query) -> Result<()> {
             _ => {}
         }
     }
-    as_result(query.order_by.visit(&mut Qualifying { owners, hidden: Vec::new(), queries: 0 }))
+    let passes_unknown = surroundings == Surroundings::Alone;
+    as_result(query.order_by.visit(&mut Qualifying { owners, passes_unknown, ..Qualifying::default() }))
 }
 
 fn as_result(flow: ControlFlow<Error>) -> Result<()> {
@@ -130,35 +129,48 @@ type Owners = HashMap<String, Option<ObjectName>>;
 
 fn owners_of(select: &Select) -> Owners {
     let mut owners = Owners::new();
-    select.from.iter().for_each(|group| add_owners(group, &mut owners));
+    for (name, owner) in select.from.iter().flat_map(owners_in) {
+        owners.entry(name).or_insert(owner);
+    }
     owners
 }
 
-fn add_owners(group: &TableWithJoins, owners: &mut Owners) {
-    add_owners_inside(&group.relation, owners);
+fn owners_in(group: &TableWithJoins) -> Owners {
+    let mut owners = owners_inside(&group.relation);
     for (joined, join) in group.joins.iter().enumerate() {
-        add_owners_inside(&join.relation, owners);
-        let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else { continue };
-        let left = if joined == 0 { name_of(&group.relation) } else { None };
-        let owner = match constraint_of_left_join(join) {
-            None => left.or_else(|| name_of(&join.relation)),
-            Some(_) => left,
-        };
-        for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
-            // What has been merged before is still what it was.
-            owners.entry(normalized(column)).or_insert_with(|| owner.clone());
+        let mut of_right = owners_inside(&join.relation);
+        if let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) {
+            let left = if joined == 0 { name_of(&group.relation) } else { None };
+            for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
+                let name = normalized(column);
+                let right = of_right.remove(&name).unwrap_or_else(|| name_of(&join.relation));
+                let owner = match constraint_of_left_join(join) {
+                    None => left.clone().or(right),
+                    Some(_) => left.clone(),
+                };
+                // What has been merged before is still what it was.
+                owners.entry(name).or_insert(owner);
+            }
+        }
+        for (name, owner) in of_right {
+            owners.entry(name).or_insert(owner);
         }
     }
+    owners
 }
 
-fn add_owners_inside(factor: &TableFactor, owners: &mut Owners) {
-    if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
-        add_owners(table_with_joins, owners);
+fn owners_inside(factor: &TableFactor) -> Owners {
+    match factor {
+        TableFactor::NestedJoin { table_with_joins, alias: None } => owners_in(table_with_joins),
+        _ => Owners::new(),
     }
 }
 
+#[derive(Default)]
 struct Qualifying {
     owners: Owners,
+    /// A column whose table is not known from the text stays as it is.
+    passes_unknown: bool,
     /// Parameters of the lambdas around an expression.
     hidden: Vec<String>,
     /// Queries around an expression: a name in those inside may be one of their own.
@@ -198,6 +210,9 @@ impl VisitorMut for Qualifying {
             return ControlFlow::Continue(());
         };
         let Some(owner) = owner else {
+            if self.passes_unknown {
+                return ControlFlow::Continue(());
+            }
             return ControlFlow::Break(Error::unsupported(format!(
                 "'{column}' is a column that USING merges of several tables; write the name of its left table before it"
             )));

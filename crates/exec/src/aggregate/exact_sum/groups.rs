@@ -101,6 +101,9 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
         let Some(sums) = states.first() else { return internal_err!("a sum without state") };
         if let Some(counts) = &mut self.counts {
             let Some(added) = states.get(1) else { return internal_err!("an average without a count") };
+            if added.null_count() > 0 {
+                return internal_err!("the count of an average's values is null");
+            }
             counts.resize(total_groups, 0);
             for (&group, &added) in groups.iter().zip(added.as_primitive::<UInt64Type>().values()) {
                 counts[group] += added;

@@ -255,41 +255,24 @@ trait Summand: ArrowPrimitiveType<Native: Into<SumOf<Self>> + Hash + Eq> + fmt::
 /// The native type of a sum.
 type SumOf<T> = <<T as Summand>::Sum as ArrowPrimitiveType>::Native;
 
-impl Summand for Int32Type {
-    type Sum = Int64Type;
-    const FITS: bool = true;
+/// Integers, whose sums fit into a wider type.
+macro_rules! summand {
+    ($integer:ty, $sum:ty) => {
+        impl Summand for $integer {
+            type Sum = $sum;
+            const FITS: bool = true;
 
-    fn as_f64(sum: i64) -> f64 {
-        sum as f64
-    }
+            fn as_f64(sum: SumOf<Self>) -> f64 {
+                sum as f64
+            }
+        }
+    };
 }
 
-impl Summand for UInt32Type {
-    type Sum = UInt64Type;
-    const FITS: bool = true;
-
-    fn as_f64(sum: u64) -> f64 {
-        sum as f64
-    }
-}
-
-impl Summand for Int64Type {
-    type Sum = Decimal128Type;
-    const FITS: bool = true;
-
-    fn as_f64(sum: i128) -> f64 {
-        sum as f64
-    }
-}
-
-impl Summand for UInt64Type {
-    type Sum = Decimal128Type;
-    const FITS: bool = true;
-
-    fn as_f64(sum: i128) -> f64 {
-        sum as f64
-    }
-}
+summand!(Int32Type, Int64Type);
+summand!(UInt32Type, UInt64Type);
+summand!(Int64Type, Decimal128Type);
+summand!(UInt64Type, Decimal128Type);
 
 impl Summand for Decimal128Type {
     type Sum = Decimal128Type;
