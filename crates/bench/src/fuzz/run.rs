@@ -88,6 +88,7 @@ async fn run_schema(
         duckdb,
         oracles: plan.oracles.clone(),
         sizes: Default::default(),
+        has_nested: false,
     };
     judge.load(&tables, storage).await?;
     let mut generator = Generator::new(Random::new(random.number()), &tables, &plan.avoid);
