@@ -11,6 +11,7 @@
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
 //! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
+//! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
 //! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
@@ -97,6 +98,7 @@ impl VisitorMut for Avoid {
         self.expressions.extend(expressions.map(|expression| normalized(&expression.alias.name)));
         broken_by(ignored_words::in_query(query))?;
         broken_by(named_windows::replace(query))?;
+        literals::settle_values(&mut query.body);
         broken_by(merged_columns::qualify_order(query, self.surroundings()))?;
         refuse_counting_set_operations(&query.body)
     }

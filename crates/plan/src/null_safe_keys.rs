@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::common::{JoinConstraint, JoinType, NullEquality, Result};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
@@ -78,14 +78,15 @@ impl OptimizerRule for KeepNullSafeKeys {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        match plan {
-            LogicalPlan::Join(join) if matches_nulls(&join) && has_equality(&join) => {
-                let mut rewritten = self.0.rewrite(LogicalPlan::Join(with_conditions(join)?), config)?;
-                rewritten.transformed = true;
-                Ok(rewritten)
-            }
-            other => self.0.rewrite(other, config),
+        let LogicalPlan::Join(mut join) = plan else { return self.0.rewrite(plan, config) };
+        // Keys may be expressions behind the rule, which those of `USING` must not be.
+        join.join_constraint = JoinConstraint::On;
+        if !matches_nulls(&join) || !has_equality(&join) {
+            return self.0.rewrite(LogicalPlan::Join(join), config);
         }
+        let mut rewritten = self.0.rewrite(LogicalPlan::Join(with_conditions(join)?), config)?;
+        rewritten.transformed = true;
+        Ok(rewritten)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Literals that DataFusion's planner would change.
 //!
 //! - A number that no integer and no floating-point number holds becomes a decimal.
+//! - A column of `VALUES` with decimals and floating-point numbers is one of the latter.
 //! - An interval is written in months, days and nanoseconds: Arrow forgets fractions of years and months.
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, Interval, UnaryOperator, Value,
+    CastKind, DataType, ExactNumberInfo, Expr, Interval, SetExpr, UnaryOperator, Value,
 };
 use nandina_plan::parse_interval;
 
@@ -33,13 +34,92 @@ pub(super) fn exact_number(expr: &mut Expr) {
     if is_held || precision > DIGITS_OF_DECIMAL {
         return;
     }
-    *expr = Expr::Cast {
+    *expr = decimal_of(digits, precision, fraction.len());
+}
+
+fn decimal_of(digits: &str, precision: usize, scale: usize) -> Expr {
+    Expr::Cast {
         kind: CastKind::Cast,
-        expr: Box::new(Expr::Value(Value::SingleQuotedString(digits.clone()).with_empty_span())),
-        data_type: DataType::Decimal(ExactNumberInfo::PrecisionAndScale(
-            precision as u64,
-            fraction.len() as i64,
-        )),
+        expr: Box::new(Expr::Value(Value::SingleQuotedString(digits.to_owned()).with_empty_span())),
+        data_type: DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision as u64, scale as i64)),
+        array: false,
+        format: None,
+    }
+}
+
+/// Settles the columns of `VALUES` that have decimals: floating-point numbers beside them make them such, constants with a
+/// point are decimals of their own digits. DataFusion makes decimals of all.
+pub(super) fn settle_values(body: &mut SetExpr) {
+    let rows = match body {
+        SetExpr::Values(values) => &mut values.rows,
+        SetExpr::SetOperation { left, right, .. } => {
+            settle_values(left);
+            return settle_values(right);
+        }
+        _ => return,
+    };
+    let columns = rows.first().map_or(0, |row| row.content.len());
+    for column in 0..columns {
+        let cells = || rows.iter().filter_map(|row| row.content.get(column));
+        if !cells().any(is_decimal) {
+            continue;
+        }
+        let settle = if cells().any(is_float) { as_double } else { as_decimal };
+        rows.iter_mut().filter_map(|row| row.content.get_mut(column)).for_each(settle);
+    }
+}
+
+fn is_decimal(cell: &Expr) -> bool {
+    match cell {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_decimal(inner),
+        Expr::Cast { data_type, .. } => {
+            matches!(data_type, DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_))
+        }
+        _ => false,
+    }
+}
+
+fn is_float(cell: &Expr) -> bool {
+    match cell {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_float(inner),
+        // A constant with a point is a decimal of its own digits.
+        Expr::Value(value) => matches!(&value.value, Value::Number(digits, _) if digits.contains(['e', 'E'])),
+        Expr::Cast { data_type, .. } => matches!(
+            data_type,
+            DataType::Float(_)
+                | DataType::Float4
+                | DataType::Float8
+                | DataType::Float32
+                | DataType::Float64
+                | DataType::Real
+                | DataType::Double(_)
+                | DataType::DoublePrecision
+        ),
+        _ => false,
+    }
+}
+
+fn as_decimal(cell: &mut Expr) {
+    match cell {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => as_decimal(inner),
+        Expr::Value(value) => {
+            if let Value::Number(digits, _) = &value.value
+                && let Some((whole, fraction)) = digits.split_once('.')
+            {
+                let precision = (whole.len() + fraction.len()).min(DIGITS_OF_DECIMAL);
+                *cell = decimal_of(digits, precision, fraction.len());
+            }
+        }
+        _ => {}
+    }
+}
+
+fn as_double(cell: &mut Expr) {
+    let value = std::mem::replace(cell, Expr::Value(Value::Null.with_empty_span()));
+    *cell = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(value),
+        data_type: DataType::Double(ExactNumberInfo::None),
         array: false,
         format: None,
     };
