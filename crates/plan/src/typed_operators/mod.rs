@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `9223372036854775807 + 1` | wraps around | an error: [`integers`] |
 //! | `x * 2` of decimals with 38 digits | shown without the last digit | an error: [`decimals`] |
+//! | `CAST(5.3 AS DECIMAL(2, 0)) = 5` | `5.3 = 5.0` where the decimal is a column: false | true: [`casts`] |
 //! | `INTERVAL '30 days' < INTERVAL '1 month'` | true: months first | false, they are equal: [`lengths`] |
 //! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
 //! | `PARTITION BY 0.0 * x`, `-0.0 IN (0.0, 1.0)`, `nullif(-0.0, 0.0)` | -0.0 and 0.0 apart | equal, as in `GROUP BY`: [`floats`] |
@@ -13,6 +14,7 @@
 //!
 //! The expressions become functions, since constants are folded before there is a physical plan.
 
+mod casts;
 pub(crate) mod decimals;
 mod floats;
 mod integers;
@@ -48,7 +50,9 @@ impl AnalyzerRule for TypedOperators {
             };
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
-                let settled = expression.transform_up(|part| settled(part, &schema))?;
+                let settled = expression.transform_up(|part| {
+                    casts::kept(part, &schema).transform_data(|part| settled(part, &schema))
+                })?;
                 let settled = settled.transform_data(|expression| match keys {
                     0 => Ok(Transformed::no(expression)),
                     // Both zeros are as good as each other, and statistics are for plain columns.
