@@ -548,9 +548,9 @@ pub(crate) async fn view_of(state: &SessionState, statement: &str) -> Result<Arc
 /// The logical plan of a statement, if it is one that is supported.
 pub(crate) async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
+    file_alias::add(&mut statement);
     wrong_plans::write_out_natural_joins(state, &mut statement).await?;
     let expressions = wrong_plans::avoid(&mut statement)?;
-    file_alias::add(&mut statement);
     let plan = Box::pin(state.statement_to_plan(statement)).await?;
     Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
 }

@@ -46,7 +46,7 @@ use crate::error::{Error, Result};
 
 /// Changes what can be written differently, and refuses the rest. Gives the names of common table expressions.
 pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
-    let mut visitor = Avoid { comparisons: 0, expressions: HashSet::new(), sub_queries: 0 };
+    let mut visitor = Avoid::default();
     match visit_queries(statement, &mut visitor) {
         ControlFlow::Continue(()) => Ok(visitor.expressions),
         ControlFlow::Break(refusal) => Err(refusal),
@@ -65,6 +65,7 @@ fn visit_queries<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> C
     }
 }
 
+#[derive(Default)]
 struct Avoid {
     /// The names of common table expressions so far.
     expressions: HashSet<String>,
@@ -72,6 +73,8 @@ struct Avoid {
     comparisons: usize,
     /// Expressions and lateral tables around, whose queries see columns outside of them.
     sub_queries: usize,
+    /// Whether the next query is what an `INSERT` inserts.
+    is_inserted: bool,
 }
 
 impl Avoid {
@@ -87,6 +90,8 @@ impl VisitorMut for Avoid {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Error> {
+        // What is inserted gets the types of the table's columns, each value by itself.
+        self.is_inserted = matches!(statement, SqlStatement::Insert(_));
         broken_by(match statement {
             SqlStatement::CreateTable(create) => create.columns.iter().try_for_each(ignored_words::in_column),
             _ => Ok(()),
@@ -98,7 +103,9 @@ impl VisitorMut for Avoid {
         self.expressions.extend(expressions.map(|expression| normalized(&expression.alias.name)));
         broken_by(ignored_words::in_query(query))?;
         broken_by(named_windows::replace(query))?;
-        literals::settle_values(&mut query.body);
+        if !std::mem::take(&mut self.is_inserted) {
+            literals::settle_values(&mut query.body);
+        }
         broken_by(merged_columns::qualify_order(query, self.surroundings()))?;
         refuse_counting_set_operations(&query.body)
     }

@@ -12,7 +12,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Distinct, DistinctOn, Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Names such keys after their expressions, with their casts.
@@ -26,11 +26,18 @@ impl AnalyzerRule for NameKeys {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            let LogicalPlan::Projection(projection) = &node else { return Ok(Transformed::no(node)) };
-            match renamed(&projection.input)? {
-                Some((input, names)) => Ok(Transformed::yes(above(&node, input, &names)?)),
-                None => Ok(Transformed::no(node)),
-            }
+            let input = match &node {
+                LogicalPlan::Projection(projection) => &projection.input,
+                LogicalPlan::Distinct(Distinct::On(first_rows)) => &first_rows.input,
+                _ => return Ok(Transformed::no(node)),
+            };
+            let Some((input, names)) = renamed(input)? else { return Ok(Transformed::no(node)) };
+            Ok(Transformed::yes(match node {
+                LogicalPlan::Distinct(Distinct::On(first_rows)) => {
+                    first_rows_above(first_rows, input, &names)?
+                }
+                node => above(&node, input, &names)?,
+            }))
         })
         .data()
     }
@@ -120,16 +127,41 @@ fn above(node: &LogicalPlan, input: LogicalPlan, names: &Names) -> Result<Logica
     let preserver = NamePreserver::new(node);
     let expressions = node.expressions().into_iter().map(|expression| {
         let saved = preserver.save(&expression);
-        let expression = expression.transform(|part| {
-            Ok(match &part {
-                Expr::Column(column) => match names.get(column) {
-                    Some(new) => Transformed::yes(Expr::Column(new.clone())),
-                    None => Transformed::no(part),
-                },
-                _ => Transformed::no(part),
-            })
-        });
-        Ok(saved.restore(expression.data()?))
+        Ok(saved.restore(with_new_columns(expression, names)?))
     });
     node.with_new_exprs(expressions.collect::<Result<_>>()?, vec![input])
+}
+
+/// `DISTINCT ON` right above groups, which has its own columns.
+fn first_rows_above(rows: DistinctOn, input: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
+    let preserver = NamePreserver::new_for_projection();
+    let columns = rows.select_expr.into_iter().map(|expression| {
+        let saved = preserver.save(&expression);
+        Ok(saved.restore(with_new_columns(expression, names)?))
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let keys =
+        rows.on_expr.into_iter().map(|key| with_new_columns(key, names)).collect::<Result<Vec<_>>>()?;
+    let order = rows.sort_expr.map(|order| {
+        let order = order.into_iter().map(|mut sort| {
+            sort.expr = with_new_columns(sort.expr, names)?;
+            Ok(sort)
+        });
+        order.collect::<Result<Vec<_>>>()
+    });
+    let rows = DistinctOn::try_new(keys, columns, order.transpose()?, Arc::new(input))?;
+    Ok(LogicalPlan::Distinct(Distinct::On(rows)))
+}
+
+fn with_new_columns(expression: Expr, names: &Names) -> Result<Expr> {
+    let renamed = expression.transform(|part| {
+        Ok(match &part {
+            Expr::Column(column) => match names.get(column) {
+                Some(new) => Transformed::yes(Expr::Column(new.clone())),
+                None => Transformed::no(part),
+            },
+            _ => Transformed::no(part),
+        })
+    });
+    renamed.data()
 }

@@ -4,6 +4,7 @@
 //! of `CASE`, and what [`meanings`](crate::meanings) changes. In the sub-query the column keeps its old type, is compared
 //! without a cast, and as a key of a join finds nothing.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,17 +65,29 @@ impl AnalyzerRule for OuterTypes {
 
 /// A plan whose outer columns have the types that they have in the schemas around it, the innermost of which is the last.
 fn settled(plan: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
+    let laterals = Cell::new(0_usize);
     let mut has_new_types = false;
-    plan.transform_up(|node| {
-        let node = if has_new_types { node.recompute_schema()? } else { node };
-        let node = lateral_settled(node, around)?;
-        let node = node.transform_data(|node| expressions_settled(node, around))?;
-        has_new_types |= node.transformed;
-        match node.transformed {
-            true => Ok(Transformed::yes(node.data.recompute_schema()?)),
-            false => Ok(node),
-        }
-    })
+    // Lateral queries are settled with the join that they are a side of, which is the only one to know what they see.
+    plan.transform_down_up(
+        |node| {
+            laterals.update(|laterals| laterals + usize::from(matches!(node, LogicalPlan::Subquery(_))));
+            Ok(Transformed::no(node))
+        },
+        |node| {
+            let node = if has_new_types { node.recompute_schema()? } else { node };
+            if laterals.get() > 0 {
+                laterals.update(|laterals| laterals - usize::from(matches!(node, LogicalPlan::Subquery(_))));
+                return Ok(Transformed::no(node));
+            }
+            let node = lateral_settled(node, around)?;
+            let node = node.transform_data(|node| expressions_settled(node, around))?;
+            has_new_types |= node.transformed;
+            match node.transformed {
+                true => Ok(Transformed::yes(node.data.recompute_schema()?)),
+                false => Ok(node),
+            }
+        },
+    )
 }
 
 /// The right side of a lateral join sees the left one.
@@ -94,7 +107,10 @@ fn lateral_settled(node: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transf
         }
         other => Ok(Transformed::new(other, false, TreeNodeRecursion::Stop)),
     })?;
-    join.right = Arc::new(right.data);
+    join.right = Arc::new(match right.transformed {
+        true => right.data.recompute_schema()?,
+        false => right.data,
+    });
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), right.transformed))
 }
 

@@ -1,7 +1,7 @@
 //! Literals that DataFusion's planner would change.
 //!
 //! - A number that no integer and no floating-point number holds becomes a decimal.
-//! - A column of `VALUES` with decimals and floating-point numbers is one of the latter.
+//! - A column of `VALUES` with decimals and floating-point numbers, written as constants and casts, is one of the latter.
 //! - An interval is written in months, days and nanoseconds: Arrow forgets fractions of years and months.
 
 use datafusion::sql::sqlparser::ast::{
@@ -61,11 +61,21 @@ pub(super) fn settle_values(body: &mut SetExpr) {
     let columns = rows.first().map_or(0, |row| row.content.len());
     for column in 0..columns {
         let cells = || rows.iter().filter_map(|row| row.content.get(column));
-        if !cells().any(is_decimal) {
+        if !cells().any(is_decimal) || !cells().all(is_number) {
             continue;
         }
         let settle = if cells().any(is_float) { as_double } else { as_decimal };
         rows.iter_mut().filter_map(|row| row.content.get_mut(column)).for_each(settle);
+    }
+}
+
+/// Whether a cell is written as a number, or as a text that may be one. Types of other expressions are not known here.
+fn is_number(cell: &Expr) -> bool {
+    match cell {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_number(inner),
+        Expr::Value(value) => !matches!(value.value, Value::Boolean(_)),
+        Expr::Cast { .. } => is_decimal(cell) || is_float(cell),
+        _ => false,
     }
 }
 

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    ExcludeSelectItem, Expr, GroupByExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
     WildcardAdditionalOptions,
 };
 
@@ -81,40 +81,89 @@ pub(super) enum Surroundings {
 /// Adds a table's name to columns that a join merges, where they stand without one: that of the left table; or of the right
 /// one, which has the same value in an inner join, where the left one is not known from the text.
 pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result<()> {
-    let mut in_where = Qualifying { owners: owners_of(select), ..Qualifying::default() };
-    if in_where.owners.is_empty() {
+    qualify_conditions(&mut select.from, surroundings)?;
+    let owners = owners_of(select);
+    if owners.is_empty() {
         return Ok(());
     }
     let passes_unknown = surroundings == Surroundings::Alone;
-    let mut elsewhere =
-        Qualifying { owners: in_where.owners.clone(), passes_unknown, ..Qualifying::default() };
+    // Names of results come before those of columns where columns could only be those of groups, or of what is shown.
+    let mut of_groups = owners.clone();
+    results_of(select).iter().filter(|name| !is_grouped_by(select, name)).for_each(|name| {
+        of_groups.remove(name);
+    });
+    let mut behind_groups = Qualifying { owners: of_groups, passes_unknown, ..Qualifying::default() };
+    let mut of_results =
+        Qualifying { owners: without_results(select), passes_unknown, ..Qualifying::default() };
+    let mut in_where = Qualifying { owners: owners.clone(), ..Qualifying::default() };
+    let mut elsewhere = Qualifying { owners, passes_unknown, ..Qualifying::default() };
     let mut qualify_all = || {
         select.selection.visit(&mut in_where)?;
-        select.distinct.visit(&mut elsewhere)?;
+        select.distinct.visit(&mut of_results)?;
+        select.having.visit(&mut behind_groups)?;
+        select.qualify.visit(&mut behind_groups)?;
         select.projection.visit(&mut elsewhere)?;
-        select.group_by.visit(&mut elsewhere)?;
-        select.having.visit(&mut elsewhere)?;
-        select.qualify.visit(&mut elsewhere)
+        select.group_by.visit(&mut elsewhere)
     };
     as_result(qualify_all())
+}
+
+/// Does so in the conditions of joins, with what the joins before have merged.
+fn qualify_conditions(from: &mut [TableWithJoins], surroundings: Surroundings) -> Result<()> {
+    let passes_unknown = surroundings == Surroundings::Alone;
+    for group in from {
+        for joined in 1..group.joins.len() {
+            let (before, rest) = group.joins.split_at_mut(joined);
+            let owners = owners_in(&group.relation, before);
+            let Some(join) = rest.first_mut() else { break };
+            if owners.is_empty() {
+                continue;
+            }
+            let mut qualifying = Qualifying { owners, passes_unknown, ..Qualifying::default() };
+            as_result(join.join_operator.visit(&mut qualifying))?;
+        }
+    }
+    Ok(())
 }
 
 /// Does so in the `ORDER BY` of a query, but for the names of its results.
 pub(super) fn qualify_order(query: &mut Query, surroundings: Surroundings) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
-    let mut owners = owners_of(select);
-    for item in &select.projection {
-        match item {
-            SelectItem::UnnamedExpr(Expr::Identifier(name))
-            | SelectItem::ExprWithAlias { alias: name, .. } => {
-                owners.remove(&normalized(name));
-            }
-            SelectItem::Wildcard(_) => return Ok(()),
-            _ => {}
-        }
+    let shows_all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
+    if shows_all && surroundings == Surroundings::Alone {
+        return Ok(());
     }
+    let owners = without_results(select);
     let passes_unknown = surroundings == Surroundings::Alone;
     as_result(query.order_by.visit(&mut Qualifying { owners, passes_unknown, ..Qualifying::default() }))
+}
+
+/// The merged columns of a select but for those whose names its results have, unless a result is the column.
+fn without_results(select: &Select) -> Owners {
+    let mut owners = owners_of(select);
+    for name in results_of(select) {
+        owners.remove(&name);
+    }
+    let shows_other_tables = |item: &SelectItem| matches!(item, SelectItem::QualifiedWildcard(..));
+    if select.projection.iter().any(shows_other_tables) {
+        owners.clear();
+    }
+    owners
+}
+
+/// The names of results that are not those of columns without a table's name.
+fn results_of(select: &Select) -> Vec<String> {
+    let name = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(normalized(alias)),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(path)) => path.last().map(normalized),
+        _ => None,
+    };
+    select.projection.iter().filter_map(name).collect()
+}
+
+fn is_grouped_by(select: &Select, name: &str) -> bool {
+    let GroupByExpr::Expressions(keys, _) = &select.group_by else { return true };
+    keys.iter().any(|key| matches!(key, Expr::Identifier(column) if normalized(column) == *name))
 }
 
 fn as_result(flow: ControlFlow<Error>) -> Result<()> {
@@ -129,18 +178,18 @@ type Owners = HashMap<String, Option<ObjectName>>;
 
 fn owners_of(select: &Select) -> Owners {
     let mut owners = Owners::new();
-    for (name, owner) in select.from.iter().flat_map(owners_in) {
+    for (name, owner) in select.from.iter().flat_map(|group| owners_in(&group.relation, &group.joins)) {
         owners.entry(name).or_insert(owner);
     }
     owners
 }
 
-fn owners_in(group: &TableWithJoins) -> Owners {
-    let mut owners = owners_inside(&group.relation);
-    for (joined, join) in group.joins.iter().enumerate() {
+fn owners_in(relation: &TableFactor, joins: &[Join]) -> Owners {
+    let mut owners = owners_inside(relation);
+    for (joined, join) in joins.iter().enumerate() {
         let mut of_right = owners_inside(&join.relation);
         if let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) {
-            let left = if joined == 0 { name_of(&group.relation) } else { None };
+            let left = if joined == 0 { name_of(relation) } else { None };
             for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
                 let name = normalized(column);
                 let right = of_right.remove(&name).unwrap_or_else(|| name_of(&join.relation));
@@ -161,7 +210,9 @@ fn owners_in(group: &TableWithJoins) -> Owners {
 
 fn owners_inside(factor: &TableFactor) -> Owners {
     match factor {
-        TableFactor::NestedJoin { table_with_joins, alias: None } => owners_in(table_with_joins),
+        TableFactor::NestedJoin { table_with_joins: inside, alias: None } => {
+            owners_in(&inside.relation, &inside.joins)
+        }
         _ => Owners::new(),
     }
 }

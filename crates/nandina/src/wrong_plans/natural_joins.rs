@@ -14,22 +14,27 @@ use datafusion::sql::sqlparser::ast::{
     Statement as SqlStatement, TableFactor, TableWithJoins, Value, VisitorMut, With,
 };
 
-use super::{select_all_from, visit_queries};
+use super::{parsed_query, select_all_from, visit_queries};
 use crate::error::Result;
 use crate::session::planned;
 
-/// Writes all of them out in a statement.
+/// Writes all of them out in a statement, those inside first. One stays whose sides cannot be planned by themselves, as they
+/// name columns of what is around them: DataFusion finds its columns.
 pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
-    let mut merged = None;
+    let (mut merged, mut left_alone) = (None, 0);
     loop {
-        let mut resolving = Resolving { merged: merged.take(), queries: Vec::new() };
+        let mut resolving = Resolving { merged: merged.take(), left_alone, queries: Vec::new() };
         match visit_queries(statement, &mut resolving) {
             ControlFlow::Continue(()) => return Ok(()),
             ControlFlow::Break(sides) => {
                 let Sides { left, right } = (*sides)?;
-                let (left, right) = (columns_of(state, left).await?, columns_of(state, right).await?);
-                let right: HashSet<String> = right.into_iter().collect();
-                merged = Some(left.into_iter().filter(|column| right.contains(column)).collect());
+                match (columns_of(state, left).await, columns_of(state, right).await) {
+                    (Ok(left), Ok(right)) => {
+                        let right: HashSet<String> = right.into_iter().collect();
+                        merged = Some(left.into_iter().filter(|column| right.contains(column)).collect());
+                    }
+                    _ => left_alone += 1,
+                }
             }
         }
     }
@@ -54,6 +59,8 @@ type Found = Box<Result<Sides>>;
 struct Resolving {
     /// The columns that both sides of the first one have.
     merged: Option<Vec<String>>,
+    /// Joins to pass over before.
+    left_alone: usize,
     /// The queries around the place where the visitor is, from the outermost.
     queries: Vec<Expressions>,
 }
@@ -102,11 +109,11 @@ impl VisitorMut for Resolving {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Found> {
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Found> {
         select.from.iter_mut().try_for_each(|tables| self.resolve(tables))
     }
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Found> {
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Found> {
         match factor {
             TableFactor::NestedJoin { table_with_joins, .. } => self.resolve(table_with_joins),
             _ => ControlFlow::Continue(()),
@@ -120,6 +127,10 @@ impl Resolving {
             let (before, rest) = tables.joins.split_at_mut(joined);
             let Some(join) = rest.first_mut() else { break };
             let Some(constraint) = natural(&mut join.join_operator) else { continue };
+            if self.left_alone > 0 {
+                self.left_alone -= 1;
+                continue;
+            }
             let Some(merged) = self.merged.take() else {
                 let left = TableWithJoins { relation: tables.relation.clone(), joins: before.to_vec() };
                 let right = TableWithJoins { relation: join.relation.clone(), joins: Vec::new() };
@@ -131,18 +142,27 @@ impl Resolving {
     }
 
     fn sides(&self, left: TableWithJoins, right: TableWithJoins) -> Result<Sides> {
-        let expressions: Vec<Cte> = self.queries.iter().flat_map(Expressions::visible).collect();
-        let recursive = self.queries.iter().any(|query| query.is_recursive);
-        let all_of = |tables| -> Result<Query> {
-            let mut query = select_all_from(tables)?;
-            query.with = (!expressions.is_empty()).then(|| With {
-                with_token: AttachedToken::empty(),
-                recursive,
-                cte_tables: expressions.clone(),
-            });
-            Ok(query)
-        };
-        Ok(Sides { left: all_of(left)?, right: all_of(right)? })
+        Ok(Sides { left: self.all_of(left)?, right: self.all_of(right)? })
+    }
+
+    /// All columns of tables, with the common table expressions of all queries around them.
+    fn all_of(&self, tables: TableWithJoins) -> Result<Query> {
+        let mut query = select_all_from(tables)?;
+        for around in self.queries.iter().rev() {
+            let cte_tables: Vec<Cte> = around.visible().collect();
+            if cte_tables.is_empty() {
+                continue;
+            }
+            let with_token = AttachedToken::empty();
+            let with = With { with_token, recursive: around.is_recursive, cte_tables };
+            if query.with.is_some() {
+                let mut outer = parsed_query("SELECT 1")?;
+                outer.body = Box::new(SetExpr::Query(Box::new(query)));
+                query = outer;
+            }
+            query.with = Some(with);
+        }
+        Ok(query)
     }
 }
 

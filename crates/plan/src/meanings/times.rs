@@ -1,13 +1,11 @@
 //! Times and intervals that are not there: Arrow takes a bare number for nanoseconds or months, and a timestamp that is too
-//! large for the largest; what `date_trunc` gives on the first day of all wraps around. Intervals in texts are read by [`parse_interval`], as Arrow forgets fractions of years and months.
+//! large for the largest. Intervals in texts are read by [`parse_interval`], as Arrow forgets fractions of years and months.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, IntervalMonthDayNanoArray, StringArray,
-};
+use datafusion::arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Float64Type, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_datafusion_err, exec_err, internal_err};
@@ -15,7 +13,7 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::{Expr, ExprSchemable};
 
-use super::function::{Compute, call, call_giving, call_shown_as_argument};
+use super::function::{Compute, call, call_giving};
 use crate::interval_text::parse_interval;
 
 /// The first second that nanoseconds in 64 bits do not reach, and the last before those that they do.
@@ -53,15 +51,6 @@ impl FunctionRewrite for Times {
                     let args = vec![call("seconds_of_timestamp", seconds_of_timestamps, args)];
                     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
                 }
-                [part, time]
-                    if func.name() == "date_trunc"
-                        && matches!(type_of(time), DataType::Timestamp(..))
-                        && !is_checked(time) =>
-                {
-                    let time = call_shown_as_argument("truncatable_timestamp", truncatable, time.clone());
-                    let args = vec![part.clone(), time];
-                    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
-                }
                 _ => Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
             },
             other => Ok(Transformed::no(other)),
@@ -86,7 +75,7 @@ fn value_of_text(text: &Expr, to: &DataType, times: Compute, intervals: Compute)
 
 /// Whether an expression has been rewritten before.
 fn is_checked(expr: &Expr) -> bool {
-    let names = ["text_of_time", "seconds_of_timestamp", "truncatable_timestamp"];
+    let names = ["text_of_time", "seconds_of_timestamp"];
     matches!(expr, Expr::ScalarFunction(function) if names.contains(&function.func.name()))
 }
 
@@ -140,35 +129,6 @@ fn known_intervals(texts: &[ArrayRef]) -> Result<ArrayRef> {
     let plain: &StringArray = plain.as_string();
     let intervals = plain.iter().map(|text| text.and_then(parse_interval));
     Ok(Arc::new(intervals.collect::<IntervalMonthDayNanoArray>()))
-}
-
-/// Timestamps behind the first day that there is. Values below nulls are replaced, as they are truncated with the others.
-fn truncatable(times: &[ArrayRef]) -> Result<ArrayRef> {
-    let times = only(times)?;
-    let DataType::Timestamp(unit, _) = times.data_type() else {
-        return internal_err!("{} is truncated", times.data_type());
-    };
-    let day = 86_400
-        * match unit {
-            TimeUnit::Second => 1,
-            TimeUnit::Millisecond => 1_000,
-            TimeUnit::Microsecond => 1_000_000,
-            TimeUnit::Nanosecond => 1_000_000_000,
-        };
-    let numbers = cast(times, &DataType::Int64)?;
-    let numbers = numbers.as_primitive::<Int64Type>();
-    let is_early = |number: i64| number < i64::MIN + day;
-    if !numbers.values().iter().copied().any(is_early) {
-        return Ok(Arc::clone(times));
-    }
-    if numbers.iter().flatten().any(is_early) {
-        return exec_err!(
-            "a timestamp on the first day that there is cannot be truncated: it may begin before all others"
-        );
-    }
-    let replaced: Int64Array = numbers.iter().map(|number| number.or(Some(0))).collect();
-    let replaced = Int64Array::new(replaced.values().clone(), numbers.nulls().cloned());
-    Ok(cast(&replaced, times.data_type())?)
 }
 
 fn seconds_of_timestamps(seconds: &[ArrayRef]) -> Result<ArrayRef> {

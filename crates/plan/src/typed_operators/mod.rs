@@ -10,6 +10,7 @@
 //! | `PARTITION BY 0.0 * x`, `-0.0 IN (0.0, 1.0)`, `nullif(-0.0, 0.0)` | -0.0 and 0.0 apart | equal, as in `GROUP BY`: [`floats`] |
 //! | `CAST(timestamp AS TEXT)` | `2008-01-01T00:00:01.500` | `2008-01-01 00:00:01.5`: [`texts`] |
 //! | `CAST('2025-01-01 08:00+08' AS TIMESTAMP)` | another hour | the one that is written: [`texts`] |
+//! | `date_trunc('hour', …)` of the first timestamp | one of 2262 | an error: [`truncation`] |
 //! | `CAST('\\xAA' AS BYTEA)` | four bytes | one: [`texts`] |
 //!
 //! The expressions become functions, since constants are folded before there is a physical plan.
@@ -21,6 +22,7 @@ mod integers;
 mod lengths;
 mod nested;
 mod texts;
+mod truncation;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -110,7 +112,8 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             texts::try_cast(cast, &from)
         }
         Expr::Case(case) => floats::case(case, schema),
-        Expr::ScalarFunction(function) => floats::function(function, schema),
+        Expr::ScalarFunction(function) => floats::function(function, schema)
+            .transform_data(|function| Ok(truncation::checked(function, schema)))?,
         Expr::AggregateFunction(function) => aggregate(function, schema)?,
         Expr::WindowFunction(window) => ordered_window(window, schema)?,
         other => Transformed::no(other),
