@@ -139,7 +139,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's nodes: those make joins parallel, move what their filters compute from one side alone below them, add or
 /// remove exchanges, choose the order that windows need, and give sorts their limits. They stand before the last pushdown
 /// of filters, in which sorts with a limit tell scans what they need not read.
-/// [`Fences`] stand while orders are chosen, those of rows and of what aggregates take in.
+/// [`Fences`] stand around the rules that choose sort orders, also those of ordered aggregates.
 /// [`ReplaceMistakenLoopJoin`] does so with some joins before orders are chosen.
 /// [`FilterFirstRows`] comes right before them: it looks for the windows, sorts and exchanges of DataFusion's.
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
