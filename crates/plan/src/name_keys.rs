@@ -101,12 +101,11 @@ fn with_names(aggregate: &Aggregate) -> Result<Option<(LogicalPlan, Names)>> {
     };
     let mut aggregates = aggregate.aggr_expr.clone();
     for function in &mut aggregates {
+        let was = column_of(function);
         if let Expr::AggregateFunction(call) = function
             && call.func.name() == "grouping"
         {
             // It takes keys, not values.
-            let was = column_of(function);
-            let Expr::AggregateFunction(call) = function else { continue };
             call.params.args = rename(&call.params.args)?;
             names.insert(was, column_of(function));
         }

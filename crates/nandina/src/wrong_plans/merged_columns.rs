@@ -115,7 +115,7 @@ fn qualify_conditions(from: &mut [TableWithJoins], surroundings: Surroundings) -
         for joined in 1..group.joins.len() {
             let (before, rest) = group.joins.split_at_mut(joined);
             let owners = owners_in(&group.relation, before);
-            let Some(join) = rest.first_mut() else { break };
+            let Some(join) = rest.first_mut() else { unreachable!("there are more joins than {joined}") };
             if owners.is_empty() {
                 continue;
             }

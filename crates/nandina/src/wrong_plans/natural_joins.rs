@@ -125,7 +125,7 @@ impl Resolving {
     fn resolve(&mut self, tables: &mut TableWithJoins) -> ControlFlow<Found> {
         for joined in 0..tables.joins.len() {
             let (before, rest) = tables.joins.split_at_mut(joined);
-            let Some(join) = rest.first_mut() else { break };
+            let Some(join) = rest.first_mut() else { unreachable!("there are more joins than {joined}") };
             let Some(constraint) = natural(&mut join.join_operator) else { continue };
             if self.left_alone > 0 {
                 self.left_alone -= 1;

@@ -12,9 +12,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr::{Between, Cast, InList, TryCast};
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr};
 
-use super::type_of;
+use super::{compares, type_of};
 use crate::meanings::call;
 
 /// A comparison whose operands are not compared without their casts.
@@ -28,7 +28,7 @@ pub(super) fn kept(comparison: Expr, schema: &DFSchema) -> Transformed<Expr> {
     };
     let mut has_any = false;
     let kept = match comparison {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
             let (left, right) = (keep(left, &mut has_any), keep(right, &mut has_any));
             Expr::BinaryExpr(BinaryExpr { left, op, right })
         }
@@ -88,20 +88,6 @@ fn keeps_all(from: &DataType, to: &DataType) -> bool {
             _ => false,
         },
     }
-}
-
-fn is_comparison(op: Operator) -> bool {
-    matches!(
-        op,
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-            | Operator::IsDistinctFrom
-            | Operator::IsNotDistinctFrom
-    )
 }
 
 /// Decimal digits that every number of a type has at most, of which some are behind the point. An integer that is cast to
