@@ -9,6 +9,7 @@ mod distincts;
 mod fences;
 mod filter_first_rows;
 mod filter_parquet_scans;
+mod forget_keys;
 mod interval_text;
 mod keep_filters_of_rows;
 mod keep_leaf_projections;
@@ -33,6 +34,7 @@ mod replace_sort;
 mod replace_window;
 mod session_state;
 mod settle_schemas;
+mod sort_again;
 mod spools;
 mod sub_queries;
 mod typed_operators;
@@ -48,6 +50,8 @@ pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
 pub use filter_first_rows::FilterFirstRows;
 pub use filter_parquet_scans::FilterParquetScans;
+use forget_keys::USING_KEYS;
+pub use forget_keys::{ForgetKeys, KeylessRelations};
 pub use interval_text::parse_interval;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_leaf_projections::KeepLeafProjections;
@@ -71,8 +75,9 @@ pub use replace_sort::ReplaceSort;
 pub use replace_window::ReplaceWindow;
 pub use session_state::session_state;
 pub use settle_schemas::SettleSchemas;
+pub use sort_again::SortAgain;
 pub use spools::{Planner, ShareSpools, spool_volatile_expressions};
-pub use sub_queries::{ExistsOfAggregates, ThreeValuedIn};
+pub use sub_queries::{CorrelatedNames, ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
 
 /// Nandina's rules about what a plan means, around DataFusion's, which settle types: what operators are applied to is known
@@ -81,6 +86,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(NameKeys),
         Arc::new(MixedColumns),
+        Arc::new(CorrelatedNames),
         Arc::new(ExistsOfAggregates),
         Arc::new(ThreeValuedIn),
     ];
@@ -93,7 +99,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's logical rules with Nandina's among them.
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
-/// right before DataFusion's rule for a single distinct argument, which is moved there. [`NameBranches`],
+/// right before DataFusion's rule for a single distinct argument, which is moved there. [`ForgetKeys`], [`NameBranches`],
 /// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepLeafProjections`],
 /// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
 /// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
@@ -121,6 +127,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
             "push_down_leaf_projections" => *rule = Arc::new(KeepLeafProjections(Arc::clone(rule))),
             "push_down_filter" => *rule = Arc::new(KeepFiltersOfRows(Arc::clone(rule))),
             "simplify_expressions" => *rule = Arc::new(KeepMemberships(Arc::clone(rule))),
+            name if USING_KEYS.contains(&name) => *rule = Arc::new(ForgetKeys(Arc::clone(rule))),
             _ => {}
         }
     }
@@ -145,6 +152,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// [`ReplaceRecursion`] is the last of them: DataFusion's rules know neither its node nor the scan that it puts in place of
 /// DataFusion's.
 ///
+/// [`SortAgain`] comes right before the check that orders are as operators need them.
+///
 /// [`PushFilters`] stands where DataFusion's rule stood, in both places.
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
@@ -166,6 +175,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(enforced, Arc::new(ReplaceHashAggregate));
     rules.insert(enforced, Arc::new(NarrowDecimals));
     rules.insert(chosen.saturating_sub(1), Arc::new(ReplaceMergeJoin));
+    let checked = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(checked, Arc::new(SortAgain));
     let planned = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(planned, Arc::new(ReplaceRecursion));
     rules.insert(planned, Arc::new(ReplaceNestedLoopJoin));

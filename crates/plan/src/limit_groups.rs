@@ -61,10 +61,17 @@ fn first_column(sort: &SortExec) -> Option<usize> {
     }
 }
 
-/// Whether an aggregation is to keep the first groups in the order of a column that is not the one sorted by.
+/// Whether an aggregation is to keep the first groups in the order of a column that is not the one sorted by, or of
+/// floating-point numbers.
 fn is_limited_by_another(aggregation: &AggregateExec, sorted_by: Option<usize>) -> bool {
     let is_ordered = aggregation.limit_options().is_some_and(|limit| limit.descending().is_some());
     // One key, and behind it one value, or none.
     let has_one_set = aggregation.group_expr().is_single();
-    is_ordered && !(has_one_set && sorted_by == Some(aggregation.aggr_expr().len()))
+    let is_wanted = has_one_set && sorted_by == Some(aggregation.aggr_expr().len());
+    // Of those it loses NaNs.
+    let schema = aggregation.schema();
+    let is_of_floats = sorted_by
+        .and_then(|column| schema.fields().get(column))
+        .is_some_and(|column| column.data_type().is_floating());
+    is_ordered && (!is_wanted || is_of_floats)
 }

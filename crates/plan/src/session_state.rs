@@ -5,11 +5,13 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::registry::FunctionRegistry as _;
-use nandina_exec::aggregate::{counted_xor, exact_average, exact_sum, maximum, minimum};
+use nandina_exec::aggregate::{
+    counted_xor, exact_average, exact_sum, joined_texts, list_of_values, maximum, minimum,
+};
 
 use crate::{
-    Planner, analyzer_rules, meanings, operator_planner, optimizer_rules, physical_optimizer_rules,
-    replaced_column,
+    KeylessRelations, Planner, analyzer_rules, meanings, operator_planner, optimizer_rules,
+    physical_optimizer_rules, replaced_column,
 };
 
 /// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.
@@ -32,8 +34,12 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
         state.register_function_rewrite(meaning)?;
     }
     state.register_udf(Arc::new(replaced_column()))?;
-    for function in [exact_sum(), exact_average(), minimum(), maximum(), counted_xor()] {
+    let lists = [list_of_values(), joined_texts()];
+    for function in
+        [exact_sum(), exact_average(), minimum(), maximum(), counted_xor()].into_iter().chain(lists)
+    {
         state.register_udaf(function)?;
     }
+    state.register_relation_planner(Arc::new(KeylessRelations))?;
     Ok(state)
 }

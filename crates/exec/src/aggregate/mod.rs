@@ -27,6 +27,7 @@
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `min_max` | `min` and `max` of floating-point numbers |
+//! | `ordered_lists` | `array_agg` and `string_agg` with orders |
 //! | `exact_sum` | `sum` and `avg` whose sums are exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `table`, `groups` | finding the group of a key; the groups and their states |
@@ -56,6 +57,7 @@ mod lane;
 mod merge;
 mod metrics;
 mod min_max;
+mod ordered_lists;
 mod output;
 mod reduction;
 mod sink;
@@ -68,3 +70,4 @@ pub use counted_xor::counted_xor;
 pub use exact_sum::{exact_average, exact_sum};
 pub use exec::HashAggregateExec;
 pub use min_max::{maximum, minimum};
+pub use ordered_lists::{joined_texts, list_of_values};

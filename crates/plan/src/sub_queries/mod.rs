@@ -1,8 +1,10 @@
 //! Sub-queries in conditions, written so that DataFusion's joins for them answer right.
 
+mod correlated_names;
 mod outer_aggregates;
 mod three_valued_in;
 
+pub use correlated_names::CorrelatedNames;
 pub use outer_aggregates::ExistsOfAggregates;
 pub(crate) use outer_aggregates::always_has_a_row;
 pub use three_valued_in::ThreeValuedIn;

@@ -20,6 +20,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -44,6 +45,16 @@ impl AnalyzerRule for ThreeValuedIn {
             }
             LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(has_sub_query) => {
                 Ok(Transformed::yes(of_join(join)?))
+            }
+            // A filter above may move below it.
+            LogicalPlan::Projection(projection) if projection.expr.iter().any(has_sub_query) => {
+                let schema = Arc::clone(projection.input.schema());
+                let names = NamePreserver::new_for_projection();
+                LogicalPlan::Projection(projection).map_expressions(|expression| {
+                    let name = names.save(&expression);
+                    Ok(written(expression, Place::Value, &schema)?
+                        .update_data(|written| name.restore(written)))
+                })
             }
             other => Ok(Transformed::no(other)),
         })
