@@ -40,7 +40,7 @@ fn a_table_that_exists_is_kept_unless_asked() {
 fn a_failed_import_leaves_nothing() {
     let folder = folder_with_files();
     let mut bad = String::from("id,name\n");
-    for id in 0..5000 {
+    for id in 0..30_000 {
         bad.push_str(&format!("{id},x\n"));
     }
     // Beyond the rows from which types are inferred.

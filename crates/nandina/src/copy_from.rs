@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident,
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use crate::csv_files::CsvDialect;
+use crate::csv_files::{CsvDialect, by_name};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::session::Session;
@@ -110,10 +110,14 @@ pub(crate) async fn insert_plan(
             return Err(Error::unsupported(format!("column '{name}' is listed twice")));
         }
     }
+    // Names that are those of the columns say which is which, in whatever order they come.
+    let names: Vec<&str> = source_schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let sources = by_name(&given, &names).unwrap_or_else(|| (0..given.len()).collect());
     let mut values: Vec<Expr> = Vec::with_capacity(target_schema.fields().len());
     for field in target_schema.fields() {
         let position = given.iter().position(|name| name == field.name());
-        let loaded = position.and_then(|position| source_schema.fields().get(position));
+        let source = position.and_then(|position| sources.get(position));
+        let loaded = source.and_then(|&source| source_schema.fields().get(source));
         let value = match loaded {
             Some(column) if column.data_type() == field.data_type() => quoted_column(column.name()),
             Some(column) => cast(quoted_column(column.name()), field.data_type().clone()),

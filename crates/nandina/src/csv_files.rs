@@ -1,192 +1,26 @@
-//! CSV files: what is found out about how they are written.
+//! CSV files, read record by record.
+//!
+//! DataFusion's reader splits a large file at any line break, and so inside quoted values that have one. Here one thread
+//! goes over the text from its beginning, so that it knows which line breaks are inside quotes, and cuts it into chunks of
+//! whole records, which several threads parse:
+//!
+//! ```text
+//!   file ─► decompress ─► chunks ─┬─► parse ─┬─► batches, in the order of the file
+//!                                 └─► parse ─┘
+//! ```
+//!
+//! What a file's first records say is found out before: the delimiter and whether there is a header (`dialect`), the types
+//! (`infer`). Files of one table may have their columns in different orders; their headers tell (`columns`).
 
-use std::io::Read as _;
-use std::path::PathBuf;
+mod chunks;
+mod columns;
+mod dialect;
+mod format;
+mod infer;
+mod records;
+mod scan;
 
-use arrow::csv::reader::Format;
-use arrow::datatypes::{DataType, Fields};
-use datafusion::common::config::CsvOptions;
-use datafusion::datasource::file_format::csv::CsvFormat;
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-
-/// How CSV files of one table are written; what is `None` is found out from the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CsvDialect {
-    pub delimiter: Option<u8>,
-    pub header: Option<bool>,
-    pub quote: Option<u8>,
-    pub escape: Option<u8>,
-    /// The columns that the files are read for, if they are known; a first line of other texts than these is not a header
-    /// for that alone.
-    pub columns: Option<Vec<String>>,
-}
-
-/// Bytes of a file that are looked at.
-const SAMPLE_BYTES: u64 = 64 << 10;
-
-/// The reader for files, the first of which is looked at.
-pub(crate) fn reader(
-    defaults: CsvOptions,
-    compression: FileCompressionType,
-    files: &[PathBuf],
-    dialect: &CsvDialect,
-) -> CsvFormat {
-    let sample = files.first().map(|file| Sample::of(file, compression)).unwrap_or_default();
-    let delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&sample.text, files));
-    let header = dialect.header.unwrap_or_else(|| sample.has_header(delimiter, dialect));
-    let mut csv = CsvFormat::default()
-        .with_options(defaults)
-        .with_file_compression_type(compression)
-        .with_has_header(header)
-        .with_delimiter(delimiter)
-        .with_escape(dialect.escape);
-    if let Some(quote) = dialect.quote {
-        csv = csv.with_quote(quote);
-    }
-    csv
-}
-
-/// The delimiter that occurs most often in the first line.
-fn likely_delimiter(start: &str, files: &[PathBuf]) -> u8 {
-    let first_line = start.lines().next().unwrap_or_default();
-    let extension = files.first().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
-    let usual = match extension {
-        Some("tsv") => b'\t',
-        Some("tbl") => b'|',
-        _ => b',',
-    };
-    let occurrences = |delimiter: u8| first_line.bytes().filter(|byte| *byte == delimiter).count();
-    let mut best = usual;
-    for candidate in [b',', b';', b'\t', b'|'] {
-        if occurrences(candidate) > occurrences(best) {
-            best = candidate;
-        }
-    }
-    best
-}
-
-/// The beginning of a file.
-#[derive(Debug, Default)]
-struct Sample {
-    /// Whole lines; empty when they cannot be read.
-    text: String,
-}
-
-impl Sample {
-    fn of(file: &PathBuf, compression: FileCompressionType) -> Self {
-        let mut start = Vec::new();
-        let opened = std::fs::File::open(file).map_err(datafusion::error::DataFusionError::from);
-        let plain = opened.and_then(|file| compression.convert_read(file));
-        let read = plain.and_then(|plain| Ok(plain.take(SAMPLE_BYTES).read_to_end(&mut start)?));
-        if read.is_err() {
-            // The scan of the file reports the error.
-            return Sample::default();
-        }
-        if start.len() as u64 == SAMPLE_BYTES {
-            let whole_lines =
-                start.iter().rposition(|&byte| byte == b'\n').map_or(start.len(), |end| end + 1);
-            start.truncate(whole_lines);
-        }
-        let text = String::from_utf8_lossy(&start).trim_start_matches('\u{feff}').to_owned();
-        Sample { text }
-    }
-
-    /// Whether the first line names the columns, rather than being a row of them.
-    ///
-    /// It does if it holds a text where all other rows hold something else; or, where all columns are texts, if its fields
-    /// are the columns that are expected. Where none are, a line of texts is taken for a header, as in DuckDB.
-    fn has_header(&self, delimiter: u8, dialect: &CsvDialect) -> bool {
-        let mut format = Format::default().with_delimiter(delimiter).with_truncated_rows(true);
-        if let Some(quote) = dialect.quote {
-            format = format.with_quote(quote);
-        }
-        if let Some(escape) = dialect.escape {
-            format = format.with_escape(escape);
-        }
-        let types = |format: &Format, rows| {
-            format.infer_schema(self.text.as_bytes(), rows).ok().map(|(schema, rows)| (schema.fields, rows))
-        };
-        let with_names = format.clone().with_header(true);
-        let Some((first, 1..)) = types(&format.with_header(false), Some(1)) else { return true };
-        // Rows further on may be broken; the next one alone says enough then.
-        let Some((others, rows)) = types(&with_names, None).or_else(|| types(&with_names, Some(1))) else {
-            return true;
-        };
-        let is_text = |field: &DataType| matches!(field, DataType::Utf8);
-        let all_texts = |fields: &Fields| fields.iter().all(|field| is_text(field.data_type()));
-        let deviates = first.iter().zip(&others).any(|(first, other)| {
-            is_text(first.data_type()) && !is_text(other.data_type()) && !other.data_type().is_null()
-        });
-        if rows > 0 && deviates {
-            return true;
-        }
-        if !all_texts(&first) {
-            return false;
-        }
-        match &dialect.columns {
-            // The names of the inferred fields are those in the first line.
-            Some(columns) => {
-                columns.len() == others.len()
-                    && columns
-                        .iter()
-                        .zip(&others)
-                        .all(|(name, field)| name.eq_ignore_ascii_case(field.name().trim()))
-            }
-            None => rows == 0 || all_texts_or_nulls(&others),
-        }
-    }
-}
-
-fn all_texts_or_nulls(fields: &Fields) -> bool {
-    fields.iter().all(|field| matches!(field.data_type(), DataType::Utf8 | DataType::Null))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn has_header(text: &str, columns: Option<&[&str]>) -> bool {
-        let columns = columns.map(|columns| columns.iter().map(|&name| name.to_owned()).collect());
-        let dialect = CsvDialect { columns, ..CsvDialect::default() };
-        Sample { text: text.to_owned() }.has_header(b',', &dialect)
-    }
-
-    #[test]
-    fn a_header_is_told_from_a_row() {
-        for (text, header) in [
-            ("id,name\n1,a\n2,b\n", true),
-            ("1,a\n2,b\n", false),
-            ("1,2\n3,4\n", false),
-            ("1.5,2020-01-01\n2,2020-01-02\n", false),
-            ("name,city\nada,london\n", true),
-            ("name,city\n", true),
-            ("1,london\n", false),
-            ("id,name\n,\n", true),
-            ("year,2020,2021\nprofit,1,2\n", false),
-            ("id,name\n1,a,surplus\n", true),
-            ("id,\"na\nme\"\n1,a\n", true),
-            ("a,1\nb,2\n", false),
-            ("flag\ntrue\nfalse\n", true),
-            ("\n", true),
-        ] {
-            assert_eq!(has_header(text, None), header, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn texts_for_a_table_are_a_header_only_if_they_are_its_columns() {
-        let columns = Some(["name", "city"].as_slice());
-        assert!(has_header("Name,city\nada,london\n", columns));
-        assert!(!has_header("ada,london\ngrace,new york\n", columns));
-        assert!(!has_header("ada,london\n", columns));
-        assert!(has_header("id,n\n1,2\n", columns));
-        assert!(!has_header("1,2\n3,4\n", columns));
-    }
-
-    #[test]
-    fn the_delimiter_is_found_in_the_first_line() {
-        assert_eq!(likely_delimiter("a;b;c\n1,5;2;3", &[]), b';');
-        assert_eq!(likely_delimiter("a,b\n", &[]), b',');
-        assert_eq!(likely_delimiter("", &[PathBuf::from("x.tsv")]), b'\t');
-    }
-}
+pub(crate) use self::columns::by_name;
+pub use self::dialect::CsvDialect;
+pub(crate) use self::dialect::likely_options;
+pub(crate) use self::format::{CsvFiles, CsvFilesFactory};

@@ -11,6 +11,7 @@
 //! Every way this can fail names the file: missing, unreadable, of unknown or mixed format, or with contents
 //! that are not what the name says.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,9 @@ use datafusion::execution::SessionState;
 use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
 use parking_lot::RwLock;
 
-use crate::csv_files::{self, CsvDialect};
+use crate::csv_files::{CsvDialect, CsvFiles, likely_options};
 use crate::error::{Error, Result};
+use crate::json_files::JsonFiles;
 use crate::parquet_files::AccountedParquet;
 use crate::suggestion;
 
@@ -225,14 +227,16 @@ fn reader(
         Format::Json => {
             let is_array = kind.compression == FileCompressionType::UNCOMPRESSED
                 && files.first().is_some_and(|file| first_lines(file).trim_start().starts_with('['));
-            Arc::new(
+            Arc::new(JsonFiles(
                 JsonFormat::default()
                     .with_options(defaults.json)
                     .with_file_compression_type(kind.compression)
                     .with_newline_delimited(!is_array),
-            )
+            ))
         }
-        Format::Csv => Arc::new(csv_files::reader(defaults.csv, kind.compression, files, dialect)),
+        Format::Csv => {
+            Arc::new(CsvFiles::new(likely_options(defaults.csv, kind.compression, files, dialect)))
+        }
     })
 }
 
@@ -295,7 +299,13 @@ fn similar_file(missing: &Path) -> String {
 fn known_files_below(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
+    // Links may lead to a folder again.
+    let mut seen = HashSet::new();
     while let Some(next) = folders.pop() {
+        let real = next.canonicalize().map_err(|error| Error::file(display(&next), describe(&error)))?;
+        if !seen.insert(real) {
+            continue;
+        }
         let entries =
             std::fs::read_dir(&next).map_err(|error| Error::file(display(&next), describe(&error)))?;
         for entry in entries {

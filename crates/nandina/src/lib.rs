@@ -28,6 +28,7 @@ mod engine;
 mod error;
 mod file_alias;
 mod files;
+mod json_files;
 mod media;
 mod native;
 mod options;
@@ -44,6 +45,7 @@ mod snapshots;
 pub mod statement_text;
 pub mod suggestion;
 mod tables;
+mod text_scan;
 pub mod tpch;
 mod wrong_plans;
 

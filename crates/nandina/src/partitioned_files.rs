@@ -10,7 +10,9 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{GetExt, Result, Statistics};
+use datafusion::datasource::file_format::csv::CsvFormatFactory;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::json::JsonFormatFactory;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSinkExec;
@@ -21,9 +23,21 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_datasource::TableSchema;
 use nandina_exec::partitioned_write;
 
-/// The formats that DataFusion knows.
+use crate::csv_files::CsvFilesFactory;
+use crate::json_files::JsonFilesFactory;
+
+/// The formats that DataFusion knows, with our readers.
 pub(crate) fn formats() -> Vec<Arc<dyn FileFormatFactory>> {
-    let wrapped = |format| Arc::new(ByValueFactory(format)) as Arc<dyn FileFormatFactory>;
+    let ours = |format: Arc<dyn FileFormatFactory>| {
+        if format.is::<CsvFormatFactory>() {
+            Arc::new(CsvFilesFactory::new())
+        } else if format.is::<JsonFormatFactory>() {
+            Arc::new(JsonFilesFactory::new())
+        } else {
+            format
+        }
+    };
+    let wrapped = |format| Arc::new(ByValueFactory(ours(format))) as Arc<dyn FileFormatFactory>;
     SessionStateDefaults::default_file_formats().into_iter().map(wrapped).collect()
 }
 

@@ -165,7 +165,7 @@ async fn the_first_line_of_a_csv_file_is_a_header_only_if_it_looks_like_one() {
     }
     session.run("CREATE TABLE people (name TEXT, city TEXT)").await.unwrap();
     for (text, rows) in
-        [("ada,london\ngrace,new york\n", 2), ("City,Name\nada,london\n", 4), ("NAME,city\nx,y\n", 5)]
+        [("ada,london\ngrace,new york\n", 2), ("City,Name\nlondon,ada\n", 3), ("NAME,city\nx,y\n", 4)]
     {
         let path = write("people.csv", text);
         session.run(&format!("COPY people FROM '{path}'")).await.unwrap();

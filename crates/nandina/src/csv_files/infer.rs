@@ -1,0 +1,138 @@
+//! The columns of CSV files, from their headers and first records.
+
+use std::path::{Path, PathBuf};
+
+use arrow::csv::reader::Format;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::error::ArrowError;
+use datafusion::common::config::CsvOptions;
+use datafusion::physical_plan::metrics::Count;
+use regex::Regex;
+
+use super::chunks::{Chunk, ChunkSize, Chunks};
+use super::columns::{by_name, other_columns, unique_names};
+use super::records::Syntax;
+use crate::error::{Error, Result};
+
+/// Records that types are inferred from, as many as in DuckDB.
+const SAMPLE_RECORDS: usize = 20_480;
+
+/// The columns of all files together: their names are those of the first, which the others have too, in any order.
+pub(super) fn schema_of(
+    files: &[PathBuf],
+    options: &CsvOptions,
+    has_header: bool,
+    size: ChunkSize,
+) -> Result<Schema> {
+    let mut records = options.schema_infer_max_rec.unwrap_or(SAMPLE_RECORDS);
+    let are_texts = records == 0;
+    let mut all: Vec<Field> = Vec::new();
+    for (number, path) in files.iter().enumerate() {
+        let is_first = number == 0;
+        let (fields, read) = fields_of(path, options, has_header, records, size)?;
+        records -= read;
+        if is_first {
+            all = fields;
+            continue;
+        }
+        let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let columns: Vec<&str> = all.iter().map(|field| field.name().as_str()).collect();
+        let Some(places) = by_name(&names, &columns) else {
+            return Err(other_columns(&path.display().to_string(), &names, &columns));
+        };
+        for (field, place) in fields.iter().zip(places) {
+            if let Some(known) = all.get_mut(place) {
+                *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+            }
+        }
+    }
+    // What is empty so far may be anything further on.
+    let is_text = |field: &Field| are_texts || field.data_type().is_null();
+    let known = |field: Field| if is_text(&field) { field.with_data_type(DataType::Utf8) } else { field };
+    Ok(Schema::new(all.into_iter().map(known).collect::<Vec<_>>()))
+}
+
+/// The columns of one file, with the types of at most so many records, and how many were read.
+fn fields_of(
+    path: &Path,
+    options: &CsvOptions,
+    has_header: bool,
+    most_records: usize,
+    size: ChunkSize,
+) -> Result<(Vec<Field>, usize)> {
+    let compression = options.compression.into();
+    let mut chunks = Chunks::open(path, compression, Syntax::of(options), size, Count::new())?;
+    let mut fields: Vec<Field> = Vec::new();
+    let mut read = 0;
+    let mut is_first = true;
+    while is_first || read < most_records {
+        let Some(chunk) = chunks.next()? else { break };
+        let inferred = format_of(options, has_header && is_first)
+            .and_then(|format| format.infer_schema(chunk.text.as_slice(), Some(most_records - read)));
+        let (schema, records) =
+            inferred.map_err(|error| Error::file(path.display().to_string(), reason(&error)))?;
+        read += records;
+        if is_first {
+            let names = schema.fields().iter().map(|field| field.name().clone()).collect();
+            let named = unique_names(names).into_iter().zip(schema.fields());
+            fields = named.map(|(name, field)| Field::new(name, field.data_type().clone(), true)).collect();
+        } else {
+            for (known, field) in fields.iter_mut().zip(schema.fields()) {
+                *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+            }
+        }
+        is_first = false;
+    }
+    Ok((fields, read))
+}
+
+/// How `arrow-csv` is told the options.
+pub(super) fn format_of(options: &CsvOptions, has_header: bool) -> Result<Format, ArrowError> {
+    let mut format = Format::default()
+        .with_header(has_header)
+        .with_delimiter(options.delimiter)
+        .with_quote(options.quote)
+        .with_truncated_rows(options.truncated_rows.unwrap_or(false));
+    if let Some(escape) = options.escape {
+        format = format.with_escape(escape);
+    }
+    if let Some(terminator) = options.terminator {
+        format = format.with_terminator(terminator);
+    }
+    if let Some(comment) = options.comment {
+        format = format.with_comment(comment);
+    }
+    if let Some(pattern) = &options.null_regex {
+        let is_null = Regex::new(pattern);
+        let is_null = is_null.map_err(|error| ArrowError::CsvError(format!("null_regex: {error}")))?;
+        format = format.with_null_regex(is_null);
+    }
+    Ok(format)
+}
+
+/// The names in the header of a file, of which the first chunk is given.
+pub(super) fn header_of(first: &Chunk, options: &CsvOptions) -> Result<Vec<String>, ArrowError> {
+    let (schema, _) = format_of(options, true)?.infer_schema(first.text.as_slice(), Some(0))?;
+    Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
+}
+
+/// The type for values of two types; texts where they have no other in common.
+fn common(one: &DataType, other: &DataType) -> DataType {
+    match (one, other) {
+        (one, other) if one == other => one.clone(),
+        (DataType::Null, known) | (known, DataType::Null) => known.clone(),
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
+        (DataType::Timestamp(one, zone), DataType::Timestamp(other, others)) if zone == others => {
+            DataType::Timestamp(*one.max(other), zone.clone())
+        }
+        _ => DataType::Utf8,
+    }
+}
+
+/// What `arrow-csv` says, without the kind of its error.
+pub(super) fn reason(error: &ArrowError) -> String {
+    match error {
+        ArrowError::CsvError(message) | ArrowError::ParseError(message) => message.clone(),
+        other => other.to_string(),
+    }
+}
