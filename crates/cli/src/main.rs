@@ -70,8 +70,9 @@ fn engine_arguments(arguments: &Arguments) -> &EngineArguments {
 
 fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
     let engine = engine_arguments(&arguments);
-    let workers =
-        engine.threads.unwrap_or(0).max(std::thread::available_parallelism().map_or(1, usize::from));
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    // More are refused when the database is opened, which takes a runtime.
+    let workers = engine.threads.unwrap_or(0).min(nandina::MOST_THREADS).max(available);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .thread_keep_alive(IDLE_THREADS_KEPT)

@@ -83,3 +83,33 @@ fn all_rows_of_a_long_result_are_streamed() {
     let sum: u64 = text.lines().skip(1).map(|line| line.parse::<u64>().unwrap()).sum();
     assert_eq!(sum, 200_000 * 200_001 / 2);
 }
+
+#[cfg(unix)]
+#[test]
+fn only_files_are_replaced() {
+    let folder = folder_with_files();
+    let path = |name: &str| folder.path().join(name);
+    // Behind a link, the file that it leads to.
+    std::fs::write(path("real.csv"), "before").unwrap();
+    std::os::unix::fs::symlink("real.csv", path("link.csv")).unwrap();
+    std::fs::write(path("real.csv.unfinished"), "of somebody else").unwrap();
+    run(folder.path(), ["-o", "link.csv", "-c", "SELECT 1 AS a"]).ok();
+    assert!(std::fs::symlink_metadata(path("link.csv")).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(path("real.csv")).unwrap(), "a\n1\n");
+    assert_eq!(std::fs::read_to_string(path("real.csv.unfinished")).unwrap(), "of somebody else");
+    run(folder.path(), ["-c", "COPY (SELECT 2 AS a) TO 'link.csv'"]).ok();
+    assert!(std::fs::symlink_metadata(path("link.csv")).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(path("real.csv")).unwrap(), "a\n2\n");
+    // A pipe is written to.
+    let pipe = path("pipe.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let message = run(folder.path(), ["-c", "COPY (SELECT 2 AS a) TO 'pipe.csv'"]).failed(1);
+    assert!(message.contains("pipe.csv': it is not a regular file"), "{message}");
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    run(folder.path(), ["-o", "pipe.csv", "-c", "SELECT 3 AS a"]).ok();
+    assert_eq!(reader.join().unwrap(), "a\n3\n");
+    assert!(!std::fs::symlink_metadata(&pipe).unwrap().is_file());
+}

@@ -65,6 +65,7 @@ impl ForeignFile {
         let fail = |source| Error::path("open", path, source);
         let cached = fs::File::open(path).map_err(fail)?;
         let bytes = cached.metadata().map_err(fail)?.len();
+        without_read_ahead(&cached);
         Ok(Arc::new(Self { direct, cached, path: path.to_path_buf(), bytes }))
     }
 
@@ -175,6 +176,18 @@ impl Reading {
         }
         parts.into_iter().map(|part| file.bytes_of(part, &buffers)).collect()
     }
+}
+
+/// Keeps the kernel from reading behind what is asked for: cached ranges would start it, whose neighbours then look cached
+/// and start it again.
+fn without_read_ahead(file: &fs::File) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: a descriptor that is open. It is advice: what the kernel answers changes nothing.
+    unsafe {
+        libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// Whether all of a range is in the page cache.

@@ -23,6 +23,9 @@ pub fn parse(text: &str, whole_bytes: u64) -> Result<u64, String> {
         "g" | "gb" | "gib" => 1024.0 * 1024.0 * 1024.0,
         "t" | "tb" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         "%" => {
+            if whole_bytes == 0 {
+                return Err(format!("'{text}' is a share of nothing; write an amount such as 20GB"));
+            }
             if !(0.0..=100.0).contains(&number) {
                 return Err(format!("'{text}' is not a share between 0% and 100%"));
             }

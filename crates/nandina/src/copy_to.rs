@@ -18,7 +18,7 @@ use crate::query::{Answer, Query, count_row, count_schema, rows_written};
 /// Starts the statement.
 pub(crate) async fn start(state: &SessionState, copy: CopyTo) -> Result<Query> {
     let mut copy = with_absolute_target(copy)?;
-    let file = Provisional::of(&copy);
+    let file = Provisional::of(&copy)?;
     if let Some(file) = &file {
         copy.output_url = file.provisional.display().to_string();
     }
@@ -62,16 +62,23 @@ struct Provisional {
 
 impl Provisional {
     /// None when a folder of files is written: its name ends with `/`, has no extension, or it is partitioned.
-    fn of(copy: &CopyTo) -> Option<Self> {
+    fn of(copy: &CopyTo) -> Result<Option<Self>> {
         let target = PathBuf::from(&copy.output_url);
         if copy.output_url.ends_with('/') || copy.output_url.contains("://") || !copy.partition_by.is_empty()
         {
-            return None;
+            return Ok(None);
         }
-        target.extension()?;
+        // Behind a link, the file that it leads to is replaced.
+        let target = fs::canonicalize(&target).unwrap_or(target);
+        if fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+            let message = "it is not a regular file, which COPY would replace; the program writes results to anything \
+                           with -o";
+            return Err(Error::file(&copy.output_url, message));
+        }
         // The extension stays: DataFusion decides by it whether to write one file.
-        let name = format!(".unfinished-{}-{}", std::process::id(), target.file_name()?.to_str()?);
-        Some(Provisional { provisional: target.with_file_name(name), target })
+        let name = target.extension().and(target.file_name()).and_then(|name| name.to_str());
+        let name = name.map(|name| format!(".unfinished-{}-{name}", std::process::id()));
+        Ok(name.map(|name| Provisional { provisional: target.with_file_name(name), target }))
     }
 
     fn finish(self) -> Result<()> {

@@ -10,6 +10,7 @@
 //! Both kinds of temporary files travel as extensions of the session's configuration, so that they live as long
 //! as the last query that may write to them, and are gone after it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -208,7 +209,7 @@ fn runtime(
     folder: &OperatorFolder,
 ) -> Result<Arc<RuntimeEnv>> {
     let disk = DiskManagerBuilder::default()
-        .with_mode(DiskManagerMode::Directories(vec![folder.0.clone()]))
+        .with_mode(DiskManagerMode::Directories(vec![folder.path.clone()]))
         .with_max_temp_directory_size(settings.temp_quota_bytes.unwrap_or(u64::MAX));
     let (metadata_bytes, statistics_bytes) = cache_bytes(settings);
     let cache = CacheManagerConfig::default()
@@ -237,28 +238,47 @@ fn limit_caches(runtime: &RuntimeEnv, settings: &Settings) {
     }
 }
 
-/// The folder for temporary files of DataFusion's own operators (exchanges, mostly). It bears the number of
-/// its process, so that what a killed process left is known for garbage at the next start.
+/// The folder for temporary files of DataFusion's own operators (exchanges, mostly). A file in it is locked while it is
+/// in use, so that what a killed process left is known for garbage at the next start, whatever number that process has.
 #[derive(Debug)]
-struct OperatorFolder(PathBuf);
+struct OperatorFolder {
+    path: PathBuf,
+    _lock: fs::File,
+}
 
 const FOLDER_PREFIX: &str = "nandina-operators-";
+const FOLDER_LOCK: &str = "owner.lock";
 
 impl OperatorFolder {
     fn create(parent: &Path) -> std::io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         remove_abandoned(parent);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("{FOLDER_PREFIX}{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(OperatorFolder(path))
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("{FOLDER_PREFIX}{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                // Of an earlier process with this number, or of one in another container.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            }
+            // Another process may take the folder for a leftover until it is locked.
+            let lock_path = path.join(FOLDER_LOCK);
+            let lock = match fs::File::create(&lock_path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                created => created?,
+            };
+            if lock.try_lock().is_ok() && lock_path.exists() {
+                return Ok(OperatorFolder { path, _lock: lock });
+            }
+        }
     }
 }
 
 impl Drop for OperatorFolder {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            log::warn!("cannot remove the temporary folder {}: {error}", self.0.display());
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            log::warn!("cannot remove the temporary folder {}: {error}", self.path.display());
         }
     }
 }
@@ -266,13 +286,26 @@ impl Drop for OperatorFolder {
 /// Removes the folders of processes that are gone.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)?.split('-').next());
-        let is_gone = process.is_some_and(|process| !Path::new("/proc").join(process).exists());
-        if is_gone && let Err(error) = fs::remove_dir_all(entry.path()) {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(FOLDER_PREFIX));
+        let lock = if is_ours { fs::File::open(entry.path().join(FOLDER_LOCK)) } else { continue };
+        let removed = match lock {
+            Ok(lock) if lock.try_lock().is_ok() => fs::remove_dir_all(entry.path()),
+            Ok(_) => continue,
+            // Its process is about to lock it, and will make another one; or ended before, or is of an earlier version.
+            Err(_) if is_of_a_dead_process(&entry.file_name()) => fs::remove_dir_all(entry.path()),
+            Err(_) => fs::remove_dir(entry.path()),
+        };
+        if let Err(error) = removed
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
             log::warn!("cannot remove what an earlier process left in {}: {error}", entry.path().display());
         }
     }
+}
+
+fn is_of_a_dead_process(folder: &OsStr) -> bool {
+    let process = folder.to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)?.split('-').next());
+    process.is_some_and(|process| !Path::new("/proc").join(process).exists())
 }
 
 #[cfg(test)]
@@ -287,6 +320,26 @@ mod tests {
     fn settings(directory: &Path) -> Settings {
         let options = Options { temp_directory: Some(directory.to_path_buf()), ..Options::default() };
         Settings::resolve(&options, None).unwrap()
+    }
+
+    #[test]
+    fn folders_of_other_processes_are_known_by_their_locks() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |process: u32| folder.path().join(format!("{FOLDER_PREFIX}{process}-0"));
+        // Killed with a number that this process has, one that lives has, and before it had a lock.
+        for process in [std::process::id(), 1] {
+            fs::create_dir(named(process)).unwrap();
+            fs::write(named(process).join(FOLDER_LOCK), "").unwrap();
+            fs::write(named(process).join("rows"), "left").unwrap();
+        }
+        fs::create_dir(named(7)).unwrap();
+        // In use by a process of another container.
+        fs::create_dir(named(2)).unwrap();
+        let others = fs::File::create(named(2).join(FOLDER_LOCK)).unwrap();
+        others.try_lock().unwrap();
+        let _engine = start(&settings(folder.path()));
+        assert!(named(2).exists() && !named(1).exists() && !named(7).exists());
+        assert!(!named(std::process::id()).join("rows").exists());
     }
 
     #[test]

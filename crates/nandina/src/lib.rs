@@ -56,7 +56,7 @@ pub use files::{expand as expand_files, looks_like_path};
 pub use nandina_device::PacedDrive;
 pub use nandina_device::drive::DriveModel;
 pub use nandina_exec::memory::ResidentBound;
-pub use options::{IoBackend, Options, Settings, default_memory_limit};
+pub use options::{IoBackend, MOST_THREADS, Options, Settings, default_memory_limit};
 pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};
 pub use progress::{Progress, ProgressMeter};
 pub use query::{Answer, Query};

@@ -15,6 +15,8 @@ use crate::{byte_size, process_memory};
 const DEFAULT_MEMORY_PERCENT: u64 = 60;
 /// Below this an operator could not keep even its fixed buffers (partition sub-pages, one batch per input).
 pub(crate) const SMALLEST_MEMORY_LIMIT_BYTES: u64 = 1 << 20;
+/// More workers than any machine has use for.
+pub const MOST_THREADS: usize = 1024;
 /// Rows per batch where memory allows: DataFusion's own default, which its kernels are tuned for.
 const BATCH_ROWS: usize = 8192;
 
@@ -158,13 +160,14 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<()> {
         if self.memory_limit_bytes < SMALLEST_MEMORY_LIMIT_BYTES {
             return Err(Error::setting(format!(
-                "memory_limit is at least {}, not {}",
+                "memory_limit is at least {}, not {} bytes",
                 byte_size::format(SMALLEST_MEMORY_LIMIT_BYTES),
-                byte_size::format(self.memory_limit_bytes)
+                self.memory_limit_bytes
             )));
         }
-        if !(1..=1024).contains(&self.threads) {
-            return Err(Error::setting(format!("threads is between 1 and 1024, not {}", self.threads)));
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            let message = format!("threads is between 1 and {MOST_THREADS}, not {}", self.threads);
+            return Err(Error::setting(message));
         }
         if self.batch_size.is_some_and(|rows| !(1..=1 << 20).contains(&rows)) {
             return Err(Error::setting("batch_size is between 1 and 1048576 rows".to_owned()));

@@ -188,9 +188,6 @@ impl Settings {
 }
 
 fn amount(name: &str, value: &str, whole_bytes: u64) -> Result<u64> {
-    if whole_bytes == 0 && value.trim_end().ends_with('%') {
-        return Err(Error::setting(format!("{name} is an amount like '20GB', not a share")));
-    }
     byte_size::parse(value, whole_bytes).map_err(|message| Error::setting(format!("{name}: {message}")))
 }
 

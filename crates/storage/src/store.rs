@@ -145,6 +145,12 @@ impl Store {
         let commit = Mutex::default();
         let store =
             Self { inner: Arc::new(StoreInner { device, mode, catalog, commit, next_segment, _lock: lock }) };
+        if mode == Mode::Write
+            && let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes())
+        {
+            // A full disk must not keep anybody from dropping a table.
+            log::warn!("the next process will not be told which one has the database open: {error}");
+        }
         if mode == Mode::ReadOnly {
             // The writer may drop tables meanwhile; an open file stays readable.
             for table in store.catalog().tables.values() {
@@ -442,7 +448,6 @@ fn take_lock(device: &Device) -> Result<DirectoryLock> {
         let holder = holder.map(|pid| format!(" (process {})", pid.trim())).unwrap_or_default();
         return Err(StorageError::Locked { path: device.path().to_owned(), holder });
     };
-    device.write_small(HOLDER, std::process::id().to_string().as_bytes())?;
     Ok(lock)
 }
 

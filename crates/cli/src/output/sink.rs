@@ -37,13 +37,17 @@ impl Sink {
         Sink { writer: Box::new(BufWriter::new(out)), file: None, is_terminal }
     }
 
+    /// A file, or whatever else has the name: a device, a pipe.
     pub fn file(path: &Path) -> Result<Self> {
-        let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
-        name.push(".unfinished");
-        let provisional = path.with_file_name(name);
-        let file = File::create(&provisional)
-            .map_err(|error| Failure::io(format!("cannot write '{}'", path.display()), error))?;
-        let file_entry = Unfinished { provisional, path: path.to_path_buf(), is_finished: false };
+        let fail = |error| Failure::io(format!("cannot write '{}'", path.display()), error);
+        // Behind a link, the file that it leads to is replaced.
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        if fs::metadata(path).is_ok_and(|existing| !existing.is_file()) {
+            let other = File::options().write(true).open(path).map_err(fail)?;
+            return Ok(Sink { writer: Box::new(BufWriter::new(other)), file: None, is_terminal: false });
+        }
+        let (provisional, file) = provisional_file(path).map_err(fail)?;
+        let file_entry = Unfinished { provisional, path: path.clone(), is_finished: false };
         Ok(Sink { writer: Box::new(BufWriter::new(file)), file: Some(file_entry), is_terminal: false })
     }
 
@@ -66,6 +70,20 @@ impl Sink {
         }
         Ok(())
     }
+}
+
+/// A new file beside `path`, under a name that nobody else has.
+fn provisional_file(path: &Path) -> io::Result<(PathBuf, File)> {
+    for number in 0_u64.. {
+        let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();
+        name.push(format!(".unfinished-{}-{number}", std::process::id()));
+        let provisional = path.with_file_name(name);
+        match File::create_new(&provisional) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (provisional, file)),
+        }
+    }
+    unreachable!("there are more names than files")
 }
 
 /// The format that a file's name asks for.

@@ -1,5 +1,6 @@
 //! The rows of CSV files: one thread reads, several parse.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -138,8 +139,10 @@ impl CsvText {
             column.unwrap_or_else(|| unreachable!("field {place} of {} columns", columns.len()))
         };
         let fields: Fields = places.iter().map(column_of).collect();
+        let fields_of: HashMap<usize, usize> =
+            places.iter().enumerate().map(|(field, &column)| (column, field)).collect();
         let field_of = |column: &usize| {
-            let field = places.iter().position(|place| place == column);
+            let field = fields_of.get(column).copied();
             field.unwrap_or_else(|| unreachable!("no field is column {column}"))
         };
         Ok(Layout {
@@ -187,7 +190,7 @@ impl Layout {
                 match decoder.flush()? {
                     Some(batch) => batches.push(batch),
                     None if rest.is_empty() => return Ok(batches),
-                    None => {}
+                    None => unreachable!("the parser has neither rows nor use for {} bytes", rest.len()),
                 }
             }
         }

@@ -480,7 +480,8 @@ impl FlashDrive {
     }
 
     fn watch_for_pause(&mut self) {
-        if self.buffer.waiting() > 0 && !self.pause_scheduled {
+        // Trimmed sectors take room until then, too.
+        if self.buffer.has_entries() && !self.pause_scheduled {
             self.pause_scheduled = true;
             let since = self.events.now() - self.last_write_at;
             self.events.schedule(WRITES_PAUSED_NANOS.saturating_sub(since), Event::WritesPaused);

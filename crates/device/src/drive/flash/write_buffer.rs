@@ -127,6 +127,11 @@ impl WriteBuffer {
         self.waiting
     }
 
+    /// Whether there are sectors that wait, or did until they were trimmed.
+    pub(super) fn has_entries(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// What waits now is not to wait for more.
     pub(super) fn hurry(&mut self) {
         self.urgent_below = self.arrived + 1;

@@ -91,6 +91,13 @@ proptest! {
 }
 
 #[test]
+fn trimmed_sectors_leave_the_buffer() {
+    let mut drive = FlashDrive::new(small(true, false, false), 0);
+    // The trim comes while the rest of the write still waits for room.
+    checked_run(&mut drive, &[(0, Write, 1_761_280, 282_624), (0, Trim, 172_032, 1_871_872)]);
+}
+
+#[test]
 fn what_is_mapped_is_what_was_written_and_not_trimmed() {
     let mut drive = FlashDrive::new(small(true, false, true), 3);
     let mut random = Random(11);
