@@ -5,8 +5,10 @@
 //! COPY orders (o_orderkey, o_comment) FROM 'some.parquet';
 //! ```
 //!
-//! Columns are matched by position, as in other databases, and cast to the table's types. (`COPY … TO`: see `copy_to`.)
+//! Columns are matched by their names, if the file has just those of the table, in whatever order; else, and if they are
+//! listed, by position, as in other databases. They are cast to the table's types. (`COPY … TO`: see `copy_to`.)
 
+use arrow::datatypes::Schema;
 use datafusion::common::TableReference;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
@@ -17,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident,
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use crate::csv_files::{CsvDialect, by_name};
+use crate::csv_files::{CsvDialect, by_name, columns_of_fields};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::session::Session;
@@ -110,9 +112,7 @@ pub(crate) async fn insert_plan(
             return Err(Error::unsupported(format!("column '{name}' is listed twice")));
         }
     }
-    // Names that are those of the columns say which is which, in whatever order they come.
-    let names: Vec<&str> = source_schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let sources = by_name(&given, &names).unwrap_or_else(|| (0..given.len()).collect());
+    let sources = sources(from, &given, &source_schema)?;
     let mut values: Vec<Expr> = Vec::with_capacity(target_schema.fields().len());
     for field in target_schema.fields() {
         let position = given.iter().position(|name| name == field.name());
@@ -130,6 +130,21 @@ pub(crate) async fn insert_plan(
     let table = TableReference::bare(from.table.as_str());
     let insert = LogicalPlanBuilder::insert_into(rows, table, provider_as_source(target), InsertOp::Append)?;
     Ok(insert.build()?)
+}
+
+/// For each column that is loaded, which one of the file it is.
+fn sources(from: &CopyFrom, given: &[String], source: &Schema) -> Result<Vec<usize>> {
+    let names: Vec<String> = source.fields().iter().map(|field| field.name().clone()).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    if from.columns.is_empty() {
+        if let Some(by_name) = by_name(given, &known) {
+            return Ok(by_name);
+        }
+        // Refuses names that are those of other columns.
+        let columns: Vec<&str> = given.iter().map(String::as_str).collect();
+        columns_of_fields(&from.path, &names, &columns)?;
+    }
+    Ok((0..given.len()).collect())
 }
 
 fn quoted_column(name: &str) -> Expr {

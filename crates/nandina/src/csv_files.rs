@@ -20,7 +20,7 @@ mod infer;
 mod records;
 mod scan;
 
-pub(crate) use self::columns::by_name;
+pub(crate) use self::columns::{by_name, columns_of_fields};
 pub use self::dialect::CsvDialect;
 pub(crate) use self::dialect::likely_options;
 pub(crate) use self::format::{CsvFiles, CsvFilesFactory};

@@ -13,7 +13,6 @@ use arrow::datatypes::SchemaRef;
 use arrow::json::ReaderBuilder;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{GetExt, Result, Statistics, internal_datafusion_err};
 use datafusion::config::JsonOptions;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -28,11 +27,11 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_datasource::TableSchema;
 use datafusion_datasource_json::utils::JsonArrayToNdjsonReader;
-use futures::stream::{self, BoxStream, StreamExt as _};
-use tokio::sync::mpsc::{Sender, channel};
+use futures::stream::{BoxStream, StreamExt as _};
+use tokio::sync::mpsc::Sender;
 
 use crate::error::{self, Error};
-use crate::text_scan::{TextFile, TextFormat, TextScan};
+use crate::text_scan::{TextFile, TextFormat, TextScan, from_thread};
 
 /// Files of JSON: of lines, or of an array each.
 #[derive(Debug)]
@@ -41,6 +40,9 @@ pub(crate) struct JsonFiles(pub JsonFormat);
 /// Makes [`JsonFiles`] for `STORED AS JSON`.
 #[derive(Debug)]
 pub(crate) struct JsonFilesFactory(JsonFormatFactory);
+
+/// What is read of an array at once.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// An array of objects.
 #[derive(Debug, Clone, Copy)]
@@ -56,18 +58,7 @@ impl TextFormat for JsonArray {
     }
 
     fn read(&self, file: TextFile) -> BoxStream<'static, Result<RecordBatch>> {
-        let (sender, receiver) = channel(1);
-        let reading = SpawnedTask::spawn_blocking(move || {
-            if let Err(error) = send_rows(&file, &sender) {
-                // Nobody reads on if it cannot be sent.
-                sender.blocking_send(Err(error.into())).ok();
-            }
-        });
-        let rows = stream::unfold((receiver, reading), |(mut receiver, reading)| async {
-            let next = receiver.recv().await;
-            next.map(|rows| (rows, (receiver, reading)))
-        });
-        rows.boxed()
+        from_thread(move |sender| Ok(send_rows(&file, sender)?)).boxed()
     }
 }
 
@@ -77,7 +68,8 @@ fn send_rows(file: &TextFile, sender: &Sender<Result<RecordBatch>>) -> error::Re
     let failed = |reason: String| Error::file(&path, reason);
     let input = File::open(&file.path).map_err(|error| failed(error.to_string()))?;
     file.bytes_scanned.add(input.metadata().map_or(0, |metadata| metadata.len() as usize));
-    let mut lines = JsonArrayToNdjsonReader::new(file.compression.convert_read(input)?);
+    let mut lines =
+        JsonArrayToNdjsonReader::with_capacity(file.compression.convert_read(input)?, BUFFER_BYTES);
     let wanted = file.columns.project(&file.wanted)?;
     let builder = ReaderBuilder::new(Arc::new(wanted)).with_batch_size(file.batch_rows);
     let mut timer = file.time.timer();

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
@@ -22,7 +23,8 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::{DisplayFormatType, apply_expression_roots};
 use datafusion_datasource::TableSchema;
 use datafusion_datasource::projection::{ProjectionOpener, SplitProjection};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, Stream};
+use tokio::sync::mpsc::{Sender, channel};
 
 /// A format of text files.
 pub(crate) trait TextFormat: fmt::Debug + Send + Sync + 'static {
@@ -66,6 +68,28 @@ struct TextOpener {
     scan: TextScan,
     compression: FileCompressionType,
     lane: usize,
+}
+
+/// What a thread of its own sends, as a stream. It ends when nobody reads on, as sending fails then.
+pub(crate) fn from_thread<T: Send + 'static>(
+    work: impl FnOnce(&Sender<Result<T>>) -> Result<()> + Send + 'static,
+) -> impl Stream<Item = Result<T>> + Send {
+    let (sender, receiver) = channel(1);
+    let thread = SpawnedTask::spawn_blocking(move || {
+        if let Err(error) = work(&sender) {
+            // Nobody reads on if it cannot be sent.
+            sender.blocking_send(Err(error)).ok();
+        }
+    });
+    stream::unfold((receiver, Some(thread)), |(mut receiver, mut thread)| async {
+        if let Some(next) = receiver.recv().await {
+            return Some((next, (receiver, thread)));
+        }
+        // A panic ends the query, not the rows.
+        let ended = thread.take()?.join_unwind().await;
+        let error = ended.err().map(|error| DataFusionError::External(Box::new(error)))?;
+        Some((Err(error), (receiver, None)))
+    })
 }
 
 impl TextScan {

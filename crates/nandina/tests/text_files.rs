@@ -140,6 +140,14 @@ async fn columns_are_found_by_their_names_in_every_file() {
     session.run("CREATE TABLE t (a DOUBLE, b TEXT)").await.unwrap();
     session.run(&format!("COPY t FROM '{}'", folder.path().join("2.csv").display())).await.unwrap();
     assert!(table(&session, "SELECT a, b FROM t").await.contains("| 2.0 | y |"));
+    // With a list, by position.
+    let listed = write(folder.path(), "3.csv", "a,b\nu,7\n");
+    session.run(&format!("COPY t (b, a) FROM '{listed}'")).await.unwrap();
+    assert!(table(&session, "SELECT a, b FROM t WHERE a = 7").await.contains("| 7.0 | u |"));
+    let elsewhere = write(folder.path(), "3.csv", "b,x\n1,2\n");
+    let message = failure(&session, &format!("COPY t FROM '{elsewhere}'")).await;
+    assert!(message.contains("its columns are (b, x), not (a, b)"), "{message}");
+    write(folder.path(), "3.csv", "B,A\nz,2.5\n");
     let external = format!(
         "CREATE EXTERNAL TABLE e (a DOUBLE, b TEXT) STORED AS CSV LOCATION '{}' OPTIONS ('format.has_header' 'true')",
         folder.path().display()
@@ -188,6 +196,38 @@ async fn what_is_empty_at_first_is_not_lost() {
     let sql = format!("SELECT max(t) AS t, count(t) AS n, max(i_1) AS i FROM '{path}'");
     let answer = table(&session(2, 64 << 20).await, &sql).await;
     assert!(answer.contains("| end | 1 | 8 |"), "{answer}");
+}
+
+#[tokio::test]
+async fn options_hold_in_every_chunk() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(2, 16 << 20).await;
+    let mut text = String::from("# about \"a\ni;t\n");
+    for row in 0..20_000 {
+        writeln!(text, "{row};'a;''b\n{row}'\n# no \"record\"\n{row};none").unwrap();
+    }
+    let path = write(folder.path(), "options.csv", &text);
+    let external = format!(
+        "CREATE EXTERNAL TABLE e (i BIGINT, t TEXT) STORED AS CSV LOCATION '{path}' OPTIONS (
+         'format.has_header' 'true', 'format.delimiter' ';', 'format.quote' '''', 'format.comment' '#',
+         'format.null_regex' '^none$')"
+    );
+    session.run(&external).await.unwrap();
+    let sql = "SELECT count(*) AS n, count(t) AS t, sum(i) AS s,
+               count(*) FILTER (WHERE t = concat('a;''b', chr(10), i)) AS m FROM e";
+    assert!(table(&session, sql).await.contains("| 40000 | 20000 | 399980000 | 20000 |"));
+    assert!(table(&session, "SELECT i FROM e LIMIT 3").await.contains("| 0 |"));
+    let both =
+        external.replace("TABLE e", "TABLE f").replace("'format.c", "'format.terminator' '|', 'format.c");
+    session.run(&both).await.unwrap();
+    let message = failure(&session, "SELECT * FROM f").await;
+    assert!(message.contains("comments or a terminator of their own, not both"), "{message}");
+    let packed = folder.path().join("packed.csv.gz").display().to_string();
+    let copy =
+        format!("COPY (SELECT * FROM e) TO '{packed}' STORED AS CSV OPTIONS ('format.compression' 'gzip')");
+    session.run(&copy).await.unwrap();
+    let answer = table(&session, &format!("SELECT count(*) AS n, sum(i) AS s FROM '{packed}'")).await;
+    assert!(answer.contains("| 40000 | 399980000 |"), "{answer}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is known to be unique in a plan, and is not.
+//! Functional dependencies that DataFusion derives, some of them wrongly.
 //!
 //! DataFusion carries functional dependencies upwards: behind `SELECT DISTINCT x`, `x` determines the row. Joined with
 //! another table it determines only what comes from its side. An aggregation by `x` and a column of the other table
@@ -110,7 +110,8 @@ impl RelationPlanner for KeylessRelations {
         }
         IS_LEFT.set(true);
         // It comes back here first, to be left to DataFusion.
-        let planned = context.plan(relation)?;
-        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(without_keys(planned)?, None))))
+        let planned = context.plan(relation);
+        IS_LEFT.set(false);
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(without_keys(planned?)?, None))))
     }
 }

@@ -202,6 +202,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rules_that_are_wrapped_or_stood_beside_are_there() {
+        let logical: Vec<String> = optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        for name in USING_KEYS {
+            assert!(logical.iter().any(|rule| rule == name), "{name} is not among {logical:?}");
+        }
+        let physical: Vec<String> =
+            physical_optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
+        let at = |name: &str| physical.iter().position(|other| other == name).unwrap();
+        assert_eq!(at("sort_again") + 1, at("SanityCheckPlan"), "{physical:?}");
+    }
+
+    #[test]
     fn distincts_are_rewritten_between_filters_and_projections() {
         let names: Vec<String> = optimizer_rules().iter().map(|rule| rule.name().to_owned()).collect();
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();

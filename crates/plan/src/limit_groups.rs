@@ -45,7 +45,7 @@ fn unlimited(plan: Arc<dyn ExecutionPlan>, sorted_by: Option<usize>) -> Result<A
     let recomputed = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     let plan = if has_changed { plan.replace_children(children, recomputed)? } else { plan };
     Ok(match plan.downcast_ref::<AggregateExec>() {
-        Some(aggregation) if is_limited_by_another(aggregation, sorted_by) => {
+        Some(aggregation) if is_limited_wrongly(aggregation, sorted_by) => {
             Arc::new(aggregation.with_new_limit_options(None))
         }
         _ => plan,
@@ -63,15 +63,12 @@ fn first_column(sort: &SortExec) -> Option<usize> {
 
 /// Whether an aggregation is to keep the first groups in the order of a column that is not the one sorted by, or of
 /// floating-point numbers.
-fn is_limited_by_another(aggregation: &AggregateExec, sorted_by: Option<usize>) -> bool {
+fn is_limited_wrongly(aggregation: &AggregateExec, sorted_by: Option<usize>) -> bool {
     let is_ordered = aggregation.limit_options().is_some_and(|limit| limit.descending().is_some());
     // One key, and behind it one value, or none.
     let has_one_set = aggregation.group_expr().is_single();
     let is_wanted = has_one_set && sorted_by == Some(aggregation.aggr_expr().len());
-    // Of those it loses NaNs.
-    let schema = aggregation.schema();
-    let is_of_floats = sorted_by
-        .and_then(|column| schema.fields().get(column))
-        .is_some_and(|column| column.data_type().is_floating());
+    // Keys that are NaN are lost.
+    let is_of_floats = aggregation.schema().fields().iter().any(|column| column.data_type().is_floating());
     is_ordered && (!is_wanted || is_of_floats)
 }

@@ -61,6 +61,10 @@ impl Chunks {
         bytes_scanned: Count,
     ) -> Result<Self> {
         let shown = path.display().to_string();
+        if syntax.comment.is_some() && syntax.terminator.is_some_and(|terminator| terminator != b'\n') {
+            // The parser ends a comment with the line, which it does not know then.
+            return Err(Error::unsupported("CSV files have comments or a terminator of their own, not both"));
+        }
         let file = File::open(path).map_err(|error| Error::file(&shown, error.to_string()))?;
         let input = compression.convert_read(Counted { file, bytes: bytes_scanned })?;
         Self::of(shown, input, syntax, size)
@@ -87,7 +91,7 @@ impl Chunks {
             if read == 0 {
                 return self.last(text);
             }
-            let piece = text.get(known..).unwrap_or_default();
+            let (_, piece) = text.split_at(known);
             if let Some(Found { last_end, records }) = self.ends.find(piece) {
                 let rest = text.split_off(known + last_end);
                 let chunk = self.chunk(std::mem::replace(&mut text, rest), records);

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 ///
 /// A header with the names of the columns says so, in whatever order. One with other names says nothing: the fields are
 /// the columns, in order. One that has some of the names in other places is refused.
-pub(super) fn columns_of_fields(path: &str, header: &[String], columns: &[&str]) -> Result<Vec<usize>> {
+pub(crate) fn columns_of_fields(path: &str, header: &[String], columns: &[&str]) -> Result<Vec<usize>> {
     if let Some(by_name) = by_name(header, columns) {
         return Ok(by_name);
     }
@@ -22,17 +22,17 @@ pub(super) fn columns_of_fields(path: &str, header: &[String], columns: &[&str])
     Ok((0..columns.len()).collect())
 }
 
-/// For each name of a header, its place among the columns, if it has just those.
-pub(crate) fn by_name(header: &[String], columns: &[&str]) -> Option<Vec<usize>> {
-    if header.len() != columns.len() {
+/// For each of the names wanted, its place among the known ones, if they are the same.
+pub(crate) fn by_name(wanted: &[String], known: &[&str]) -> Option<Vec<usize>> {
+    if wanted.len() != known.len() {
         return None;
     }
-    if header.iter().zip(columns).all(|(name, column)| plain(name) == plain(column)) {
-        return Some((0..columns.len()).collect());
+    if wanted.iter().zip(known).all(|(name, known)| plain(name) == plain(known)) {
+        return Some((0..known.len()).collect());
     }
-    let known = places(columns);
-    let found: Vec<usize> = header.iter().map_while(|name| known.get(&plain(name)).copied()).collect();
-    let are_all = found.len() == columns.len() && places(header).len() == columns.len();
+    let place_of = places(known);
+    let found: Vec<usize> = wanted.iter().map_while(|name| place_of.get(&plain(name)).copied()).collect();
+    let are_all = found.len() == known.len() && places(wanted).len() == known.len();
     are_all.then_some(found)
 }
 

@@ -124,7 +124,8 @@ impl FileFormat for CsvFiles {
             has_header: self.has_header(state),
             pool: Arc::clone(&state.runtime_env().memory_pool),
             size: chunk_size(&state.runtime_env().memory_pool),
-            threads: state.config().target_partitions(),
+            // Each lane reads a file of its own.
+            threads: state.config().target_partitions() / config.file_groups.len().max(1),
             ..self.text()
         };
         let scan = scan.with_format(Arc::new(text));

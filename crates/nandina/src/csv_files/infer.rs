@@ -27,12 +27,12 @@ pub(super) fn schema_of(
     let mut records = options.schema_infer_max_rec.unwrap_or(SAMPLE_RECORDS);
     let are_texts = records == 0;
     let mut all: Vec<Field> = Vec::new();
-    for (number, path) in files.iter().enumerate() {
-        let is_first = number == 0;
+    for path in files {
         let (fields, read) = fields_of(path, options, has_header, records, size)?;
         records -= read;
-        if is_first {
-            all = fields;
+        // A file without a line has no columns.
+        if all.is_empty() || fields.is_empty() {
+            all = if all.is_empty() { fields } else { all };
             continue;
         }
         let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
@@ -41,9 +41,8 @@ pub(super) fn schema_of(
             return Err(other_columns(&path.display().to_string(), &names, &columns));
         };
         for (field, place) in fields.iter().zip(places) {
-            if let Some(known) = all.get_mut(place) {
-                *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
-            }
+            let known = all.get_mut(place).unwrap_or_else(|| unreachable!("no column has place {place}"));
+            *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
         }
     }
     // What is empty so far may be anything further on.
@@ -122,6 +121,8 @@ fn common(one: &DataType, other: &DataType) -> DataType {
         (one, other) if one == other => one.clone(),
         (DataType::Null, known) | (known, DataType::Null) => known.clone(),
         (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
+        (DataType::Date32, DataType::Timestamp(unit, zone))
+        | (DataType::Timestamp(unit, zone), DataType::Date32) => DataType::Timestamp(*unit, zone.clone()),
         (DataType::Timestamp(one, zone), DataType::Timestamp(other, others)) if zone == others => {
             DataType::Timestamp(*one.max(other), zone.clone())
         }

@@ -15,14 +15,14 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::Time;
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::Sender;
 
 use super::chunks::{Chunk, ChunkSize, Chunks};
-use super::columns::columns_of_fields;
+use super::columns::{columns_of_fields, unique_names};
 use super::infer::{format_of, header_of, reason};
 use super::records::{RecordEnds, Syntax};
 use crate::error::{self, Error};
-use crate::text_scan::{TextFile, TextFormat};
+use crate::text_scan::{TextFile, TextFormat, from_thread};
 
 /// How CSV files are written, and what reading them may use.
 #[derive(Debug, Clone)]
@@ -69,18 +69,8 @@ impl TextFormat for CsvText {
     fn read(&self, file: TextFile) -> BoxStream<'static, Result<RecordBatch>> {
         let text = self.clone();
         let threads = self.threads.max(1);
-        let (sender, receiver) = channel(1);
-        let reading = SpawnedTask::spawn_blocking(move || {
-            if let Err(error) = text.send_chunks(&file, &sender) {
-                // Nobody reads on if it cannot be sent.
-                sender.blocking_send(Err(error)).ok();
-            }
-        });
-        let chunks = stream::unfold((receiver, reading), |(mut receiver, reading)| async {
-            let next = receiver.recv().await;
-            next.map(|chunk| (chunk, (receiver, reading)))
-        });
-        let parsed = chunks.map(|chunk: error::Result<Reserved>| async {
+        let chunks = from_thread(move |sender| Ok(text.send_chunks(&file, sender)?));
+        let parsed = chunks.map(|chunk: Result<Reserved>| async {
             let chunk = chunk?;
             let parsing = SpawnedTask::spawn(async move { chunk.parse() });
             parsing.join_unwind().await.map_err(|error| DataFusionError::External(Box::new(error)))?
@@ -98,7 +88,7 @@ impl TextFormat for CsvText {
 
 impl CsvText {
     /// Sends all chunks of a file to those who parse them, until they hang up.
-    fn send_chunks(&self, file: &TextFile, sender: &Sender<error::Result<Reserved>>) -> error::Result<()> {
+    fn send_chunks(&self, file: &TextFile, sender: &Sender<Result<Reserved>>) -> error::Result<()> {
         let syntax = Syntax::of(&self.options);
         let bytes_scanned = file.bytes_scanned.clone();
         let mut chunks = Chunks::open(&file.path, file.compression, syntax, self.size, bytes_scanned)?;
@@ -129,6 +119,7 @@ impl CsvText {
         let places = if self.has_header {
             let header = header_of(first, &self.options);
             let header = header.map_err(|error| Error::file(&path, format!("line 1: {}", reason(&error))))?;
+            let header = unique_names(header);
             let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
             columns_of_fields(&path, &header, &names)?
         } else {
@@ -185,7 +176,7 @@ impl Layout {
         let mut batches = Vec::new();
         loop {
             let read = decoder.decode(rest)?;
-            rest = rest.get(read..).unwrap_or_default();
+            rest = rest.get(read..).unwrap_or_else(|| unreachable!("{read} bytes of {}", rest.len()));
             if read == 0 || decoder.capacity() == 0 {
                 match decoder.flush()? {
                     Some(batch) => batches.push(batch),

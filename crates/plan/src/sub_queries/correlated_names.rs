@@ -10,15 +10,17 @@
 //!                                                              Join
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, Result, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, SubqueryAlias};
+use datafusion::logical_expr::{
+    Aggregate, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, SubqueryAlias,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Gives them names of their own, where there are several of one name.
@@ -72,41 +74,97 @@ fn named(subquery: Subquery, count: &mut usize) -> Result<Transformed<Subquery>>
         return Ok(Transformed::no(subquery));
     }
     let mut uses: HashMap<String, usize> = HashMap::new();
-    let mut filters = 0;
     subquery.subquery.apply(|node| {
-        let columns = correlated_columns(node);
-        filters += usize::from(!columns.is_empty());
-        for column in columns {
+        for column in correlated_columns(node) {
             *uses.entry(column.name).or_default() += 1;
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    // What the sub-query gives has its name put before it, too.
-    let outputs = subquery.subquery.schema().columns();
-    let has_conflict = |column: &Column| {
-        let is_other = |output: &Column| output.name == column.name && output != column;
-        uses.get(&column.name).is_some_and(|&uses| uses > 1) || outputs.iter().any(is_other)
-    };
-    let plan = Arc::clone(&subquery.subquery);
-    let plan = LogicalPlan::clone(&plan).transform_up(|node| {
-        let mut conflicts = correlated_columns(&node);
-        conflicts.retain(has_conflict);
+    if uses.is_empty() {
+        return Ok(Transformed::no(subquery));
+    }
+    let mut conflicts = HashSet::new();
+    add_conflicts(&subquery.subquery, &uses, &mut Vec::new(), &mut conflicts);
+    let plan = LogicalPlan::clone(&subquery.subquery).transform_up(|node| {
+        let mut columns = correlated_columns(&node);
+        columns.retain(|column| conflicts.contains(column));
         let filter = match node {
-            LogicalPlan::Filter(filter) if !conflicts.is_empty() => filter,
-            LogicalPlan::SubqueryAlias(table) => return given_out(table),
-            join @ LogicalPlan::Join(_) => return join.recompute_schema().map(Transformed::no),
+            LogicalPlan::Filter(filter) if !columns.is_empty() => filter,
+            LogicalPlan::SubqueryAlias(table) if !conflicts.is_empty() => {
+                let input = with_new_names_in_output(Arc::unwrap_or_clone(table.input))?;
+                let table = SubqueryAlias::try_new(Arc::new(input), table.alias)?;
+                return Ok(Transformed::no(LogicalPlan::SubqueryAlias(table)));
+            }
+            join @ LogicalPlan::Join(_) if !conflicts.is_empty() => {
+                return join.recompute_schema().map(Transformed::no);
+            }
             other => return Ok(Transformed::no(other)),
         };
         let name = |column: Column| {
             *count += 1;
             (column, format!("{PREFIX}{count}"))
         };
-        let names: Names = conflicts.into_iter().map(name).collect();
+        let names: Names = columns.into_iter().map(name).collect();
         Ok(Transformed::yes(with_names(filter, &names)?))
     })?;
     let transformed = plan.transformed;
     let plan = Arc::new(plan.data);
     Ok(Transformed::new_transformed(Subquery { subquery: plan, ..subquery }, transformed))
+}
+
+/// The columns of such conditions that on the way up meet others of their name: beside them, in other conditions, or in what
+/// a node above gives out. `above` are the outputs of the nodes above.
+fn add_conflicts(
+    node: &LogicalPlan,
+    uses: &HashMap<String, usize>,
+    above: &mut Vec<Vec<Column>>,
+    conflicts: &mut HashSet<Column>,
+) {
+    above.push(node.schema().columns());
+    for column in correlated_columns(node) {
+        let is_other = |other: &Column| other.name == column.name && *other != column;
+        if uses.get(&column.name).is_some_and(|&uses| uses > 1) || above.iter().flatten().any(is_other) {
+            conflicts.insert(column);
+        }
+    }
+    for input in node.inputs() {
+        add_conflicts(input, uses, above, conflicts);
+    }
+    above.pop();
+}
+
+/// The rows of a table in `FROM` with the columns that have new names, too: the condition ends up above it.
+fn with_new_names_in_output(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let named = |input: &LogicalPlan, output: &LogicalPlan| {
+        let mut named = input.schema().columns();
+        named.retain(|column| column.name.starts_with(PREFIX) && !output.schema().has_column(column));
+        named.into_iter().map(Expr::Column)
+    };
+    match &plan {
+        LogicalPlan::Projection(projection) => {
+            let input = with_new_names_in_output(LogicalPlan::clone(&projection.input))?;
+            let columns = projection.expr.iter().cloned().chain(named(&input, &plan));
+            LogicalPlanBuilder::new(input).project(columns.collect::<Vec<_>>())?.build()
+        }
+        // Without keys there is a row where there is none below, which the condition would take away.
+        LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => {
+            let input = with_new_names_in_output(LogicalPlan::clone(&aggregate.input))?;
+            let keys: Vec<Expr> = aggregate.group_expr.iter().cloned().chain(named(&input, &plan)).collect();
+            if let [Expr::GroupingSet(_), _, ..] = keys.as_slice() {
+                return not_impl_err!(
+                    "grouping sets of a sub-query's table that is compared with the query outside"
+                );
+            }
+            let aggregate = Aggregate::try_new(Arc::new(input), keys, aggregate.aggr_expr.clone())?;
+            Ok(LogicalPlan::Aggregate(aggregate))
+        }
+        LogicalPlan::Distinct(_) | LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Window(_) => {
+            let inputs = plan.inputs().into_iter().cloned().map(with_new_names_in_output);
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            plan.with_new_exprs(plan.expressions(), inputs)
+        }
+        _ => Ok(plan),
+    }
 }
 
 /// The columns of its input that a filter compares with the query outside, in the order of their names.
@@ -117,22 +175,6 @@ fn correlated_columns(node: &LogicalPlan) -> Vec<Column> {
     columns.sort();
     columns.dedup();
     columns
-}
-
-/// A table in `FROM` that gives out the columns with new names, too: the condition ends up above it.
-fn given_out(table: SubqueryAlias) -> Result<Transformed<LogicalPlan>> {
-    let LogicalPlan::Projection(projection) = table.input.as_ref() else {
-        return Ok(Transformed::no(LogicalPlan::SubqueryAlias(table)));
-    };
-    let mut named = projection.input.schema().columns();
-    named.retain(|column| column.name.starts_with(PREFIX) && !projection.schema.has_column(column));
-    if named.is_empty() {
-        return Ok(Transformed::no(LogicalPlan::SubqueryAlias(table)));
-    }
-    let columns = projection.expr.iter().cloned().chain(named.into_iter().map(Expr::Column));
-    let input = LogicalPlanBuilder::new_from_arc(Arc::clone(&projection.input)).project(columns)?.build()?;
-    let table = SubqueryAlias::try_new(Arc::new(input), table.alias)?;
-    Ok(Transformed::yes(LogicalPlan::SubqueryAlias(table)))
 }
 
 /// A filter whose correlated conditions know columns by these names.
@@ -156,8 +198,7 @@ fn with_names(filter: Filter, names: &Names) -> Result<LogicalPlan> {
         condition.transform(rename).data()
     };
     let conditions = split_conjunction_owned(filter.predicate).into_iter().map(renamed);
-    let Some(condition) = conjunction(conditions.collect::<Result<Vec<_>>>()?) else {
-        return input.build();
-    };
+    let condition = conjunction(conditions.collect::<Result<Vec<_>>>()?)
+        .unwrap_or_else(|| unreachable!("a filter has a condition"));
     input.filter(condition)?.build()
 }
