@@ -41,6 +41,28 @@ fn unreadable_contents_are_reported() {
     assert!(message("SELECT * FROM './letter.docx'").contains("its format is not known"));
 }
 
+/// One row of one column, written by pyarrow with `write_page_checksum`.
+const PARQUET_WITH_CHECKSUMS: &str = "504152311500151c151c15faacb8a8081c15021500150615061c000000020000000201cb04fb711f01\
+     00001504192c35001806736368656d6115020015042502180161001602191c191c26001c1504192506001918016115001602164e164e2608491c\
+     150015001502003c290619260002000000164e16022608164e002820706172717565742d6370702d6172726f772076657273696f6e2032362e30\
+     2e31191c1c0000007a00000050415231";
+
+#[test]
+fn pages_that_do_not_match_their_checksums_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits: Vec<char> = PARQUET_WITH_CHECKSUMS.chars().collect();
+    let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap();
+    let mut file: Vec<u8> = digits.chunks(2).map(byte).collect();
+    std::fs::write(folder.path().join("page.parquet"), &file).unwrap();
+    let sql = "SELECT a FROM 'page.parquet'";
+    assert_eq!(csv(folder.path(), sql).ok(), "a\n1234567890123\n");
+    // The first byte of the value.
+    file[35] ^= 1;
+    std::fs::write(folder.path().join("page.parquet"), &file).unwrap();
+    let message = csv(folder.path(), sql).failed(1);
+    assert!(message.contains("CRC checksum mismatch"), "{message}");
+}
+
 #[test]
 fn mixed_formats_are_refused() {
     let mixed = message("SELECT * FROM 'goods.*'");

@@ -100,6 +100,12 @@ fn only_files_are_replaced() {
     run(folder.path(), ["-c", "COPY (SELECT 2 AS a) TO 'link.csv'"]).ok();
     assert!(std::fs::symlink_metadata(path("link.csv")).unwrap().is_symlink());
     assert_eq!(std::fs::read_to_string(path("real.csv")).unwrap(), "a\n2\n");
+    // Whose name says nothing about a format.
+    std::fs::write(path("plain"), "before").unwrap();
+    std::os::unix::fs::symlink("plain", path("named.csv")).unwrap();
+    run(folder.path(), ["-c", "COPY (SELECT 4 AS a) TO 'named.csv'"]).ok();
+    assert!(std::fs::symlink_metadata(path("named.csv")).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(path("plain")).unwrap(), "a\n4\n");
     // A pipe is written to.
     let pipe = path("pipe.csv");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -68,6 +68,9 @@ impl Provisional {
         {
             return Ok(None);
         }
+        // The extension stays: DataFusion decides by it whether to write one file.
+        let name = target.extension().and(target.file_name()).and_then(|name| name.to_str());
+        let name = name.map(|name| format!(".unfinished-{}-{name}", std::process::id()));
         // Behind a link, the file that it leads to is replaced.
         let target = fs::canonicalize(&target).unwrap_or(target);
         if fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
@@ -75,9 +78,6 @@ impl Provisional {
                            with -o";
             return Err(Error::file(&copy.output_url, message));
         }
-        // The extension stays: DataFusion decides by it whether to write one file.
-        let name = target.extension().and(target.file_name()).and_then(|name| name.to_str());
-        let name = name.map(|name| format!(".unfinished-{}-{name}", std::process::id()));
         Ok(name.map(|name| Provisional { provisional: target.with_file_name(name), target }))
     }
 

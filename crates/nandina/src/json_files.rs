@@ -67,7 +67,8 @@ fn send_rows(file: &TextFile, sender: &Sender<Result<RecordBatch>>) -> error::Re
     let path = file.path.display().to_string();
     let failed = |reason: String| Error::file(&path, reason);
     let input = File::open(&file.path).map_err(|error| failed(error.to_string()))?;
-    file.bytes_scanned.add(input.metadata().map_or(0, |metadata| metadata.len() as usize));
+    let file_bytes = input.metadata().map_err(|error| failed(error.to_string()))?.len();
+    file.bytes_scanned.add(file_bytes as usize);
     let mut lines =
         JsonArrayToNdjsonReader::with_capacity(file.compression.convert_read(input)?, BUFFER_BYTES);
     let wanted = file.columns.project(&file.wanted)?;

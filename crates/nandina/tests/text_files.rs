@@ -182,6 +182,10 @@ async fn errors_in_csv_name_file_and_line() {
         let message = failure(&session, &format!("SELECT sum(i), min(t) FROM '{path}'")).await;
         assert!(message.starts_with(&format!("file '{path}': {expected}")), "{message}");
     }
+    // Among the records that types are inferred from, too.
+    let path = write(folder.path(), "ragged.csv", &format!("i,t\n{}1,2,3\n", "1,2\n".repeat(15_000)));
+    let message = failure(&session, &format!("SELECT * FROM '{path}'")).await;
+    assert!(message.contains("ragged.csv") && message.contains("line 15002: "), "{message}");
     let path = folder.path().join("latin.csv");
     std::fs::write(&path, b"i,t\n1,a\n2,\xe4\n").unwrap();
     let message = failure(&session, &format!("SELECT * FROM '{}'", path.display())).await;

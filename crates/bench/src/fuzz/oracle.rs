@@ -92,7 +92,7 @@ pub struct Judge {
 const MOST_PAIRS: f64 = 3e4;
 /// The same where tables have lists or structs: the texts in those have more buffers with every pair, in DataFusion's
 /// joins, and time and memory grow with the square of the pairs.
-const MOST_NESTED_PAIRS: f64 = 2e3;
+const MOST_NESTED_PAIRS: f64 = 2e2;
 
 impl FailureKind {
     pub fn name(self) -> &'static str {

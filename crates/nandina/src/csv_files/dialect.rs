@@ -9,6 +9,7 @@ use datafusion::common::config::CsvOptions;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 
 use super::columns::by_name;
+use super::infer::format_of;
 use super::records::{RecordEnds, Syntax};
 
 /// How CSV files of one table are written; what is `None` is found out from the file.
@@ -39,7 +40,7 @@ pub(crate) fn likely_options(
     let mut sample = files.first().map(|file| Sample::of(file, compression)).unwrap_or_default();
     options.delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&sample.text, files));
     sample.cut_to_records(Syntax::of(&options));
-    let has_header = dialect.header.unwrap_or_else(|| sample.has_header(options.delimiter, dialect));
+    let has_header = dialect.header.unwrap_or_else(|| sample.has_header(&options, dialect));
     options.with_has_header(has_header)
 }
 
@@ -98,19 +99,15 @@ impl Sample {
     ///
     /// It does if it holds a text where all other rows hold something else; or, where all columns are texts, if its fields
     /// are the columns that are expected. Where none are, a line of texts is taken for a header, as in DuckDB.
-    fn has_header(&self, delimiter: u8, dialect: &CsvDialect) -> bool {
-        let mut format = Format::default().with_delimiter(delimiter).with_truncated_rows(true);
-        if let Some(quote) = dialect.quote {
-            format = format.with_quote(quote);
-        }
-        if let Some(escape) = dialect.escape {
-            format = format.with_escape(escape);
-        }
+    fn has_header(&self, options: &CsvOptions, dialect: &CsvDialect) -> bool {
+        // Options that nothing can be read with are refused by the scan.
+        let Ok(format) = format_of(options, false) else { return true };
+        let format = format.with_truncated_rows(true);
         let types = |format: &Format, rows| {
             format.infer_schema(self.text.as_bytes(), rows).ok().map(|(schema, rows)| (schema.fields, rows))
         };
         let with_names = format.clone().with_header(true);
-        let Some((first, 1..)) = types(&format.with_header(false), Some(1)) else { return true };
+        let Some((first, 1..)) = types(&format, Some(1)) else { return true };
         // Rows further on may be broken; the next one alone says enough then.
         let Some((others, rows)) = types(&with_names, None).or_else(|| types(&with_names, Some(1))) else {
             return true;
@@ -148,7 +145,7 @@ mod tests {
     fn has_header(text: &str, columns: Option<&[&str]>) -> bool {
         let columns = columns.map(|columns| columns.iter().map(|&name| name.to_owned()).collect());
         let dialect = CsvDialect { columns, ..CsvDialect::default() };
-        Sample { text: text.to_owned(), is_cut: false }.has_header(b',', &dialect)
+        Sample { text: text.to_owned(), is_cut: false }.has_header(&CsvOptions::default(), &dialect)
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 /// Records that types are inferred from, as many as in DuckDB.
 const SAMPLE_RECORDS: usize = 20_480;
 
+/// Read of a file of which the header alone is wanted, as those before it had enough records.
+const HEADER_BYTES: usize = 4 << 10;
+
 /// The columns of all files together: their names are those of the first, which the others have too, in any order.
 pub(super) fn schema_of(
     files: &[PathBuf],
@@ -60,6 +63,8 @@ fn fields_of(
     size: ChunkSize,
 ) -> Result<(Vec<Field>, usize)> {
     let compression = options.compression.into();
+    let usual_bytes = if most_records == 0 { HEADER_BYTES } else { size.usual_bytes };
+    let size = ChunkSize { usual_bytes, ..size };
     let mut chunks = Chunks::open(path, compression, Syntax::of(options), size, Count::new())?;
     let mut fields: Vec<Field> = Vec::new();
     let mut read = 0;
@@ -68,8 +73,12 @@ fn fields_of(
         let Some(chunk) = chunks.next()? else { break };
         let inferred = format_of(options, has_header && is_first)
             .and_then(|format| format.infer_schema(chunk.text.as_slice(), Some(most_records - read)));
-        let (schema, records) =
-            inferred.map_err(|error| Error::file(path.display().to_string(), reason(&error)))?;
+        let (schema, records) = inferred.map_err(|error| {
+            let (reason, line) = without_line(&reason(&error));
+            // Of the chunk, which begins further on.
+            let line = line.map_or(chunk.first_line, |line| chunk.first_line + line.saturating_sub(1));
+            Error::file(path.display().to_string(), format!("line {line}: {reason}"))
+        })?;
         read += records;
         if is_first {
             let names = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -128,6 +137,18 @@ fn common(one: &DataType, other: &DataType) -> DataType {
         }
         _ => DataType::Utf8,
     }
+}
+
+/// What `arrow-csv` says without the line that it names, and that line: of the text that it was given.
+pub(super) fn without_line(reason: &str) -> (String, Option<u64>) {
+    for before in [" at line ", " for line "] {
+        if let Some((start, rest)) = reason.split_once(before) {
+            let end = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            let line = rest.strip_suffix(end).and_then(|digits| digits.parse().ok());
+            return (format!("{start}{end}"), line);
+        }
+    }
+    (reason.to_owned(), None)
 }
 
 /// What `arrow-csv` says, without the kind of its error.

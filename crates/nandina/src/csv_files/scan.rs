@@ -19,7 +19,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::chunks::{Chunk, ChunkSize, Chunks};
 use super::columns::{columns_of_fields, unique_names};
-use super::infer::{format_of, header_of, reason};
+use super::infer::{format_of, header_of, reason, without_line};
 use super::records::{RecordEnds, Syntax};
 use crate::error::{self, Error};
 use crate::text_scan::{TextFile, TextFormat, from_thread};
@@ -214,7 +214,9 @@ impl Layout {
     }
 
     fn failed_in(&self, line: u64, error: &ArrowError) -> Error {
-        Error::file(&self.path, format!("line {line}: {}", without_line(&reason(error))))
+        // It has counted the records of the chunk.
+        let (reason, _) = without_line(&reason(error));
+        Error::file(&self.path, format!("line {line}: {reason}"))
     }
 }
 
@@ -226,15 +228,4 @@ impl Reserved {
         let rows = layout.rows(&chunk.text, chunk.records, has_header);
         Ok((rows.map_err(|error| layout.failed(&chunk, has_header, &error))?, memory))
     }
-}
-
-/// What `arrow-csv` says without the number that it takes for the line, which counts records of one chunk.
-fn without_line(reason: &str) -> String {
-    for before in [" at line ", " for line "] {
-        if let Some((start, rest)) = reason.split_once(before) {
-            let end = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
-            return format!("{start}{end}");
-        }
-    }
-    reason.to_owned()
 }

@@ -112,25 +112,25 @@ fn named(subquery: Subquery, count: &mut usize) -> Result<Transformed<Subquery>>
     Ok(Transformed::new_transformed(Subquery { subquery: plan, ..subquery }, transformed))
 }
 
-/// The columns of such conditions that on the way up meet others of their name: beside them, in other conditions, or in what
-/// a node above gives out. `above` are the outputs of the nodes above.
+/// Finds the columns of correlated conditions that have the name of another column: in another correlated condition, or in
+/// the schema of the filter or of one of its ancestors. `ancestors` holds the columns of those.
 fn add_conflicts(
     node: &LogicalPlan,
     uses: &HashMap<String, usize>,
-    above: &mut Vec<Vec<Column>>,
+    ancestors: &mut Vec<Vec<Column>>,
     conflicts: &mut HashSet<Column>,
 ) {
-    above.push(node.schema().columns());
+    ancestors.push(node.schema().columns());
     for column in correlated_columns(node) {
         let is_other = |other: &Column| other.name == column.name && *other != column;
-        if uses.get(&column.name).is_some_and(|&uses| uses > 1) || above.iter().flatten().any(is_other) {
+        if uses.get(&column.name).is_some_and(|&uses| uses > 1) || ancestors.iter().flatten().any(is_other) {
             conflicts.insert(column);
         }
     }
     for input in node.inputs() {
-        add_conflicts(input, uses, above, conflicts);
+        add_conflicts(input, uses, ancestors, conflicts);
     }
-    above.pop();
+    ancestors.pop();
 }
 
 /// The rows of a table in `FROM` with the columns that have new names, too: the condition ends up above it.
