@@ -176,6 +176,12 @@ fn front_checksum(page: &[u8], front: usize) -> u32 {
 }
 
 impl PageMeta {
+    /// The checksum in a page's header. It covers the column directory, which has the checksums of all mini-pages, so
+    /// that it tells this page from any other: whoever refers to a page can keep it.
+    pub fn checksum(front: &[u8]) -> u32 {
+        u32_at(front, 60)
+    }
+
     /// Bytes of header and directory of a page with so many columns.
     pub fn front_bytes(columns: usize) -> usize {
         front_bytes(columns)

@@ -32,6 +32,32 @@ identifier!(
     PageNumber
 );
 
+/// Tells databases apart, so that a file of one in the place of another's is noticed. Drawn when a database is created;
+/// copies of its directory have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct DatabaseId(pub u64);
+
+impl DatabaseId {
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl From<DatabaseId> for String {
+    fn from(id: DatabaseId) -> Self {
+        format!("{:016x}", id.0)
+    }
+}
+
+impl TryFrom<String> for DatabaseId {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(digits: String) -> Result<Self, Self::Error> {
+        u64::from_str_radix(&digits, 16).map(Self)
+    }
+}
+
 /// A row of one table: page number (48 bits) and slot in the page (16 bits).
 ///
 /// Ids ascend in the order of storage. They stay valid as long as the table is only appended to.

@@ -26,6 +26,8 @@ mod error;
 mod fetch;
 mod ids;
 mod manifest;
+#[cfg(test)]
+mod old_versions;
 mod page_filler;
 mod page_index;
 mod read_plan;

@@ -1,8 +1,8 @@
 //! The manifest: the one small file that says which tables there are and which segments they consist of.
 //!
 //! ```text
-//!  NANDINA MANIFEST 1 <crc32c of the rest, 8 hex digits> <length of the rest>\n
-//!  { "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ] }
+//!  NANDINA MANIFEST 2 <crc32c of the rest, 8 hex digits> <length of the rest>\n
+//!  { "database": …, "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ] }
 //! ```
 //!
 //! JSON, so that people can read it. Replaced as a whole for every change. A view is the text of its `CREATE VIEW`, which this
@@ -14,13 +14,18 @@ use arrow_schema::Schema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, StorageError};
-use crate::ids::{SegmentId, TableId};
+use crate::ids::{DatabaseId, SegmentId, TableId};
 
 const MAGIC: &str = "NANDINA MANIFEST";
-const VERSION: u32 = 1;
+/// Version 2 added the database's identity and the checksums of directories; manifests of version 1 are read as ever.
+const VERSION: u32 = 2;
+const OLDEST_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
+    /// `None` only in a manifest of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseId>,
     /// Counts the changes.
     pub generation: u64,
     pub next_segment: u64,
@@ -64,18 +69,28 @@ pub(crate) struct SegmentRecord {
     pub header_bytes: u64,
     pub directory_offset: u64,
     pub directory_bytes: u64,
+    /// Checksum in the directory's page header; `None` for segments of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory_checksum: Option<u32>,
 }
 
 impl Manifest {
     pub fn empty() -> Self {
-        Self { generation: 0, next_segment: 1, next_table: 1, tables: Vec::new(), views: Vec::new() }
+        Self {
+            database: Some(DatabaseId::random()),
+            generation: 0,
+            next_segment: 1,
+            next_table: 1,
+            tables: Vec::new(),
+            views: Vec::new(),
+        }
     }
 
     pub fn encode(&self) -> Result<Vec<u8>> {
         let body = serde_json::to_vec_pretty(self)
             .map_err(|error| StorageError::damaged("manifest", format!("cannot be written: {error}")))?;
-        let mut out =
-            format!("{MAGIC} {VERSION} {:08x} {}\n", crc32c::crc32c(&body), body.len()).into_bytes();
+        let mut out = first_line(VERSION, &body).into_bytes();
+        out.push(b'\n');
         out.extend_from_slice(&body);
         Ok(out)
     }
@@ -94,21 +109,25 @@ impl Manifest {
         let mut fields = fields.split_whitespace();
         let found: u32 =
             fields.next().and_then(|field| field.parse().ok()).ok_or_else(|| damaged("it has no version"))?;
-        if found != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&found) {
             return Err(StorageError::Version { file: file.to_owned(), found, supported: VERSION });
         }
         if fields.nth(1).and_then(|length| length.parse().ok()) != Some(body.len()) {
             return Err(damaged("it is longer or shorter than its first line says"));
         }
-        if line != first_line(body) {
+        if line != first_line(found, body) {
             return Err(damaged("its checksum does not match"));
         }
-        serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))
+        let manifest: Self = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        if found > OLDEST_VERSION && manifest.database.is_none() {
+            return Err(damaged("it does not say which database it is of"));
+        }
+        Ok(manifest)
     }
 }
 
-fn first_line(body: &[u8]) -> String {
-    format!("{MAGIC} {VERSION} {:08x} {}", crc32c::crc32c(body), body.len())
+pub(crate) fn first_line(version: u32, body: &[u8]) -> String {
+    format!("{MAGIC} {version} {:08x} {}", crc32c::crc32c(body), body.len())
 }
 
 /// Arrow IPC schema message.
@@ -148,6 +167,7 @@ mod tests {
             header_bytes: 4096,
             directory_offset: 61440,
             directory_bytes: 4096,
+            directory_checksum: Some(0x0102_0304),
         };
         let table = TableRecord {
             id: TableId(2),
@@ -158,7 +178,14 @@ mod tests {
             segments: vec![segment],
         };
         let view = ViewRecord { name: "new".to_owned(), statement: "CREATE VIEW new AS …".to_owned() };
-        Manifest { generation: 7, next_segment: 5, next_table: 3, tables: vec![table], views: vec![view] }
+        Manifest {
+            database: Some(DatabaseId(0x00ab_cdef)),
+            generation: 7,
+            next_segment: 5,
+            next_table: 3,
+            tables: vec![table],
+            views: vec![view],
+        }
     }
 
     #[test]
@@ -186,11 +213,21 @@ mod tests {
         assert!(message(b"").starts_with("db/nandina.manifest is damaged: its first line is cut off"));
         assert!(message(&bytes[..bytes.len() - 10]).contains("longer or shorter than its first line says"));
         assert!(message(b"PAR1 something\n").contains("it is not a Nandina manifest"));
-        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 1 ", "MANIFEST 2 ", 1);
+        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 2 ", "MANIFEST 3 ", 1);
         assert!(
             message(newer.as_bytes())
-                .starts_with("db/nandina.manifest has format version 2, this build reads")
+                .starts_with("db/nandina.manifest has format version 3, this build reads")
         );
+    }
+
+    #[test]
+    fn version_1_names_no_database() {
+        let unnamed = Manifest { database: None, ..manifest() };
+        let body = serde_json::to_vec(&unnamed).unwrap();
+        let of_version = |version: u32| [first_line(version, &body).as_bytes(), b"\n", &body].concat();
+        assert_eq!(Manifest::decode(&of_version(1), "m").unwrap(), unnamed);
+        let message = Manifest::decode(&of_version(2), "m").unwrap_err().to_string();
+        assert!(message.contains("it does not say which database it is of"), "{message}");
     }
 
     #[test]

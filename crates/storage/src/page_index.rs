@@ -31,7 +31,18 @@ const INDEX_PER_COLUMN: usize = 7;
 const INDEX_POSITIONS: std::ops::Range<usize> = 0..5;
 const INDEX_RANGES: [usize; 3] = [2, 5, 6];
 
-const DIRECTORY_FIXED: usize = 7;
+/// Columns of the directory before those of the table's columns. Version 1 has no checksums of page indexes.
+const DIRECTORY_FIXED: [&str; 8] = [
+    "first_page",
+    "offset",
+    "pages",
+    "page_numbers",
+    "rows",
+    "index_offset",
+    "index_bytes",
+    "index_checksum",
+];
+const DIRECTORY_FIXED_1: usize = 7;
 const DIRECTORY_PER_COLUMN: usize = 3;
 
 /// Index pages have one row per page or stripe and may be as long as they need.
@@ -43,6 +54,8 @@ pub(crate) struct IndexLayout {
     pub table: Arc<PageSchema>,
     pub index: Arc<PageSchema>,
     pub directory: Arc<PageSchema>,
+    /// Of segments of version 1.
+    pub directory_1: Arc<PageSchema>,
     bound_types: Vec<DataType>,
 }
 
@@ -56,10 +69,7 @@ impl IndexLayout {
             required("slots".into(), DataType::UInt32),
             required("rows".into(), DataType::UInt32),
         ];
-        let mut directory: Vec<Field> =
-            ["first_page", "offset", "pages", "page_numbers", "rows", "index_offset", "index_bytes"]
-                .map(|name| required(name.into(), DataType::UInt64))
-                .into();
+        let mut directory = DIRECTORY_FIXED.map(|name| required(name.into(), DataType::UInt64)).to_vec();
         for (column, bound_type) in bound_types.iter().enumerate() {
             for name in ["position", "length", "nulls", "checksum"] {
                 index.push(required(format!("{column}.{name}"), DataType::UInt32));
@@ -73,7 +83,10 @@ impl IndexLayout {
             }
         }
         let paged = |fields| PageSchema::try_new(Arc::new(Schema::new(fields))).map_err(StorageError::Encode);
-        Ok(Self { table, index: paged(index)?, directory: paged(directory)?, bound_types })
+        let mut directory_1 = directory.clone();
+        directory_1.remove(DIRECTORY_FIXED_1);
+        let (directory, directory_1) = (paged(directory)?, paged(directory_1)?);
+        Ok(Self { table, index: paged(index)?, directory, directory_1, bound_types })
     }
 }
 
@@ -122,6 +135,8 @@ pub(crate) struct Stripe {
     pub rows: u64,
     pub index_offset: u64,
     pub index_bytes: u64,
+    /// Checksum in the page header of the index; `None` in segments of version 1.
+    pub index_checksum: Option<u32>,
 }
 
 /// Collects the index rows of one stripe while its pages are written.
@@ -220,7 +235,7 @@ pub(crate) fn encode_directory(
     stripes: &[(Stripe, Vec<StripeColumn>)],
 ) -> Result<Vec<u8>> {
     type Figure = fn(&Stripe) -> u64;
-    let figures: [Figure; DIRECTORY_FIXED] = [
+    let figures: [Figure; DIRECTORY_FIXED.len()] = [
         |stripe| stripe.first_page,
         |stripe| stripe.offset,
         |stripe| stripe.pages,
@@ -228,6 +243,7 @@ pub(crate) fn encode_directory(
         |stripe| stripe.rows,
         |stripe| stripe.index_offset,
         |stripe| stripe.index_bytes,
+        |stripe| stripe.index_checksum.map_or(0, u64::from),
     ];
     let mut arrays: Vec<ArrayRef> = figures
         .iter()
@@ -249,7 +265,11 @@ fn concat(arrays: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(arrow_select::concat::concat(&arrays)?)
 }
 
-fn encode_rows(schema: &Arc<PageSchema>, arrays: Vec<ArrayRef>, identity: PageIdentity) -> Result<Vec<u8>> {
+pub(crate) fn encode_rows(
+    schema: &Arc<PageSchema>,
+    arrays: Vec<ArrayRef>,
+    identity: PageIdentity,
+) -> Result<Vec<u8>> {
     let batch = RecordBatch::try_new(Arc::clone(schema.arrow()), arrays)?;
     let mut builder = PageBuilder::new(Arc::clone(schema), MAX_INDEX_BYTES, u32::MAX as usize);
     builder.append(&batch, Rows::Range(0..batch.num_rows())).map_err(StorageError::Encode)?;
@@ -263,11 +283,14 @@ fn encode_rows(schema: &Arc<PageSchema>, arrays: Vec<ArrayRef>, identity: PageId
 pub(crate) struct Directory {
     pub stripes: Vec<Stripe>,
     batch: RecordBatch,
+    /// Columns before those of the table's columns.
+    fixed: usize,
 }
 
 impl Directory {
     /// `batch` are the rows of the directory page. `file` is named in errors.
     pub fn new(batch: RecordBatch, file: &str, file_bytes: u64) -> Result<Self> {
+        let has_checksums = batch.schema_ref().column_with_name("index_checksum").is_some();
         let figure = |column: usize, row: usize| -> u64 {
             batch.columns().get(column).map_or(0, |array| array.as_primitive::<UInt64Type>().value(row))
         };
@@ -280,6 +303,7 @@ impl Directory {
                 rows: figure(4, row),
                 index_offset: figure(5, row),
                 index_bytes: figure(6, row),
+                index_checksum: has_checksums.then(|| figure(7, row) as u32),
             })
             .collect();
         let in_order = stripes.iter().zip(stripes.iter().skip(1)).all(|(stripe, next)| {
@@ -294,7 +318,8 @@ impl Directory {
         if !in_order || !inside {
             return Err(StorageError::damaged(file, "its directory contradicts itself"));
         }
-        Ok(Self { stripes, batch })
+        let fixed = if has_checksums { DIRECTORY_FIXED.len() } else { DIRECTORY_FIXED_1 };
+        Ok(Self { stripes, batch, fixed })
     }
 
     /// The stripe that holds a page, by its number in the segment.
@@ -318,7 +343,7 @@ impl Directory {
     /// What is known of each stripe about these columns of the table.
     pub fn ranges(&self, columns: &[usize]) -> PageRanges {
         let array = |column: usize, part: usize| -> Option<&ArrayRef> {
-            self.batch.columns().get(DIRECTORY_FIXED + column * DIRECTORY_PER_COLUMN + part)
+            self.batch.columns().get(self.fixed + column * DIRECTORY_PER_COLUMN + part)
         };
         let columns = columns.iter().filter_map(|&column| {
             let nulls = array(column, 0)?.as_primitive::<UInt64Type>().clone();

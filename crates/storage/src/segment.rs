@@ -5,12 +5,17 @@
 //!  stripe: pages, each in slots of the         4  u16 format version   6  u16 reserved
 //!          table's page size                   8  u64 segment id
 //!  page index of the stripe (a PAX page)      16  u32 page size       20  u32 schema length
-//!  … more stripes …                           24  u8[36] reserved
+//!  … more stripes …                           24  u64 database id     32  u8[28] reserved
 //!  directory (a PAX page)                     60  u32 crc32c of bytes 0..60 and the schema
 //!                                             64  schema: an Arrow IPC schema message
 //! ```
 //!
-//! The manifest says where the directory is, the directory where everything else is.
+//! The manifest says where the directory is, the directory where everything else is. Whatever says where a part is also
+//! has its checksum, so that an intact part in the place of another one is noticed:
+//!
+//! ```text
+//!  manifest ──crc──► directory ──crc──► page index ──crc──► mini-pages
+//! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,14 +25,16 @@ use nandina_device::{AlignedBuffer, Completion, Device, File, FileClass, IoAccou
 use nandina_pages::{Page, PageError, PageMeta, PageSchema, Verify, decode_mini_page};
 
 use crate::error::{Result, StorageError};
-use crate::ids::{PageNumber, SegmentId, TableId};
+use crate::ids::{DatabaseId, PageNumber, SegmentId, TableId};
 use crate::manifest::SegmentRecord;
 use crate::page_index::{Directory, IndexLayout, Stripe, StripeIndex};
 use crate::read_plan::{Needed, plan};
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const MAGIC: &[u8; 4] = b"NSEG";
-const VERSION: u16 = 1;
+/// Version 2 added the database's identity and the checksums of page indexes; segments of version 1 are read as ever.
+const VERSION: u16 = 2;
+const OLDEST_VERSION: u16 = 1;
 const FIXED_HEADER_BYTES: usize = 64;
 
 /// Page indexes up to this length are read in one piece instead of header first, then columns.
@@ -53,6 +60,7 @@ impl TableShape {
 pub(crate) struct Segment {
     pub record: SegmentRecord,
     pub shape: Arc<TableShape>,
+    database: DatabaseId,
     device: Device,
     file: OnceLock<File>,
     directory: OnceLock<Arc<Directory>>,
@@ -69,7 +77,12 @@ pub(crate) fn id_in_name(name: &str) -> Option<SegmentId> {
     digits.parse().ok().map(SegmentId)
 }
 
-pub(crate) fn encode_header(id: SegmentId, page_bytes: usize, schema: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_header(
+    database: DatabaseId,
+    id: SegmentId,
+    page_bytes: usize,
+    schema: &[u8],
+) -> Vec<u8> {
     let mut header = vec![0; (FIXED_HEADER_BYTES + schema.len()).next_multiple_of(BLOCK_BYTES as usize)];
     let mut fixed = Vec::with_capacity(FIXED_HEADER_BYTES);
     fixed.extend(MAGIC);
@@ -78,6 +91,7 @@ pub(crate) fn encode_header(id: SegmentId, page_bytes: usize, schema: &[u8]) -> 
     fixed.extend(id.0.to_le_bytes());
     fixed.extend((page_bytes as u32).to_le_bytes());
     fixed.extend((schema.len() as u32).to_le_bytes());
+    fixed.extend(database.0.to_le_bytes());
     fixed.resize(FIXED_HEADER_BYTES - 4, 0);
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&fixed), schema);
     fixed.extend(checksum.to_le_bytes());
@@ -87,10 +101,74 @@ pub(crate) fn encode_header(id: SegmentId, page_bytes: usize, schema: &[u8]) -> 
     header
 }
 
+#[derive(Debug)]
+struct Header {
+    version: u16,
+    segment: SegmentId,
+    page_bytes: usize,
+    /// `None` in version 1.
+    database: Option<DatabaseId>,
+}
+
+/// Bytes of header and schema, from the fixed part of a header.
+fn described_bytes(fixed: &[u8; FIXED_HEADER_BYTES]) -> usize {
+    FIXED_HEADER_BYTES + u32_at(fixed, 20) as usize
+}
+
+fn u32_at(fixed: &[u8; FIXED_HEADER_BYTES], at: usize) -> u32 {
+    fixed.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// `location` names the file in errors.
+fn decode_header(bytes: &[u8], location: &str) -> Result<Header> {
+    let damaged = |reason: &str| StorageError::damaged(format!("{location}, header"), reason);
+    let fixed = bytes.first_chunk::<FIXED_HEADER_BYTES>().ok_or_else(|| damaged("it is cut off"))?;
+    if fixed.first_chunk::<4>() != Some(MAGIC) {
+        return Err(damaged("it is not a Nandina segment file"));
+    }
+    let version = u32_at(fixed, 4) as u16;
+    if !(OLDEST_VERSION..=VERSION).contains(&version) {
+        let (file, found) = (location.to_owned(), version.into());
+        return Err(StorageError::Version { file, found, supported: VERSION.into() });
+    }
+    let covered = fixed.first_chunk::<60>().zip(bytes.get(FIXED_HEADER_BYTES..described_bytes(fixed)));
+    let (figures, schema) = covered.ok_or_else(|| damaged("it is cut off"))?;
+    if u32_at(fixed, 60) != crc32c::crc32c_append(crc32c::crc32c(figures), schema) {
+        return Err(damaged("its checksum does not match"));
+    }
+    let u64_at = |at: usize| u64::from(u32_at(fixed, at + 4)) << 32 | u64::from(u32_at(fixed, at));
+    Ok(Header {
+        version,
+        segment: SegmentId(u64_at(8)),
+        page_bytes: u32_at(fixed, 16) as usize,
+        database: (version > OLDEST_VERSION).then(|| DatabaseId(u64_at(24))),
+    })
+}
+
+/// The database that a segment file says it is of; `None` if its header was not written whole, or does not say.
+pub(crate) fn database_in_header(device: &Device, name: &str) -> Result<Option<DatabaseId>> {
+    let file = device.open_file(name, FileClass::Table, OpenMode::Read)?;
+    let whole_blocks = file.len()? / BLOCK_BYTES * BLOCK_BYTES;
+    let read = |bytes: u64| file.read_blocking(0, device.buffer(bytes.min(whole_blocks) as usize));
+    if whole_blocks == 0 {
+        return Ok(None);
+    }
+    let mut bytes = read(BLOCK_BYTES)?;
+    let described = bytes.first_chunk().map_or(0, described_bytes) as u64;
+    if bytes.starts_with(MAGIC) && described > BLOCK_BYTES {
+        bytes = read(described.next_multiple_of(BLOCK_BYTES))?;
+    }
+    match decode_header(&bytes, &device.path().join(name).display().to_string()) {
+        Ok(header) => Ok(header.database),
+        Err(StorageError::Damaged { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Segment {
-    pub fn new(record: SegmentRecord, shape: Arc<TableShape>, device: Device) -> Self {
+    pub fn new(record: SegmentRecord, shape: Arc<TableShape>, database: DatabaseId, device: Device) -> Self {
         let (file, directory, obsolete) = Default::default();
-        Self { record, shape, device, file, directory, obsolete }
+        Self { record, shape, database, device, file, directory, obsolete }
     }
 
     pub fn file_name(&self) -> String {
@@ -141,13 +219,17 @@ impl Segment {
         }
         let mut buffers = read_all(file, &requests, account).await?.into_iter();
         let header = buffers.next().unwrap_or_else(|| self.device.buffer(0));
-        self.check_header(&header)?;
-        let page = Page::open(
-            buffers.next().map(into_buffer).unwrap_or_default(),
-            Arc::clone(&self.shape.layout.directory),
-            Verify::Checksums,
-        );
+        let version = self.check_header(&header)?;
+        let layout = &self.shape.layout;
+        let schema = if version == OLDEST_VERSION { &layout.directory_1 } else { &layout.directory };
+        let bytes = buffers.next().map(into_buffer).unwrap_or_default();
+        let found = PageMeta::checksum(&bytes);
+        let page = Page::open(bytes, Arc::clone(schema), Verify::Checksums);
         let batch = page.and_then(|page| page.batch(None)).map_err(|error| self.in_directory(&error))?;
+        if record.directory_checksum.is_some_and(|checksum| checksum != found) {
+            let file = format!("{}, directory", self.location());
+            return Err(StorageError::damaged(file, "it is another one than the manifest names"));
+        }
         let directory = Directory::new(batch, &self.location(), record.file_bytes)?;
         Ok(Arc::clone(self.directory.get_or_init(|| Arc::new(directory))))
     }
@@ -156,31 +238,21 @@ impl Segment {
         StorageError::damaged(format!("{}, directory", self.location()), error.to_string())
     }
 
-    fn check_header(&self, header: &[u8]) -> Result<()> {
-        let damaged = |reason: &str| StorageError::damaged(format!("{}, header", self.location()), reason);
-        let (fixed, rest) =
-            header.split_first_chunk::<FIXED_HEADER_BYTES>().ok_or_else(|| damaged("it is cut off"))?;
-        let u32_at = |at: usize| -> u32 {
-            fixed.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+    /// The format version.
+    fn check_header(&self, bytes: &[u8]) -> Result<u16> {
+        let header = decode_header(bytes, &self.location())?;
+        let foreign = |of: &str| {
+            let file = format!("{}, header", self.location());
+            StorageError::damaged(file, format!("it belongs to another {of}"))
         };
-        if fixed.first_chunk::<4>() != Some(MAGIC) {
-            return Err(damaged("it is not a Nandina segment file"));
+        if header.database.is_some_and(|database| database != self.database) {
+            return Err(foreign("database"));
         }
-        let version = u32_at(4) & 0xFFFF;
-        if version != u32::from(VERSION) {
-            let file = self.location();
-            return Err(StorageError::Version { file, found: version, supported: VERSION.into() });
+        let is_of_record = header.database.is_some() == self.record.directory_checksum.is_some();
+        if !is_of_record || header.segment != self.record.id || header.page_bytes != self.shape.page_bytes {
+            return Err(foreign("segment"));
         }
-        let schema = rest.get(..u32_at(20) as usize).ok_or_else(|| damaged("it is cut off"))?;
-        let described = fixed.first_chunk::<60>().ok_or_else(|| damaged("it is cut off"))?;
-        if u32_at(60) != crc32c::crc32c_append(crc32c::crc32c(described), schema) {
-            return Err(damaged("its checksum does not match"));
-        }
-        let id = u64::from(u32_at(12)) << 32 | u64::from(u32_at(8));
-        if id != self.record.id.0 || u32_at(16) as usize != self.shape.page_bytes {
-            return Err(damaged("it belongs to another segment"));
-        }
-        Ok(())
+        Ok(header.version)
     }
 
     /// Reads the given columns of a stripe's page index.
@@ -207,6 +279,10 @@ impl Segment {
         let meta = PageMeta::read(&first, stripe.index_bytes as usize).map_err(|error| damaged(&error))?;
         if meta.columns.len() != schema.columns() || u64::from(meta.rows) != stripe.pages {
             return Err(StorageError::damaged(self.location(), "a page index belongs to another table"));
+        }
+        if stripe.index_checksum.is_some_and(|checksum| checksum != PageMeta::checksum(&first)) {
+            let file = format!("{}, index of page {}", self.location(), stripe.first_page);
+            return Err(StorageError::damaged(file, "it is another one than the directory names"));
         }
         let wanted: Vec<_> =
             columns.iter().filter_map(|&column| Some((column, *meta.columns.get(column)?))).collect();

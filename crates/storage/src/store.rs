@@ -17,12 +17,12 @@ use nandina_pages::PageSchema;
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Result, StorageError};
-use crate::ids::{SegmentId, TableId};
+use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::manifest::{
     Manifest, SegmentRecord, TableRecord, ViewRecord, decode_schema, encode_schema, from_hex, to_hex,
 };
 use crate::page_index::{IndexCache, IndexLayout};
-use crate::segment::{Segment, TableShape, file_name, id_in_name};
+use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
 use crate::table::Table;
 use crate::writer::{IfExists, TableDefinition, TableWriter, Target, WriteOptions};
 
@@ -51,6 +51,7 @@ pub struct Store {
 struct StoreInner {
     device: Device,
     mode: Mode,
+    database: DatabaseId,
     catalog: RwLock<Arc<Catalog>>,
     /// Held while the manifest is replaced.
     commit: Mutex<CommitState>,
@@ -125,7 +126,7 @@ impl Store {
             Mode::Write => Some(take_lock(&device)?),
             Mode::ReadOnly => None,
         };
-        let manifest = match read_manifest(&device)? {
+        let mut manifest = match read_manifest(&device)? {
             Some(manifest) => manifest,
             None if mode == Mode::ReadOnly => {
                 return Err(StorageError::NoDatabase { path: device.path().to_owned() });
@@ -140,11 +141,13 @@ impl Store {
         if mode == Mode::Write {
             remove_orphans(&device, &manifest)?;
         }
+        // One of version 1 gets an identity with its first change.
+        let database = *manifest.database.get_or_insert_with(DatabaseId::random);
         let next_segment = AtomicU64::new(manifest.next_segment);
-        let catalog = RwLock::new(Arc::new(Catalog::new(manifest, &device)?));
+        let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
-        let store =
-            Self { inner: Arc::new(StoreInner { device, mode, catalog, commit, next_segment, _lock: lock }) };
+        let inner = StoreInner { device, mode, database, catalog, commit, next_segment, _lock: lock };
+        let store = Self { inner: Arc::new(inner) };
         if mode == Mode::Write
             && let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes())
         {
@@ -274,6 +277,10 @@ impl Store {
         }
     }
 
+    pub(crate) fn database(&self) -> DatabaseId {
+        self.inner.database
+    }
+
     pub(crate) fn new_segment_id(&self) -> SegmentId {
         SegmentId(self.inner.next_segment.fetch_add(1, Ordering::Relaxed))
     }
@@ -295,10 +302,7 @@ impl Store {
                 manifest.next_table += 1;
                 let page_bytes = definition.page_bytes_on(device);
                 let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
-                let segments = segment
-                    .map(|record| Arc::new(Segment::new(record, Arc::clone(&shape), device.clone())))
-                    .into_iter()
-                    .collect();
+                let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
                 tables.insert(definition.name, TableEntry::new(shape, segments));
                 Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
             }
@@ -315,13 +319,18 @@ impl Store {
                     entry.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers);
                 if let Some(mut record) = segment {
                     record.first_page = first_page;
-                    segments.push(Arc::new(Segment::new(record, Arc::clone(&entry.shape), device.clone())));
+                    segments.push(self.segment(record, &entry.shape));
                 }
                 let shape = Arc::clone(&entry.shape);
                 tables.insert(shape.name.clone(), TableEntry::new(shape, segments));
                 Ok(replaced)
             }
         })
+    }
+
+    fn segment(&self, record: SegmentRecord, shape: &Arc<TableShape>) -> Arc<Segment> {
+        let device = self.inner.device.clone();
+        Arc::new(Segment::new(record, Arc::clone(shape), self.inner.database, device))
     }
 
     /// Replaces the manifest by a changed one. `edit` returns the segments that nothing names any more.
@@ -381,7 +390,7 @@ impl Drop for StoreInner {
 }
 
 impl Catalog {
-    fn new(manifest: Manifest, device: &Device) -> Result<Self> {
+    fn new(manifest: Manifest, database: DatabaseId, device: &Device) -> Result<Self> {
         let file = device.path().join(MANIFEST).display().to_string();
         let mut tables = BTreeMap::new();
         for record in &manifest.tables {
@@ -394,7 +403,8 @@ impl Catalog {
             let segments = record
                 .segments
                 .iter()
-                .map(|segment| Arc::new(Segment::new(segment.clone(), Arc::clone(&shape), device.clone())))
+                .map(|segment| Segment::new(segment.clone(), Arc::clone(&shape), database, device.clone()))
+                .map(Arc::new)
                 .collect();
             tables.insert(record.name.clone(), TableEntry::new(shape, segments));
         }
@@ -468,6 +478,19 @@ fn refuse_lost_manifest(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// A segment of another database beside the manifest is no leftover: one of the two is in the wrong place.
+fn refuse_foreign_manifest(device: &Device, manifest: &Manifest, segment: &str) -> Result<()> {
+    let (Some(named), Some(found)) = (manifest.database, database_in_header(device, segment)?) else {
+        return Ok(());
+    };
+    if named != found {
+        let file = device.path().join(MANIFEST).display().to_string();
+        let reason = format!("{segment} beside it belongs to another database");
+        return Err(StorageError::damaged(file, reason));
+    }
+    Ok(())
+}
+
 /// What a crash left behind: segments that no manifest names, and half-written replacements of small files.
 fn remove_orphans(device: &Device, manifest: &Manifest) -> Result<()> {
     let segments: Vec<String> = manifest
@@ -478,6 +501,9 @@ fn remove_orphans(device: &Device, manifest: &Manifest) -> Result<()> {
         .collect();
     for name in device.list()? {
         let orphan = id_in_name(&name).is_some() && !segments.contains(&name);
+        if orphan {
+            refuse_foreign_manifest(device, manifest, &name)?;
+        }
         if orphan || name == replacement_of(MANIFEST) || name == replacement_of(HOLDER) {
             log::info!("removing {name}, left behind by a process that ended before it finished");
             device.remove(&name)?;

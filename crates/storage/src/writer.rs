@@ -18,7 +18,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use futures::Stream;
 use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request};
-use nandina_pages::{PageIdentity, PageSchema};
+use nandina_pages::{PageIdentity, PageMeta, PageSchema};
 use parking_lot::Mutex;
 
 use crate::block_on::block_on;
@@ -159,7 +159,8 @@ impl TableWriter {
         let segment = store.new_segment_id();
         let file = device.create(&file_name(segment), FileClass::Table)?;
         let schema_message = encode_schema(shape.page_schema().arrow());
-        let header_bytes = encode_header(segment, shape.page_bytes, &schema_message).len() as u64;
+        let header_bytes =
+            encode_header(store.database(), segment, shape.page_bytes, &schema_message).len() as u64;
         let space = Mutex::new(Space { next_offset: header_bytes, next_page: 0 });
         let shared = Shared {
             store,
@@ -286,8 +287,11 @@ impl Shared {
         }
         let directory = self.aligned(&encode_directory(&self.shape.layout, &stripes)?);
         let directory_bytes = directory.len() as u64;
+        let directory_checksum = Some(PageMeta::checksum(&directory));
         let directory_offset = self.allot_bytes(directory_bytes);
-        let header = self.aligned(&encode_header(self.segment, self.shape.page_bytes, &self.schema_message));
+        let database = self.store.database();
+        let header =
+            self.aligned(&encode_header(database, self.segment, self.shape.page_bytes, &self.schema_message));
         let requests = vec![
             (self.file.clone(), Request::write(directory_offset, directory)),
             (self.file.clone(), Request::write(0, header)),
@@ -306,6 +310,7 @@ impl Shared {
             header_bytes: self.header_bytes,
             directory_offset,
             directory_bytes,
+            directory_checksum,
         }))
     }
 }
@@ -508,6 +513,7 @@ impl LaneOutput {
         let identity = PageIdentity::new(stripe.first_page);
         let (index, columns) = stripe.entries.finish(&shared.shape.layout, identity)?;
         let index = shared.aligned(&index);
+        let index_checksum = Some(PageMeta::checksum(&index));
         let index_bytes = index.len() as u64;
         let index_offset = shared.allot_bytes(index_bytes);
         let written = index.len();
@@ -522,6 +528,7 @@ impl LaneOutput {
             rows,
             index_offset,
             index_bytes,
+            index_checksum,
         };
         shared.stripes.lock().push((stripe, columns));
         self.wait_until(shared.window_bytes).await

@@ -125,8 +125,8 @@ fn another_kind_of_file_in_its_place() {
 fn a_segment_of_a_newer_format() {
     let (directory, segment) = database();
     let file = OpenOptions::new().write(true).open(&segment).unwrap();
-    file.write_all_at(&[2], 4).unwrap();
-    let expected = "has format version 2, this build reads version 1: open it with the release that wrote it";
+    file.write_all_at(&[3], 4).unwrap();
+    let expected = "has format version 3, this build reads version 2: open it with the release that wrote it";
     let message = message(directory.path());
     assert_eq!(message, format!("{} {expected}", segment.display()));
 }

@@ -75,13 +75,13 @@ impl KeyForm {
 
     fn store(&self, key: &ArrayRef) -> Result<ArrayRef> {
         if let Some(converter) = &self.rows {
-            let rows = converter.convert_columns(&[canonical(key)])?;
+            let rows = converter.convert_columns(&[canonical(key)?])?;
             return Ok(cast(&rows.try_into_binary()?, &self.stored)?);
         }
         if key.data_type() == &self.stored {
-            return Ok(canonical(key));
+            return canonical(key);
         }
-        Ok(canonical(&cast(key, &self.stored)?))
+        canonical(&cast(key, &self.stored)?)
     }
 
     fn restore(&self, stored: &ArrayRef) -> Result<ArrayRef> {

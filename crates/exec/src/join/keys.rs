@@ -16,6 +16,8 @@ use arrow::datatypes::{ByteArrayType, ByteViewType, DataType};
 use datafusion::common::Result;
 use nandina_pages::ColumnLayout;
 
+use crate::floats::canonical;
+
 use super::rows::{PageColumn, PageRows, RowRef};
 
 /// Pairs of a build row and a row of the probe batch.
@@ -218,8 +220,8 @@ fn retain_compared(
     nulls_equal: bool,
     pairs: &mut Pairs,
 ) -> Result<()> {
-    let left = rows.gather(column, &pairs.build)?;
-    let right = take(probe, &UInt32Array::from(pairs.probe.clone()), None)?;
+    let left = canonical(&rows.gather(column, &pairs.build)?)?;
+    let right = canonical(&take(probe, &UInt32Array::from(pairs.probe.clone()), None)?)?;
     let (left_nulls, right_nulls) = (left.logical_nulls(), right.logical_nulls());
     let compare = make_comparator(&left, &right, SortOptions::default())?;
     pairs.retain_positions(|at| {

@@ -96,9 +96,14 @@ fn of_join(mut join: Join) -> Result<LogicalPlan> {
         }
         _ => of_pairs.extend(with_queries),
     }
-    let schema = join.left.schema().join(join.right.schema())?;
-    let of_pairs = of_pairs.into_iter().map(|condition| written(condition, Place::Condition, &schema));
-    let of_pairs = of_pairs.map(|written| Ok(written?.data)).collect::<Result<Vec<_>>>()?;
+    // DataFusion takes a condition whose columns only its sub-query names for one of the side that may be missing.
+    if of_pairs.iter().any(has_sub_query) {
+        return not_impl_err!(
+            "a sub-query in the ON of a {} JOIN that looks at the rows which are kept; compute it in a query of its own in \
+             FROM, or move it to WHERE",
+            join.join_type.to_string().to_uppercase()
+        );
+    }
     join.filter = conjunction(of_pairs);
     filtered(Arc::new(LogicalPlan::Join(join)), of_rows)
 }
@@ -161,7 +166,7 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
         Expr::InSubquery(found) => {
             // The join for `NOT IN` knows nulls of a single pair of columns.
             let has_one_key =
-                found.subquery.outer_ref_columns.is_empty() && remains_of_columns(&found.expr, schema);
+                found.subquery.outer_ref_columns.is_empty() && is_null_as_its_columns(&found.expr, schema);
             let is_joined = match place {
                 Place::Conjunct => !found.negated || has_one_key,
                 Place::Condition => !found.negated,
@@ -176,8 +181,9 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
     }
 }
 
-/// Whether an expression still has columns when it has been simplified: `x % NULL` is a constant.
-fn remains_of_columns(expression: &Expr, schema: &DFSchema) -> bool {
+/// Whether an expression still has columns when it has been simplified (`x % NULL` is a constant), and one of them may be
+/// null if it may be: DataFusion looks at those alone, and would take `nullif(x, 0)` of a column without nulls for known.
+fn is_null_as_its_columns(expression: &Expr, schema: &DFSchema) -> bool {
     if matches!(expression, Expr::Column(_)) || expression.column_refs().is_empty() {
         return matches!(expression, Expr::Column(_));
     }
@@ -186,7 +192,12 @@ fn remains_of_columns(expression: &Expr, schema: &DFSchema) -> bool {
     let typed = simplifier.coerce(expression.clone(), schema);
     let simplified = typed.and_then(|expression| simplifier.simplify(expression));
     // What cannot be typed is refused when the query is.
-    simplified.map_or(true, |simplified| !simplified.column_refs().is_empty())
+    simplified.map_or(true, |simplified| {
+        let columns = simplified.column_refs();
+        let may_be_null = |column: &&Column| Expr::Column((*column).clone()).nullable(schema).unwrap_or(true);
+        !columns.is_empty()
+            && (columns.iter().any(may_be_null) || !simplified.nullable(schema).unwrap_or(true))
+    })
 }
 
 /// The name of what a sub-query gives: it may be the column of a table that the outer query reads, too, by the same name.

@@ -9,15 +9,15 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, Operator};
-use nandina_exec::floats::canonical;
+use nandina_exec::floats::{canonical, holds_floats};
 
 use super::type_of;
 use crate::meanings::{call, call_shown_as_argument};
 
-/// A number as it is compared with others, bit by bit.
+/// A number, or a value that holds some, as it is compared with others, bit by bit.
 pub(super) fn compared(number: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let is_done = matches!(&number, Expr::ScalarFunction(function) if function.func.name() == NAME);
-    match type_of(&number, schema).is_floating() && !is_done {
+    match holds_floats(&type_of(&number, schema)) && !is_done {
         true => Transformed::yes(call(NAME, canonical_floats, vec![number])),
         false => Transformed::no(number),
     }
@@ -27,7 +27,7 @@ const NAME: &str = "canonical_float";
 
 fn canonical_floats(floats: &[ArrayRef]) -> Result<ArrayRef> {
     match floats {
-        [floats] => Ok(canonical(floats)),
+        [floats] => canonical(floats),
         _ => internal_err!("{} keys in place of one", floats.len()),
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn quotient(operation: &BinaryExpr, types: &[DataType; 2]) -> Option<
 
 /// `IN` with a list.
 pub(super) fn in_list(list: InList, schema: &DFSchema) -> Transformed<Expr> {
-    if !type_of(&list.expr, schema).is_floating() || !list.list.iter().any(has_several_forms) {
+    if !holds_floats(&type_of(&list.expr, schema)) || !list.list.iter().any(has_several_forms) {
         return Transformed::no(Expr::InList(list));
     }
     let expr = Box::new(compared(*list.expr, schema).data);
@@ -55,8 +55,8 @@ pub(super) fn case(case: Case, schema: &DFSchema) -> Transformed<Expr> {
     let Case { expr: Some(operand), when_then_expr, else_expr } = case else {
         return Transformed::no(Expr::Case(case));
     };
-    let is_float = type_of(&operand, schema).is_floating();
-    if !is_float || !when_then_expr.iter().any(|(when, _)| has_several_forms(when)) {
+    let has_floats = holds_floats(&type_of(&operand, schema));
+    if !has_floats || !when_then_expr.iter().any(|(when, _)| has_several_forms(when)) {
         return Transformed::no(Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }));
     }
     let expr = Some(Box::new(compared(*operand, schema).data));
@@ -68,7 +68,7 @@ pub(super) fn case(case: Case, schema: &DFSchema) -> Transformed<Expr> {
 /// `nullif`.
 pub(super) fn function(function: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
     let is_compared = function.func.name() == "nullif"
-        && function.args.iter().all(|argument| type_of(argument, schema).is_floating())
+        && function.args.iter().all(|argument| holds_floats(&type_of(argument, schema)))
         && function.args.iter().all(has_several_forms);
     if !is_compared {
         return Transformed::no(Expr::ScalarFunction(function));
