@@ -29,6 +29,14 @@ pub(super) fn negation(negated: &Expr, data_type: &DataType) -> Option<Expr> {
     data_type.is_signed_integer().then(|| Expr::ScalarFunction(function()))
 }
 
+/// An operand of an operator that is a function already, which has its type: types are asked for at every link of a chain.
+pub(super) fn operand(expression: &Expr) -> Option<&Expr> {
+    let Expr::ScalarFunction(function) = expression else { return None };
+    let checked = [&SUM, &DIFFERENCE, &PRODUCT, &NEGATION];
+    let is_checked = checked.iter().any(|checked| Arc::ptr_eq(checked, &function.func));
+    function.args.last().filter(|_| is_checked)
+}
+
 static SUM: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Add));
 static DIFFERENCE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Subtract));
 static PRODUCT: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Multiply));
@@ -67,19 +75,19 @@ struct Checked {
 }
 
 impl Checked {
-    /// The expression that this stands for.
-    fn operator(&self, arguments: &[Expr]) -> Option<Expr> {
+    /// The expression that this stands for, of operands that are shown already: names are asked for again and again, and
+    /// making the expression would copy all below.
+    fn shown(&self, arguments: &[Expr], operand: impl Fn(&Expr, Operator) -> String) -> String {
         let operator = match self.operation {
             Operation::Add => Operator::Plus,
-            Operation::Subtract => Operator::Minus,
+            Operation::Subtract | Operation::Negate => Operator::Minus,
             Operation::Multiply => Operator::Multiply,
-            Operation::Negate => {
-                let [negated] = arguments else { return None };
-                return Some(Expr::Negative(Box::new(negated.clone())));
-            }
         };
-        let [left, right] = arguments else { return None };
-        Some(Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), operator, Box::new(right.clone()))))
+        match arguments {
+            [negated] => format!("(- {})", operand(negated, operator)),
+            [left, right] => format!("{} {operator} {}", operand(left, operator), operand(right, operator)),
+            _ => self.name().to_owned(),
+        }
     }
 }
 
@@ -105,12 +113,17 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn display_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(self.operator(arguments).map_or_else(|| self.name().to_owned(), |operator| operator.to_string()))
+        let is_pair = arguments.len() == 2;
+        Ok(self.shown(arguments, |operand, operator| match operand {
+            Expr::BinaryExpr(child) if is_pair && child.op.precedence() < operator.precedence() => {
+                format!("({operand})")
+            }
+            _ => operand.to_string(),
+        }))
     }
 
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        let name = self.operator(arguments).map(|operator| operator.schema_name().to_string());
-        Ok(name.unwrap_or_else(|| self.name().to_owned()))
+        Ok(self.shown(arguments, |operand, _| operand.schema_name().to_string()))
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {

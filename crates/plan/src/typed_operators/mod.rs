@@ -191,5 +191,6 @@ fn compared(key: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 /// The type of an expression; `Null` for a parameter that has none yet, with which the rule runs again.
 fn type_of(expression: &Expr, schema: &DFSchema) -> DataType {
-    expression.get_type(schema).unwrap_or(DataType::Null)
+    let links = std::iter::successors(Some(expression), |link| integers::operand(link));
+    links.last().unwrap_or(expression).get_type(schema).unwrap_or(DataType::Null)
 }
