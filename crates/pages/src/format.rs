@@ -176,8 +176,8 @@ fn front_checksum(page: &[u8], front: usize) -> u32 {
 }
 
 impl PageMeta {
-    /// The checksum in a page's header. It covers the column directory, which has the checksums of all mini-pages, so
-    /// that it tells this page from any other: whoever refers to a page can keep it.
+    /// The checksum in a page's header. It covers the column directory with the checksums of all mini-pages, and so
+    /// identifies the page's contents: a parent that stores it notices any other page in its place.
     pub fn checksum(front: &[u8]) -> u32 {
         u32_at(front, 60)
     }

@@ -234,6 +234,8 @@ pub(crate) fn encode_directory(
     layout: &IndexLayout,
     stripes: &[(Stripe, Vec<StripeColumn>)],
 ) -> Result<Vec<u8>> {
+    let have_checksums = stripes.iter().all(|(stripe, _)| stripe.index_checksum.is_some());
+    assert!(have_checksums, "a stripe is written with the checksum of its page index");
     type Figure = fn(&Stripe) -> u64;
     let figures: [Figure; DIRECTORY_FIXED.len()] = [
         |stripe| stripe.first_page,

@@ -154,6 +154,7 @@ pub(crate) fn database_in_header(device: &Device, name: &str) -> Result<Option<D
         return Ok(None);
     }
     let mut bytes = read(BLOCK_BYTES)?;
+    assert!(bytes.len() >= FIXED_HEADER_BYTES, "a read that is complete gives all it was asked for");
     let described = bytes.first_chunk().map_or(0, described_bytes) as u64;
     if bytes.starts_with(MAGIC) && described > BLOCK_BYTES {
         bytes = read(described.next_multiple_of(BLOCK_BYTES))?;

@@ -28,20 +28,6 @@ fn flip(path: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
 }
 
-/// Asks for all there is in the page indexes.
-#[derive(Debug)]
-struct AllBounds;
-
-impl PagePruner for AllBounds {
-    fn columns(&self) -> Vec<usize> {
-        (0..schema().fields().len()).collect()
-    }
-
-    fn keep(&self, _: &PageRanges) -> Option<Vec<bool>> {
-        None
-    }
-}
-
 fn message(directory: &Path) -> String {
     let store = Store::open_path(directory, Mode::Write).map_err(|error| error.to_string());
     match store {

@@ -39,20 +39,6 @@ fn write_in_two_stripes(writer: &TableWriter, keys: Range<i64>) {
     }
 }
 
-/// Asks for all there is in the page indexes, so that each of their parts is read.
-#[derive(Debug)]
-struct AllBounds;
-
-impl PagePruner for AllBounds {
-    fn columns(&self) -> Vec<usize> {
-        (0..schema().fields().len()).collect()
-    }
-
-    fn keep(&self, _: &PageRanges) -> Option<Vec<bool>> {
-        None
-    }
-}
-
 fn content(directory: &Path) -> Result<RecordBatch> {
     let store = Store::open_path(directory, Mode::ReadOnly)?;
     scan(&store.table("t")?, ScanOptions { pruner: Some(Arc::new(AllBounds)), ..Default::default() })

@@ -73,6 +73,20 @@ pub fn append(table: &Table, keys: Range<i64>) -> Table {
     table.store().table(table.name()).unwrap()
 }
 
+/// Asks for all there is in the page indexes, so that each of their parts is read.
+#[derive(Debug)]
+pub struct AllBounds;
+
+impl PagePruner for AllBounds {
+    fn columns(&self) -> Vec<usize> {
+        (0..schema().fields().len()).collect()
+    }
+
+    fn keep(&self, _: &PageRanges) -> Option<Vec<bool>> {
+        None
+    }
+}
+
 /// All batches of a scan with one reader, as one.
 pub fn scan(table: &Table, options: ScanOptions) -> Result<RecordBatch> {
     let scan = table.scan(options)?;
