@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use futures::StreamExt as _;
-use nandina::{Answer, Query, Session, format_count, format_duration, is_offset_overflow};
+use nandina::{Answer, Query, Session, format_count, format_duration};
 use tokio::sync::mpsc;
 
 use crate::arguments::Format;
@@ -190,24 +190,7 @@ impl Running {
                 let _ = tokio::time::timeout(Duration::from_secs(10), &mut self.task).await;
                 Err(Failure::Cancelled)
             }
-            batch = self.batches.recv() => match batch {
-                Some(batch) => Ok(Some(batch?)),
-                None => self.ended().await,
-            },
-        }
-    }
-
-    /// The end of the stream, unless the worker panicked.
-    async fn ended(&mut self) -> Result<Option<RecordBatch>> {
-        match (&mut self.task).await {
-            Err(error) if error.is_panic() && is_offset_overflow(&error.to_string()) => {
-                Err(Failure::Query(nandina::Error::too_much_text()))
-            }
-            Err(error) if error.is_panic() => Err(Failure::Query(nandina::Error::Query {
-                message: "the query stopped because of a bug in Nandina (the message above says where)"
-                    .to_owned(),
-            })),
-            _ => Ok(None),
+            batch = self.batches.recv() => Ok(batch.transpose()?),
         }
     }
 

@@ -13,16 +13,17 @@ use futures::TryStreamExt as _;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::media;
+use crate::planning;
 use crate::query::{Answer, Query, count_row, count_schema, rows_written};
 
 /// Starts the statement.
-pub(crate) async fn start(state: &SessionState, copy: CopyTo) -> Result<Query> {
+pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Query> {
     let mut copy = with_absolute_target(copy)?;
     let file = Provisional::of(&copy)?;
     if let Some(file) = &file {
         copy.output_url = file.provisional.display().to_string();
     }
-    let plan = state.create_physical_plan(&LogicalPlan::Copy(copy)).await?;
+    let plan = planning::physical_plan(state, LogicalPlan::Copy(copy)).await?;
     media::know_before(state, &plan).await;
     let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
     let work = async move {

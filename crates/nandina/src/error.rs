@@ -3,8 +3,10 @@
 //! DataFusion's errors reach users nested and prefixed by the layer they came from. Here they become one
 //! sentence each; the names that were not found get the nearest known name beside them.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -40,6 +42,9 @@ pub enum Error {
     /// Memory or temporary space ran out.
     #[error("{message}")]
     Resources { message: String },
+    /// The statement took longer than the setting `statement_timeout` allows.
+    #[error("the statement was cancelled after {0:?}; SET statement_timeout allows more")]
+    TimedOut(Duration),
     /// Anything else that happened while planning or running a query.
     #[error("{message}")]
     Query { message: String },
@@ -61,12 +66,33 @@ impl Error {
         Error::File { path: path.into(), message: message.into() }
     }
 
-    /// For the panic of which [`is_offset_overflow`] tells.
-    pub fn too_much_text() -> Self {
-        Error::Resources {
-            message: "a column of one batch of rows would hold more than 2 GB; SET batch_size to fewer rows"
-                .to_owned(),
+    /// What must not happen has happened. The statement ends; the session and the program go on.
+    pub(crate) fn bug(what: &str) -> Self {
+        Error::Query {
+            message: one_line(format!(
+                "the statement ended because of a bug in Nandina ({what}); please report it with the statement"
+            )),
         }
+    }
+
+    /// For what a panic was raised with.
+    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self::of_panic(text.unwrap_or("a panic without a message"))
+    }
+
+    /// For the message of a panic.
+    fn of_panic(message: &str) -> Self {
+        // Texts of a batch are longer than offsets of 32 bits tell, which Arrow does not return as an error.
+        if message.contains("offset overflow") {
+            return Error::Resources {
+                message:
+                    "a column of one batch of rows would hold more than 2 GB; SET batch_size to fewer rows"
+                        .to_owned(),
+            };
+        }
+        Self::bug(message)
     }
 
     /// Adds the nearest of the tables that exist to an error about one that does not.
@@ -179,17 +205,9 @@ fn translate(error: &DataFusionError) -> Error {
                  ({message})"
             )),
         },
-        other => match DataFusionError::message(other).into_owned() {
-            panic if is_offset_overflow(&panic) => Error::too_much_text(),
-            message => Error::Query { message: one_line(message) },
-        },
+        DataFusionError::ExecutionJoin(join) if join.is_panic() => Error::of_panic(&join.to_string()),
+        other => Error::Query { message: one_line(DataFusionError::message(other).into_owned()) },
     }
-}
-
-/// Whether a task panicked as the texts of a batch are longer than offsets of 32 bits tell, which Arrow does not return as an
-/// error.
-pub fn is_offset_overflow(panic: &str) -> bool {
-    panic.contains("offset overflow")
 }
 
 /// The name in DataFusion's "table 'catalog.schema.name' not found".

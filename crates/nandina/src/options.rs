@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use nandina_device::PacedDrive;
 use nandina_exec::memory::ResidentBound;
@@ -128,6 +129,8 @@ pub struct Settings {
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
+    /// How long a statement may take, from its text to its last row. Set by `SET` alone.
+    pub statement_timeout: Option<Duration>,
     pub paced: Option<PacedDrive>,
     /// What the user asked for; [`Settings::batch_rows`] is what is used.
     pub batch_size: Option<usize>,
@@ -149,6 +152,7 @@ impl Settings {
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
+            statement_timeout: None,
             paced: options.paced.clone(),
             batch_size: options.batch_size,
         };

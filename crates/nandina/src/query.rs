@@ -1,8 +1,10 @@
 //! A running statement: its result rows as a stream, and what can be learned about it while it runs.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
@@ -11,8 +13,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, TryStreamExt as _};
+use tokio::time::Sleep;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::progress::{ProgressMeter, ToldShare};
 
@@ -38,9 +41,32 @@ pub enum Answer {
 pub struct Query {
     answer: Answer,
     schema: SchemaRef,
-    stream: SendableRecordBatchStream,
+    /// None after an error: nothing computes on behind one.
+    stream: Option<SendableRecordBatchStream>,
     plan: Option<Arc<dyn ExecutionPlan>>,
     told: Option<ToldShare>,
+    alarm: Option<(Deadline, Pin<Box<Sleep>>)>,
+}
+
+/// When a statement is cancelled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    pub at: Instant,
+    /// The setting that it follows from.
+    pub timeout: Duration,
+}
+
+impl Deadline {
+    pub fn from_now(timeout: Duration) -> Option<Self> {
+        // One that is beyond the clock never comes.
+        Some(Deadline { at: Instant::now().checked_add(timeout)?, timeout })
+    }
+
+    /// Waits for `work`, but not beyond the deadline.
+    pub async fn limit<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let ended = tokio::time::timeout_at(self.at.into(), work).await;
+        ended.unwrap_or(Err(Error::TimedOut(self.timeout)))
+    }
 }
 
 impl Query {
@@ -49,14 +75,21 @@ impl Query {
         plan: Arc<dyn ExecutionPlan>,
         stream: SendableRecordBatchStream,
     ) -> Self {
-        Query { answer, schema: stream.schema(), stream, plan: Some(plan), told: None }
+        Query {
+            answer,
+            schema: stream.schema(),
+            stream: Some(stream),
+            plan: Some(plan),
+            told: None,
+            alarm: None,
+        }
     }
 
     /// A result that is already known.
     pub(crate) fn finished(answer: Answer, batch: RecordBatch) -> Result<Self> {
         let schema = batch.schema();
         let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Query { answer, schema, stream, plan: None, told: None })
+        Ok(Query { answer, schema, stream: Some(stream), plan: None, told: None, alarm: None })
     }
 
     /// A result that is already known, given as named columns.
@@ -73,12 +106,19 @@ impl Query {
     ) -> Self {
         let rows = futures::stream::once(async move { work.await.map_err(Into::into) });
         let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
-        Query { answer, schema, stream, plan, told: None }
+        Query { answer, schema, stream: Some(stream), plan, told: None, alarm: None }
     }
 
     /// Its work tells how far it has come.
     pub(crate) fn telling(self, told: ToldShare) -> Self {
         Query { told: Some(told), ..self }
+    }
+
+    /// It ends with an error if it has not ended by then.
+    pub(crate) fn ending_at(self, deadline: Option<Deadline>) -> Self {
+        let alarm =
+            deadline.map(|deadline| (deadline, Box::pin(tokio::time::sleep_until(deadline.at.into()))));
+        Query { alarm, ..self }
     }
 
     pub(crate) fn nothing() -> Result<Self> {
@@ -126,7 +166,21 @@ impl Stream for Query {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.stream.as_mut().poll_next(context).map(|item| item.map(|batch| batch.map_err(Into::into)))
+        let query = &mut *self;
+        let Some(stream) = &mut query.stream else { return Poll::Ready(None) };
+        let alarm = query.alarm.as_mut();
+        let item = match alarm.map(|(deadline, sleep)| (deadline.timeout, sleep.as_mut().poll(context))) {
+            Some((timeout, Poll::Ready(()))) => Some(Err(Error::TimedOut(timeout))),
+            _ => match panic::catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context))) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(item)) => item.map(|batch| batch.map_err(Error::from)),
+                Err(panic) => Some(Err(Error::panicked(&*panic))),
+            },
+        };
+        if !matches!(item, Some(Ok(_))) {
+            query.stream = None;
+        }
+        Poll::Ready(item)
     }
 }
 

@@ -4,10 +4,9 @@
 //!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
 //!                              ├─ CALIBRATE, SHOW DEVICE ──────────► calibrate
 //!                              ├─ COPY t FROM 'file' ──────────────► copy_from
-//!                              └─ DataFusion's parser and planner ─► logical plan
+//!                              └─ planning ────────────────────────► logical plan
 //!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
 //!                                    ├─ EXPLAIN ANALYZE ───────────► run, then profile
-//!                                    ├─ DELETE, UPDATE, … ─────────► refused (see `refuse`)
 //!                                    └─ everything else ───────────► physical plan ─► Query
 //! ```
 
@@ -28,8 +27,6 @@ use datafusion::optimizer::Analyzer;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
@@ -42,21 +39,20 @@ use crate::csv_files::CsvDialect;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_alias;
 use crate::files::{self, FileTables};
 use crate::media;
 use crate::options::Settings;
 use crate::partitioned_files;
+use crate::planning::{self, Planned};
 use crate::profile::Profile;
 use crate::progress::ToldShare;
-use crate::query::{Answer, Query};
+use crate::query::{Answer, Deadline, Query};
 use crate::report::{self, ReportPage, Watch, Watched};
 use crate::settings;
 use crate::snapshots::NewestSnapshots;
 use crate::statement_text;
 use crate::tables::Tables;
 use crate::tpch::TpchFunction;
-use crate::wrong_plans;
 
 /// What is known about a device, as a table.
 fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
@@ -144,11 +140,21 @@ impl Session {
 
     /// Starts one statement (without a semicolon inside).
     pub async fn execute(&self, statement: &str) -> Result<Query> {
-        let result = self.execute_inner(statement).await;
+        let result = self.within_timeout(self.execute_inner(statement)).await;
         result.map_err(|error| match error {
             Error::UnknownTable { .. } => error.with_tables(&self.table_names()),
             other => other,
         })
+    }
+
+    /// Starts a statement, which ends with an error once it has taken as long as it may.
+    async fn within_timeout(&self, started: impl Future<Output = Result<Query>>) -> Result<Query> {
+        let deadline = self.settings().statement_timeout.and_then(Deadline::from_now);
+        let query = match &deadline {
+            Some(deadline) => deadline.limit(started).await?,
+            None => started.await?,
+        };
+        Ok(query.ending_at(deadline))
     }
 
     async fn execute_inner(&self, text: &str) -> Result<Query> {
@@ -165,25 +171,24 @@ impl Session {
         }
         let state = self.state();
         if let Some(asked) = report::parse(text)? {
-            let plan = planned(&state, parse_one(&state, &asked.statement())?).await?;
-            let LogicalPlan::Analyze(analyze) = plan else {
+            let Planned::Plan(LogicalPlan::Analyze(analyze)) =
+                planning::plan_text(&state, &asked.statement()).await?
+            else {
                 return Err(Error::unsupported("only a query can be analyzed"));
             };
             return Box::pin(self.explain_analyze(&state, &analyze, Some(asked))).await;
         }
-        let statement = parse_one(&state, text)?;
-        if is_show_tables(&statement) {
-            return self.show_tables().await;
+        match planning::plan_text(&state, text).await? {
+            Planned::ShowTables => self.show_tables().await,
+            Planned::Plan(plan) => Box::pin(self.run_plan(&state, plan, text)).await,
         }
-        let plan = planned(&state, statement).await?;
-        Box::pin(self.run_plan(&state, plan, text)).await
     }
 
     /// What one statement is planned and run with. Its requests share the devices fairly with other statements'.
-    fn state(&self) -> SessionState {
+    fn state(&self) -> Arc<SessionState> {
         let mut state = self.context.state();
         state.config_mut().set_extension(Arc::new(QueryFlow::unique()));
-        state
+        Arc::new(state)
     }
 
     /// Runs the statements in `text` to their end and drops their rows.
@@ -193,6 +198,10 @@ impl Session {
 
     /// Loads files (paths, folders, patterns) into a table; the result is the number of rows.
     pub async fn import(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
+        self.within_timeout(self.import_inner(table, files, mode)).await
+    }
+
+    async fn import_inner(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
         let state = self.state();
         if mode == Import::Append {
             let from = copy_from::CopyFrom {
@@ -257,10 +266,10 @@ impl Session {
     }
 
     /// Runs a plan, which was made from a text.
-    async fn run_plan(&self, state: &SessionState, plan: LogicalPlan, text: &str) -> Result<Query> {
+    async fn run_plan(&self, state: &Arc<SessionState>, plan: LogicalPlan, text: &str) -> Result<Query> {
         match plan {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
-                Err(cannot_change())
+                Err(planning::cannot_change())
             }
             LogicalPlan::Dml(_) => self.start_plan(state, plan, Answer::RowsWritten).await,
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
@@ -301,8 +310,13 @@ impl Session {
     }
 
     /// Starts a plan.
-    async fn start_plan(&self, state: &SessionState, plan: LogicalPlan, answer: Answer) -> Result<Query> {
-        let physical = state.create_physical_plan(&plan).await?;
+    async fn start_plan(
+        &self,
+        state: &Arc<SessionState>,
+        plan: LogicalPlan,
+        answer: Answer,
+    ) -> Result<Query> {
+        let physical = planning::physical_plan(state, plan).await?;
         media::know_before(state, &physical).await;
         self.start(state, physical, answer)
     }
@@ -317,17 +331,19 @@ impl Session {
     /// for.
     async fn explain_analyze(
         &self,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         analyze: &Analyze,
         page: Option<ReportPage>,
     ) -> Result<Query> {
         let input = match &*analyze.input {
-            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => return Err(cannot_change()),
+            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
+                return Err(planning::cannot_change());
+            }
             LogicalPlan::Copy(copy) => LogicalPlan::Copy(copy_to::with_absolute_target(copy.clone())?),
             other => other.clone(),
         };
         let verbose = analyze.verbose;
-        let plan = state.create_physical_plan(&input).await?;
+        let plan = planning::physical_plan(state, input).await?;
         media::know_before(state, &plan).await;
         let watched = page.map(|page| self.watched(page));
         let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
@@ -354,7 +370,7 @@ impl Session {
         Watched { page, media, governor, temp_space: engine.temp_space(), memory_limit_bytes }
     }
 
-    async fn explain(&self, state: &SessionState, plan: LogicalPlan) -> Result<Query> {
+    async fn explain(&self, state: &Arc<SessionState>, plan: LogicalPlan) -> Result<Query> {
         let batches = self.start_plan(state, plan, Answer::Text).await?.collect().await?;
         let mut text = String::new();
         for batch in &batches {
@@ -539,64 +555,8 @@ fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TablePro
 
 /// The view that a statement makes.
 pub(crate) async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableProvider>> {
-    match planned(state, parse_one(state, statement)?).await? {
+    match planning::logical_plan(state, planning::parse_one(state, statement)?).await? {
         LogicalPlan::Ddl(DdlStatement::CreateView(create)) => as_view(state, &create),
         _ => Err(Error::unsupported("the statement makes no view")),
     }
-}
-
-/// The logical plan of a statement, if it is one that is supported.
-pub(crate) async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    refuse(&statement)?;
-    file_alias::add(&mut statement);
-    wrong_plans::write_out_natural_joins(state, &mut statement).await?;
-    let expressions = wrong_plans::avoid(&mut statement)?;
-    let plan = Box::pin(state.statement_to_plan(statement)).await?;
-    Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
-}
-
-fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
-    let limit = state.config_options().sql_parser.recursion_limit;
-    let text = statement_text::without_digit_separators(text);
-    let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
-    let mut statements = parser.parse_statements()?;
-    match (statements.pop_front(), statements.is_empty()) {
-        (Some(statement), true) => Ok(statement),
-        (None, _) => Err(Error::Syntax { message: "there is no statement".to_owned() }),
-        (Some(_), false) => Err(Error::Syntax { message: "there is more than one statement".to_owned() }),
-    }
-}
-
-fn is_show_tables(statement: &Statement) -> bool {
-    matches!(statement, Statement::Statement(inner) if matches!(inner.as_ref(), SqlStatement::ShowTables { .. }))
-}
-
-/// Refuses statements that DataFusion would plan but that native tables cannot do.
-///
-/// They are refused by their syntax, before planning: DataFusion hands `DELETE … WHERE x IN (SELECT …)` to a
-/// table as a deletion without any condition, which would delete everything.
-fn refuse(statement: &Statement) -> Result<()> {
-    let inner = match statement {
-        Statement::Statement(inner) => inner.as_ref(),
-        Statement::Explain(explain) => return refuse(&explain.statement),
-        _ => return Ok(()),
-    };
-    match inner {
-        SqlStatement::Delete(_)
-        | SqlStatement::Update(_)
-        | SqlStatement::Merge(_)
-        | SqlStatement::Truncate(_) => Err(cannot_change()),
-        SqlStatement::StartTransaction { .. }
-        | SqlStatement::Commit { .. }
-        | SqlStatement::Rollback { .. } => Err(Error::unsupported(
-            "transactions of several statements are not supported; every statement is one of its own",
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn cannot_change() -> Error {
-    Error::unsupported(
-        "rows cannot be changed or deleted yet; write a new table with CREATE TABLE … AS SELECT and DROP the old one",
-    )
 }

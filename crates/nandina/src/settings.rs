@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nandina_spill::SpillError;
 
@@ -15,7 +16,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 10] = [
+pub const NAMES: [(&str, &str); 11] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -34,6 +35,10 @@ pub const NAMES: [(&str, &str); 10] = [
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
     ("io_backend", "how requests reach the device: auto, io_uring or threads"),
+    (
+        "statement_timeout",
+        "how long a statement may take, e.g. '30s', '5min' or 1500 (milliseconds), or 'none'",
+    ),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
 ];
 
@@ -140,6 +145,8 @@ impl Settings {
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
             "io_backend" => changed.io_backend = value.parse::<IoBackend>()?,
+            "statement_timeout" if is_none => changed.statement_timeout = None,
+            "statement_timeout" => changed.statement_timeout = timeout(name, value)?,
             "auto_calibrate" => changed.auto_calibrate = switch(name, value)?,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -160,6 +167,7 @@ impl Settings {
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
+            "statement_timeout" => changed.statement_timeout = start.statement_timeout,
             "auto_calibrate" => changed.auto_calibrate = start.auto_calibrate,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -181,6 +189,9 @@ impl Settings {
                 None => format!("auto ({})", self.batch_rows()),
             },
             "io_backend" => self.io_backend.name().to_owned(),
+            "statement_timeout" => {
+                self.statement_timeout.map_or_else(|| "none".to_owned(), |timeout| format!("{timeout:?}"))
+            }
             "auto_calibrate" => if self.auto_calibrate { "on" } else { "off" }.to_owned(),
             _ => String::new(),
         }
@@ -197,6 +208,29 @@ fn switch(name: &str, value: &str) -> Result<bool> {
         "off" | "false" | "no" | "0" => Ok(false),
         _ => Err(Error::setting(format!("{name} is on or off, not '{value}'"))),
     }
+}
+
+/// A time such as `1500` (milliseconds, as in Postgres), `'2.5s'` or `'10 min'`; zero is none.
+fn timeout(name: &str, value: &str) -> Result<Option<Duration>> {
+    let unknown = || {
+        Error::setting(format!(
+            "{name} is a number of milliseconds, or a time in us, ms, s, min, h or d as '30s', not '{value}'"
+        ))
+    };
+    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let unit_seconds = match unit.trim().to_ascii_lowercase().as_str() {
+        "us" => 1e-6,
+        "" | "ms" => 1e-3,
+        "s" | "sec" => 1.0,
+        "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(unknown()),
+    };
+    let number: f64 = number.parse().map_err(|_| unknown())?;
+    let timeout = Duration::try_from_secs_f64(number * unit_seconds).map_err(|_| unknown())?;
+    Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
 }
 
 fn number(name: &str, value: &str) -> Result<usize> {
@@ -280,6 +314,18 @@ mod tests {
         let options = Options::default();
         let reset = changed.with_default("temp_discard", &options, &settings).unwrap();
         assert_eq!(shown(&reset), ["fallocate", "auto"]);
+    }
+
+    #[test]
+    fn timeouts_have_units() {
+        let shown =
+            |value: &str| settings().with("statement_timeout", value).unwrap().shown("statement_timeout");
+        let values = ["1500", "1500ms", "2.5 s", "10min", "1h", "0", "none"];
+        assert_eq!(values.map(shown), ["1.5s", "1.5s", "2.5s", "600s", "3600s", "none", "none"]);
+        for wrong in ["soon", "-1", "5 parsecs", "1e400d"] {
+            let message = settings().with("statement_timeout", wrong).unwrap_err().to_string();
+            assert!(message.contains(&format!("not '{wrong}'")), "{message}");
+        }
     }
 
     #[test]

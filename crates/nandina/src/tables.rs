@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::media;
 use crate::native::{self, NativeSchema};
+use crate::planning;
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::session::{CATALOG, SCHEMA};
 
@@ -80,7 +81,7 @@ impl Tables {
     /// `CREATE TABLE` and `CREATE TABLE … AS`.
     pub(crate) async fn create(
         self: &Arc<Self>,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         create: CreateMemoryTable,
     ) -> Result<Query> {
         let name = bare_name(&create.name)?;
@@ -109,7 +110,7 @@ impl Tables {
         }
         refuse_duplicates(&name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
         let is_filled = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
-        let plan = state.create_physical_plan(&create.input).await?;
+        let plan = planning::physical_plan(state, Arc::unwrap_or_clone(create.input)).await?;
         media::know_before(state, &plan).await;
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));

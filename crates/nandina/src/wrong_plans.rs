@@ -53,7 +53,11 @@ pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
     }
 }
 
-fn visit_queries<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+/// Visits the queries and expressions of a statement.
+pub(crate) fn visit_queries<V: VisitorMut>(
+    statement: &mut Statement,
+    visitor: &mut V,
+) -> ControlFlow<V::Break> {
     match statement {
         Statement::Statement(inner) => inner.visit(visitor),
         Statement::Explain(explain) => visit_queries(&mut explain.statement, visitor),

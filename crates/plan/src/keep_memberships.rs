@@ -2,8 +2,9 @@
 //!
 //! DataFusion intersects the lists of `x IN (…) AND x IN (…)` and the like, as if all of them were constants and `x` never
 //! null: `x NOT IN (1) OR x NOT IN (2)` is true then, where it is unknown if `x` is null, and
-//! `x + 1 IN (1, 2) AND x + 1 NOT IN (b, c)` loses its second half. Here all lists but the first are those of another
-//! expression, by name, while conditions are simplified.
+//! `x + 1 IN (1, 2) AND x + 1 NOT IN (b, c)` loses its second half. Here all lists that are not equal to the first are those
+//! of another expression, by name, while conditions are simplified. Equal ones keep one name: `x IN (…) AND y OR x IN (…) AND z`
+//! is `x IN (…) AND (y OR z)`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl OptimizerRule for KeepMemberships {
         let mut names = Vec::new();
         let told_apart = plan.map_expressions(|expr| {
             names.push(preserver.save(&expr));
-            told_apart(expr, &mut HashMap::new(), None)
+            told_apart(expr, &mut Lists::new(), None)
         })?;
         if !told_apart.transformed {
             return self.0.rewrite(told_apart.data, config);
@@ -59,13 +60,12 @@ const NAME: &str = "__membership_";
 /// The names that expressions have in the lists of one chain of `OR`.
 type Names = HashMap<Expr, String>;
 
-/// Gives names to the expressions of all lists but the first of each. `lists` counts them by expression. Those that are
-/// joined by `OR`, and equalities among them, may become one list.
-fn told_apart(
-    expr: Expr,
-    lists: &mut HashMap<Expr, usize>,
-    alternatives: Option<&Names>,
-) -> Result<Transformed<Expr>> {
+/// The lists so far, by the expression that is tested; `None` stands for those of one chain of `OR`.
+type Lists = HashMap<Expr, Vec<Option<InList>>>;
+
+/// Gives names to the expressions of all lists but the first of each. Those that are joined by `OR`, and equalities among
+/// them, may become one list.
+fn told_apart(expr: Expr, lists: &mut Lists, alternatives: Option<&Names>) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { ref left, op: Operator::Or, ref right }) => {
             let mut own = Names::new();
@@ -76,7 +76,7 @@ fn told_apart(
                     alternatives_of(left, &mut tested);
                     alternatives_of(right, &mut tested);
                     for expr in tested {
-                        if let Some(name) = next_name(&expr, lists) {
+                        if let Some(name) = name_of(&expr, None, lists) {
                             own.insert(expr, name);
                         }
                     }
@@ -88,7 +88,7 @@ fn told_apart(
         Expr::InList(list) => {
             let name = match alternatives {
                 Some(names) if !list.negated => names.get(list.expr.as_ref()).cloned(),
-                _ => next_name(&list.expr, lists),
+                _ => name_of(&list.expr, Some(&list), lists),
             };
             let InList { expr, list, negated } = list;
             let (expr, has_changed) = match name {
@@ -134,11 +134,15 @@ fn alternatives_of(expr: &Expr, tested: &mut Vec<Expr>) {
     }
 }
 
-/// The name of an expression in the next list that it is tested for, if it is not the first.
-fn next_name(expr: &Expr, lists: &mut HashMap<Expr, usize>) -> Option<String> {
-    let number = lists.entry(expr.clone()).or_default();
-    *number += 1;
-    (*number > 1).then(|| format!("{NAME}{number}"))
+/// The name of an expression in a list that it is tested for, if that is not the first.
+fn name_of(expr: &Expr, list: Option<&InList>, lists: &mut Lists) -> Option<String> {
+    let known = lists.entry(expr.clone()).or_default();
+    let equal = list.and_then(|list| known.iter().position(|other| other.as_ref() == Some(list)));
+    let number = equal.unwrap_or_else(|| {
+        known.push(list.cloned());
+        known.len() - 1
+    });
+    (number > 0).then(|| format!("{NAME}{number}"))
 }
 
 fn as_it_was(expr: Expr) -> Result<Transformed<Expr>> {

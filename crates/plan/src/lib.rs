@@ -4,6 +4,7 @@
 //! operators into DataFusion's plans, and change what DataFusion's do. [`session_state`] puts all of them together.
 
 mod all_or_nothing;
+mod balance_conditions;
 mod choose_build_side;
 mod distincts;
 mod fences;
@@ -19,6 +20,7 @@ mod limit_groups;
 mod meanings;
 mod mixed_columns;
 mod name_branches;
+mod name_files;
 mod name_keys;
 mod narrow_decimals;
 mod null_safe_keys;
@@ -46,6 +48,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+pub use balance_conditions::BalanceConditions;
 pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
 pub use filter_first_rows::FilterFirstRows;
@@ -60,6 +63,7 @@ pub use keep_sum_types::KeepSumTypes;
 pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
 pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
+pub use name_files::NameFiles;
 pub use name_keys::NameKeys;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
@@ -157,7 +161,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// [`PushFilters`] stands where DataFusion's rule stood, in both places.
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
-/// behind all of them: after it no plan says any more how many rows a filter leaves. [`ShareSpools`] is the last: equal
+/// behind all of them: after it no plan says any more how many rows a filter leaves. [`BalanceConditions`] goes over the
+/// filters that are left, and [`NameFiles`] over the scans as they are then. [`ShareSpools`] is the last: equal
 /// parts of a plan have been through all rules then, and those that read know the one that computes, which no rule may
 /// replace after that.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -186,6 +191,8 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(FilterFirstRows));
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
     rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
+    rules.push(Arc::new(BalanceConditions));
+    rules.push(Arc::new(NameFiles));
     rules.push(Arc::new(ShareSpools));
     for rule in &mut rules {
         match rule.name() {

@@ -73,6 +73,9 @@ pub enum StorageError {
     #[error("the last change of database {} could not be confirmed on the medium: reopen the database to see whether it took effect", path.display())]
     Unconfirmed { path: PathBuf },
 
+    #[error("database {} is replaced by its writer faster than it can be opened: try again", path.display())]
+    Restless { path: PathBuf },
+
     #[error("writing rows that cannot be stored: {0}")]
     Encode(PageError),
 

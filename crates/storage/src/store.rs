@@ -31,6 +31,11 @@ pub const MANIFEST: &str = "nandina.manifest";
 const LOCK: &str = "nandina.lock";
 /// Says who holds the lock, for the message that the next one gets.
 const HOLDER: &str = "nandina.pid";
+/// Takes up the space that dropping a table needs for its manifest: on a full disk it is given up for that.
+const RESERVE: &str = "nandina.reserve";
+const SMALLEST_RESERVE_BYTES: usize = 64 << 10;
+/// How often a database is opened anew for reading while a writer replaces what its manifest names.
+const MOST_OPENINGS: usize = 100;
 
 /// What a database is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +69,16 @@ struct StoreInner {
 struct CommitState {
     /// A manifest was renamed into place, but its durability could not be confirmed.
     unconfirmed: bool,
+    /// Size of [`RESERVE`].
+    reserve_bytes: usize,
+}
+
+/// Which space a new manifest may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ManifestSpace {
+    Free,
+    /// For what makes the database smaller.
+    FreeOrReserved,
 }
 
 /// One state of the database.
@@ -122,15 +137,16 @@ impl Store {
 
     /// Opens the database in the device's directory.
     pub fn open(device: Device, mode: Mode) -> Result<Self> {
-        let lock = match mode {
-            Mode::Write => Some(take_lock(&device)?),
-            Mode::ReadOnly => None,
-        };
-        let mut manifest = match read_manifest(&device)? {
+        match mode {
+            Mode::Write => Self::open_to_write(device),
+            Mode::ReadOnly => Self::open_to_read(&device),
+        }
+    }
+
+    fn open_to_write(device: Device) -> Result<Self> {
+        let lock = take_lock(&device)?;
+        let manifest = match read_manifest(&device)? {
             Some(manifest) => manifest,
-            None if mode == Mode::ReadOnly => {
-                return Err(StorageError::NoDatabase { path: device.path().to_owned() });
-            }
             None => {
                 refuse_lost_manifest(&device)?;
                 let manifest = Manifest::empty();
@@ -138,29 +154,56 @@ impl Store {
                 manifest
             }
         };
-        if mode == Mode::Write {
-            remove_orphans(&device, &manifest)?;
+        remove_orphans(&device, &manifest)?;
+        let store = Self::of_manifest(device, Mode::Write, manifest, Some(lock))?;
+        // A full disk must not keep anybody from dropping a table.
+        if let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes()) {
+            log::warn!("the next process will not be told which one has the database open: {error}");
         }
+        let mut state = store.inner.commit.lock();
+        state.reserve_bytes = store.device().read_small(RESERVE).map_or(0, |reserve| reserve.len());
+        store.keep_reserve(&mut state, 0);
+        drop(state);
+        Ok(store)
+    }
+
+    /// The writer may drop or replace tables at any time. All segments are opened now, as open files stay readable; if one
+    /// is gone already, a newer manifest says what has taken its place.
+    fn open_to_read(device: &Device) -> Result<Self> {
+        let mut failed: Option<(u64, StorageError)> = None;
+        for _ in 0..MOST_OPENINGS {
+            let manifest = read_manifest(device)?;
+            let manifest =
+                manifest.ok_or_else(|| StorageError::NoDatabase { path: device.path().to_owned() })?;
+            let generation = manifest.generation;
+            match failed {
+                Some((before, error)) if before == generation => return Err(error),
+                _ => {}
+            }
+            let store = Self::of_manifest(device.clone(), Mode::ReadOnly, manifest, None)?;
+            let catalog = store.catalog();
+            let mut segments = catalog.tables.values().flat_map(|table| &table.segments);
+            match segments.try_for_each(|segment| segment.file().map(drop)) {
+                Ok(()) => return Ok(store),
+                Err(error) => failed = Some((generation, error)),
+            }
+        }
+        Err(StorageError::Restless { path: device.path().to_owned() })
+    }
+
+    fn of_manifest(
+        device: Device,
+        mode: Mode,
+        mut manifest: Manifest,
+        lock: Option<DirectoryLock>,
+    ) -> Result<Self> {
         // One of version 1 gets an identity with its first change.
         let database = *manifest.database.get_or_insert_with(DatabaseId::random);
         let next_segment = AtomicU64::new(manifest.next_segment);
         let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
         let inner = StoreInner { device, mode, database, catalog, commit, next_segment, _lock: lock };
-        let store = Self { inner: Arc::new(inner) };
-        if mode == Mode::Write
-            && let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes())
-        {
-            // A full disk must not keep anybody from dropping a table.
-            log::warn!("the next process will not be told which one has the database open: {error}");
-        }
-        if mode == Mode::ReadOnly {
-            // The writer may drop tables meanwhile; an open file stays readable.
-            for table in store.catalog().tables.values() {
-                table.segments.iter().try_for_each(|segment| segment.file().map(drop))?;
-            }
-        }
-        Ok(store)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     pub fn device(&self) -> &Device {
@@ -227,7 +270,7 @@ impl Store {
     /// Removes a table. Snapshots of it stay readable; its files go with the last of them.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
-        self.change(|catalog, tables, _| {
+        self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| {
             let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
             Ok(entry.segments.clone())
         })
@@ -247,7 +290,7 @@ impl Store {
     /// Keeps the statement that makes a view, in place of one of the same name.
     pub fn put_view(&self, name: &str, statement: &str) -> Result<()> {
         self.check_writable()?;
-        self.change(|_, tables, manifest| {
+        self.change(ManifestSpace::Free, |_, tables, manifest| {
             if tables.contains_key(name) {
                 return Err(StorageError::TableExists { name: name.to_owned() });
             }
@@ -263,7 +306,7 @@ impl Store {
             return Ok(false);
         }
         self.check_writable()?;
-        self.change(|_, _, manifest| {
+        self.change(ManifestSpace::FreeOrReserved, |_, _, manifest| {
             manifest.views.retain(|view| view.name != name);
             Ok(Vec::new())
         })?;
@@ -292,7 +335,7 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
-        self.change(|_, tables, manifest| match target {
+        self.change(ManifestSpace::Free, |_, tables, manifest| match target {
             Target::Create { definition, if_exists } => {
                 let replaced = tables.remove(&definition.name);
                 if replaced.is_some() && if_exists == IfExists::Fail {
@@ -336,6 +379,7 @@ impl Store {
     /// Replaces the manifest by a changed one. `edit` returns the segments that nothing names any more.
     fn change(
         &self,
+        space: ManifestSpace,
         edit: impl FnOnce(
             &Catalog,
             &mut BTreeMap<String, Arc<TableEntry>>,
@@ -352,16 +396,32 @@ impl Store {
         manifest.generation += 1;
         manifest.next_segment = self.inner.next_segment.load(Ordering::Relaxed);
         manifest.tables = tables.values().map(|entry| entry.record()).collect();
-        self.replace_manifest(&manifest, &mut state)?;
+        self.replace_manifest(&manifest, space, &mut state)?;
         *self.inner.catalog.write() = Arc::new(Catalog { manifest, tables });
         obsolete.iter().for_each(|segment| segment.set_obsolete());
         Ok(())
     }
 
-    fn replace_manifest(&self, manifest: &Manifest, state: &mut CommitState) -> Result<()> {
+    fn replace_manifest(
+        &self,
+        manifest: &Manifest,
+        space: ManifestSpace,
+        state: &mut CommitState,
+    ) -> Result<()> {
         let device = &self.inner.device;
         let contents = manifest.encode()?;
-        let Err(error) = device.write_small(MANIFEST, &contents) else { return Ok(()) };
+        let mut written = device.write_small(MANIFEST, &contents);
+        if space == ManifestSpace::FreeOrReserved
+            && written.as_ref().is_err_and(nandina_device::Error::is_no_space)
+            && std::mem::take(&mut state.reserve_bytes) > 0
+            && device.remove(RESERVE).is_ok()
+        {
+            written = device.write_small(MANIFEST, &contents);
+        }
+        let Err(error) = written else {
+            self.keep_reserve(state, contents.len());
+            return Ok(());
+        };
         // Was the new manifest in place when it failed? Only if it surely was not, its segment may be removed.
         match device.read_small(MANIFEST) {
             Ok(found) if found != contents => {
@@ -373,6 +433,27 @@ impl Store {
         }
         state.unconfirmed = true;
         Err(StorageError::Unconfirmed { path: device.path().to_owned() })
+    }
+
+    /// Makes sure that the reserve has room for two manifests of this size, if the disk has.
+    fn keep_reserve(&self, state: &mut CommitState, manifest_bytes: usize) {
+        let wanted = SMALLEST_RESERVE_BYTES.max((2 * manifest_bytes).next_power_of_two());
+        if state.reserve_bytes >= wanted {
+            return;
+        }
+        // Bytes that no file system can pack into less space.
+        let mut state_of_noise = 0x9e37_79b9_7f4a_7c15_u64;
+        let noise = std::iter::repeat_with(|| {
+            state_of_noise ^= state_of_noise << 13;
+            state_of_noise ^= state_of_noise >> 7;
+            state_of_noise ^= state_of_noise << 17;
+            state_of_noise.to_le_bytes()
+        });
+        let contents: Vec<u8> = noise.take(wanted / 8).flatten().collect();
+        match self.inner.device.write_small(RESERVE, &contents) {
+            Ok(()) => state.reserve_bytes = wanted,
+            Err(error) => log::debug!("no space is kept for dropping tables on a full disk: {error}"),
+        }
     }
 
     /// Whether the last change could not be confirmed: then no file may be removed.
@@ -504,7 +585,8 @@ fn remove_orphans(device: &Device, manifest: &Manifest) -> Result<()> {
         if orphan {
             refuse_foreign_manifest(device, manifest, &name)?;
         }
-        if orphan || name == replacement_of(MANIFEST) || name == replacement_of(HOLDER) {
+        let is_replacement = [MANIFEST, HOLDER, RESERVE].iter().any(|small| name == replacement_of(small));
+        if orphan || is_replacement {
             log::info!("removing {name}, left behind by a process that ended before it finished");
             device.remove(&name)?;
         }

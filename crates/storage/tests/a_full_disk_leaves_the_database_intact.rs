@@ -41,6 +41,8 @@ fn at_every_amount_of_space() {
     assert_eq!(store.table_names(), ["kept", "new"]);
 }
 
+const PLENTY_BYTES: u64 = 1 << 40;
+
 fn import(store: &Store) -> Result<()> {
     let writer = store.create_table_with_rows(definition("new"), IfExists::Fail, WriteOptions::default())?;
     let mut lane = writer.lane();
@@ -49,4 +51,28 @@ fn import(store: &Store) -> Result<()> {
     }
     lane.finish_blocking()?;
     writer.commit_blocking().map(drop)
+}
+
+#[test]
+fn tables_can_be_dropped_without_any_space_left() {
+    let (device, handle) = simulated();
+    let store = Store::open(device.clone(), Mode::Write).unwrap();
+    create(&store, "kept", 0..2000);
+    create(&store, "dropped", 0..2000);
+    drop(store);
+    for named in ["dropped", "kept"] {
+        handle.set_plan(FaultPlan::none().capacity(PLENTY_BYTES));
+        let used_bytes = PLENTY_BYTES - device.free_bytes().unwrap();
+        handle.set_plan(FaultPlan::none().capacity(used_bytes));
+        let store = Store::open(device.clone(), Mode::Write).unwrap();
+        let error = store.create_table(definition("new"), IfExists::Fail).unwrap_err();
+        assert!(error.is_no_space(), "{error}: the reserve is not for what takes more space");
+        store.drop_table(named).unwrap();
+        handle.set_plan(FaultPlan::none());
+        // With what the table took the reserve is there again, at the next change or opening.
+        drop(store);
+        let store = Store::open(device.clone(), Mode::Write).unwrap();
+        assert!(!store.has_table(named));
+        assert!(device.exists("nandina.reserve").unwrap());
+    }
 }

@@ -49,6 +49,30 @@ fn readers_beside_a_writer() {
 }
 
 #[test]
+fn readers_find_a_state_while_the_writer_replaces_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = Store::open_path(directory.path(), Mode::Write).unwrap();
+    create(&writer, "t", 0..100);
+    let opened = std::thread::scope(|scope| {
+        let openings = scope.spawn(|| {
+            for _ in 0..200 {
+                let reader = Store::open_path(directory.path(), Mode::ReadOnly).unwrap();
+                assert_batches_equal(&read(&reader.table("t").unwrap()), &rows(0..100));
+            }
+        });
+        while !openings.is_finished() {
+            let options = WriteOptions::default();
+            let replaced =
+                writer.create_table_with_rows(definition("t"), IfExists::Replace, options).unwrap();
+            write(&replaced, 0..100);
+            replaced.commit_blocking().unwrap();
+        }
+        openings.join()
+    });
+    opened.unwrap();
+}
+
+#[test]
 fn places_without_a_database() {
     let directory = tempfile::tempdir().unwrap();
     let message = Store::open_path(directory.path(), Mode::ReadOnly).unwrap_err().to_string();

@@ -14,10 +14,10 @@ use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::logical_expr::ColumnarValue;
-use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_expr::PhysicalExpr;
 use nandina_pages::DictionaryParts;
 
-use super::conjunction::{Conjunction, Rows};
+use super::conjunction::{Conjunction, Rows, all_of};
 
 /// True for rows that pass all filters.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl PhysicalExpr for AdaptiveFilter {
 
     /// What bounds can be held against.
     fn snapshot(&self) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-        Ok(Some(conjunction(self.filters.iter().cloned())))
+        Ok(Some(all_of(self.filters.iter().cloned())))
     }
 
     fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -91,7 +91,7 @@ impl PhysicalExpr for AdaptiveFilter {
 
 impl Display for AdaptiveFilter {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Display::fmt(&conjunction(self.filters.iter().cloned()), f)
+        Display::fmt(&all_of(self.filters.iter().cloned()), f)
     }
 }
 

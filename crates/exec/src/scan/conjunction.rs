@@ -19,7 +19,8 @@ use datafusion::arrow::compute::{concat, filter, prep_null_mask_filter};
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal, lit};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
@@ -146,6 +147,22 @@ impl Conjunction {
 /// Whether a filter may change while the query runs: then its sender does not depend on its being applied.
 pub fn is_dynamic(filter: &Arc<dyn PhysicalExpr>) -> bool {
     snapshot_generation(filter) != 0
+}
+
+/// All of the terms as one condition, whose tree is as shallow as it can be: evaluating it recurses as deep.
+pub fn all_of(terms: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>) -> Arc<dyn PhysicalExpr> {
+    let mut terms: Vec<Arc<dyn PhysicalExpr>> = terms.into_iter().collect();
+    while terms.len() > 1 {
+        let mut unpaired = terms.into_iter();
+        terms = Vec::with_capacity(unpaired.len().div_ceil(2));
+        while let Some(left) = unpaired.next() {
+            terms.push(match unpaired.next() {
+                Some(right) => Arc::new(BinaryExpr::new(left, Operator::And, right)),
+                None => left,
+            });
+        }
+    }
+    terms.pop().unwrap_or_else(|| lit(true))
 }
 
 impl Term {

@@ -8,13 +8,15 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, Result, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column as ColumnExpression;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use nandina_storage::{ColumnRange, PagePruner, PageRanges};
 use parking_lot::Mutex;
+
+use super::conjunction::all_of;
 
 /// The conjunction of a scan's filters, in terms of the table's columns. Dynamic filters among them are looked at
 /// anew whenever pages are about to be read.
@@ -54,7 +56,7 @@ impl PageFilter {
         if let Some(generation) = current.as_ref().filter(|generation| generation.number == number) {
             return generation.predicate.clone();
         }
-        let expression = conjunction(self.filters.iter().cloned());
+        let expression = all_of(self.filters.iter().cloned());
         // None where no bound can refute the filters: then all pages are read.
         let builder = PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.table_schema));
         let predicate = builder.build(expression);

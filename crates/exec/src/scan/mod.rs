@@ -1,4 +1,4 @@
-//! Native tables in DataFusion's plans: scanning them, and inserting into them.
+//! Native tables in DataFusion's plans: scanning them, and inserting into them; what scans of files get from us.
 //!
 //! ```text
 //!  NativeTableProvider ──scan──► TableScanExec ──one ScanReader per partition──► storage
@@ -15,6 +15,7 @@ mod adaptive_filter;
 mod conjunction;
 mod exec;
 mod filter;
+mod named_files;
 mod provider;
 mod row_filter;
 mod sample;
@@ -24,8 +25,9 @@ mod text_set;
 mod window;
 
 pub use adaptive_filter::AdaptiveFilter;
-pub use conjunction::is_dynamic;
+pub use conjunction::{all_of, is_dynamic};
 pub use exec::TableScanExec;
+pub use named_files::NamingSource;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;
 

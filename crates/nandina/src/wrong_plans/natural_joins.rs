@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{parsed_query, select_all_from, visit_queries};
 use crate::error::Result;
-use crate::session::planned;
+use crate::planning::logical_plan;
 
 /// Writes all of them out in a statement, those inside first. One stays whose sides cannot be planned by themselves, as they
 /// name columns of what is around them: DataFusion finds its columns.
@@ -42,7 +42,7 @@ pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -
 
 async fn columns_of(state: &SessionState, query: Query) -> Result<Vec<String>> {
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
-    let plan = Box::pin(planned(state, statement)).await?;
+    let plan = Box::pin(logical_plan(state, statement)).await?;
     Ok(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
 }
 

@@ -11,9 +11,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::UInt64Type;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
-use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::{
-    NullState, accumulate_indices,
-};
+use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls::filtered_null_mask;
 
 use super::{Function, SumOf, Summand, Summands};
@@ -34,7 +32,7 @@ impl<T: Summand> GroupSums<T> {
         GroupSums { summands, sums: Vec::new(), nulls: NullState::new(), counts }
     }
 
-    /// Adds values, or sums of them, to the groups that they are of.
+    /// Adds values, or sums of them, to the groups that they are of, and has `count` count each.
     #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn add<V>(
         &mut self,
@@ -42,6 +40,7 @@ impl<T: Summand> GroupSums<T> {
         groups: &[usize],
         filter: Option<&BooleanArray>,
         total_groups: usize,
+        mut count: impl FnMut(usize) + Send,
     ) -> Result<()>
     where
         V: ArrowPrimitiveType<Native: Into<SumOf<T>>> + Send,
@@ -54,22 +53,9 @@ impl<T: Summand> GroupSums<T> {
                 Ok(sum) => sums[group] = sum,
                 Err(_) => fits = false,
             }
+            count(group);
         });
         if fits { Ok(()) } else { Err(self.summands.too_large()) }
-    }
-
-    /// Counts the rows with a value.
-    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
-    fn count(
-        &mut self,
-        values: &ArrayRef,
-        groups: &[usize],
-        filter: Option<&BooleanArray>,
-        total_groups: usize,
-    ) {
-        let Some(counts) = &mut self.counts else { return };
-        counts.resize(total_groups, 0);
-        accumulate_indices(groups, values.nulls(), filter, |group| counts[group] += 1);
     }
 
     fn take(&mut self, emit_to: EmitTo) -> (Vec<SumOf<T>>, Option<NullBuffer>, Option<Vec<u64>>) {
@@ -84,6 +70,7 @@ impl<T: Summand> GroupSums<T> {
 }
 
 impl<T: Summand> GroupsAccumulator for GroupSums<T> {
+    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -92,8 +79,15 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
         total_groups: usize,
     ) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.count(values, groups, filter, total_groups);
-        self.add(values.as_primitive::<T>(), groups, filter, total_groups)
+        let values = values.as_primitive::<T>();
+        // Out of its place while the sums are borrowed.
+        let Some(mut counts) = self.counts.take() else {
+            return self.add(values, groups, filter, total_groups, |_| {});
+        };
+        counts.resize(total_groups, 0);
+        let added = self.add(values, groups, filter, total_groups, |group| counts[group] += 1);
+        self.counts = Some(counts);
+        added
     }
 
     #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
@@ -109,7 +103,7 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
                 counts[group] += added;
             }
         }
-        self.add(sums.as_primitive::<T::Sum>(), groups, None, total_groups)
+        self.add(sums.as_primitive::<T::Sum>(), groups, None, total_groups, |_| {})
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {

@@ -1,0 +1,229 @@
+//! Errors of reading a file name the file.
+//!
+//! DataFusion's readers say what is wrong with the bytes, not whose they are, and panic over some that are damaged. Once a
+//! plan is complete, the source of each of its scans is wrapped:
+//!
+//! ```text
+//!   FileScanConfig ─► NamingSource ─► ParquetSource, …
+//!                        └── plans and streams of one file ── error or panic ──► file 'a.parquet': …
+//! ```
+//!
+//! Errors of expressions that a scan evaluates are about the query, not the file, and stay as they are.
+
+use std::fmt::{self, Debug, Formatter};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, exec_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
+use datafusion::object_store::ObjectStore;
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::parquet::errors::ParquetError;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion_datasource::TableSchema;
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+
+/// Does what the source inside does.
+pub struct NamingSource(Arc<dyn FileSource>);
+
+impl NamingSource {
+    /// For a plan that is complete: what is pushed to a scan later does not reach the source.
+    pub fn over(source: Arc<dyn FileSource>) -> Self {
+        NamingSource(source)
+    }
+}
+
+impl FileSource for NamingSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.0.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        Ok(Box::new(NamingMorselizer(self.0.create_morselizer(store, config, partition)?)))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.0.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        Arc::new(NamingSource(self.0.with_batch_size(batch_size)))
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.0.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.0.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.0.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.0.file_type()
+    }
+
+    fn fmt_extra(&self, display: DisplayFormatType, formatter: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt_extra(display, formatter)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.0.supports_repartitioning()
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.0.reorder_files(files)
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.0.apply_expressions(visit)
+    }
+}
+
+#[derive(Debug)]
+struct NamingMorselizer(Box<dyn Morselizer>);
+
+impl Morselizer for NamingMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let name = FileName::of(&file);
+        let planner = name.guard(|| self.0.plan_file(file))?;
+        Ok(Box::new(NamingPlanner { name, planner }))
+    }
+}
+
+struct NamingPlanner {
+    name: FileName,
+    planner: Box<dyn MorselPlanner>,
+}
+
+impl Debug for NamingPlanner {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        Debug::fmt(&self.planner, formatter)
+    }
+}
+
+impl MorselPlanner for NamingPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let NamingPlanner { name, planner } = *self;
+        let Some(mut plan) = name.guard(|| planner.plan())? else { return Ok(None) };
+        let morsels = plan.take_morsels().into_iter();
+        let planners = plan.take_ready_planners().into_iter();
+        let mut named = MorselPlan::new()
+            .with_morsels(
+                morsels.map(|morsel| Box::new(NamingMorsel { name: name.clone(), morsel }) as _).collect(),
+            )
+            .with_planners(planners.map(|planner| name.planner(planner)).collect());
+        if let Some(pending) = plan.take_pending_planner() {
+            named.set_pending_planner(async move {
+                let planned = AssertUnwindSafe(pending).catch_unwind().await;
+                Ok(name.planner(name.checked(planned)?))
+            });
+        }
+        Ok(Some(named))
+    }
+}
+
+struct NamingMorsel {
+    name: FileName,
+    morsel: Box<dyn Morsel>,
+}
+
+impl Debug for NamingMorsel {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        Debug::fmt(&self.morsel, formatter)
+    }
+}
+
+impl Morsel for NamingMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let NamingMorsel { name, morsel } = *self;
+        let rows = match name.guard(|| Ok(morsel.into_stream())) {
+            Ok(rows) => rows,
+            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
+        };
+        AssertUnwindSafe(rows).catch_unwind().map(move |batch| name.checked(batch)).boxed()
+    }
+}
+
+/// The path of a file that is being read.
+#[derive(Clone)]
+struct FileName(Arc<str>);
+
+impl FileName {
+    fn of(file: &PartitionedFile) -> Self {
+        let location = &file.object_meta.location;
+        let path = LocalFileSystem::new().path_to_filesystem(location);
+        FileName(path.map_or_else(|_| location.as_ref().into(), |path| path.to_string_lossy().into()))
+    }
+
+    fn planner(&self, planner: Box<dyn MorselPlanner>) -> Box<dyn MorselPlanner> {
+        Box::new(NamingPlanner { name: self.clone(), planner })
+    }
+
+    fn guard<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.checked(catch_unwind(AssertUnwindSafe(read)))
+    }
+
+    /// What was read, or why not.
+    fn checked<T>(&self, read: std::thread::Result<Result<T>>) -> Result<T> {
+        match read {
+            Ok(Err(error)) if is_about_bytes(error.find_root()) => {
+                let reason = error.strip_backtrace();
+                exec_err!("file '{}': it cannot be read, and may be damaged ({reason})", self.0)
+            }
+            Ok(read) => read,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                if text.contains("offset overflow") {
+                    // More text than a batch holds, which is no fault of the file.
+                    resume_unwind(panic);
+                }
+                exec_err!("file '{}': it is damaged, or of a kind that cannot be read ({text})", self.0)
+            }
+        }
+    }
+}
+
+/// Whether an error says that bytes are not what they should be.
+fn is_about_bytes(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::ParquetError(error) => {
+            !matches!(error.as_ref(), ParquetError::ArrowError(_) | ParquetError::External(_))
+        }
+        DataFusionError::ArrowError(error, _) => matches!(
+            error.as_ref(),
+            ArrowError::ParquetError(_)
+                | ArrowError::IpcError(_)
+                | ArrowError::JsonError(_)
+                | ArrowError::IoError(..)
+        ),
+        DataFusionError::IoError(_) => true,
+        _ => false,
+    }
+}

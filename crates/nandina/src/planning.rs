@@ -1,0 +1,151 @@
+//! From the text of a statement to its plans.
+//!
+//! ```text
+//!   text ─ parse ─► statement ─ refuse, rewrite ─► logical plan ─ optimize ─► physical plan
+//!   └───────────────────────── on a planning thread ────────────────────────────────────┘
+//! ```
+//!
+//! Parsing and planning recurse as deep as a statement is nested, and may compute for seconds without a point at which
+//! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
+//! [`nesting`] accepts, and whoever waits for it can stop waiting at any time.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread;
+
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+use crate::{file_alias, nesting, statement_text, wrong_plans};
+
+/// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
+const STACK_BYTES: usize = 256 << 20;
+
+/// What a statement asks for.
+pub(crate) enum Planned {
+    /// `SHOW TABLES`
+    ShowTables,
+    Plan(LogicalPlan),
+}
+
+/// Parses and plans one statement.
+pub(crate) async fn plan_text(state: &Arc<SessionState>, text: &str) -> Result<Planned> {
+    let (state, text) = (Arc::clone(state), text.to_owned());
+    on_planning_thread(move || async move {
+        let statement = parse_one(&state, &text)?;
+        if is_show_tables(&statement) {
+            return Ok(Planned::ShowTables);
+        }
+        Ok(Planned::Plan(logical_plan(&state, statement).await?))
+    })
+    .await
+}
+
+/// Optimizes a logical plan and chooses its operators.
+pub(crate) async fn physical_plan(
+    state: &Arc<SessionState>,
+    plan: LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = Arc::clone(state);
+    on_planning_thread(move || async move { Ok(state.create_physical_plan(&plan).await?) }).await
+}
+
+/// Runs `work` on a thread with a large stack. If the returned future is dropped, the thread ends at the next point where
+/// it waits for something, and its result is dropped.
+async fn on_planning_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>>,
+{
+    let runtime = Handle::current();
+    let (mut sender, result) = oneshot::channel();
+    let plan = move || {
+        let planned = panic::catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    () = sender.closed() => None,
+                    planned = work() => Some(planned),
+                }
+            })
+        }));
+        // Nobody listens if the statement was cancelled.
+        let _ = match planned {
+            Ok(None) => return,
+            Ok(Some(planned)) => sender.send(planned),
+            Err(panic) => sender.send(Err(Error::panicked(&*panic))),
+        };
+    };
+    let thread = thread::Builder::new().name("planning".to_owned()).stack_size(STACK_BYTES).spawn(plan);
+    thread.map_err(|error| Error::Resources {
+        message: format!("no thread could be started to plan the statement ({error})"),
+    })?;
+    result.await.unwrap_or_else(|_| Err(Error::bug("the planning thread ended without a plan")))
+}
+
+/// The logical plan of a statement, if it is one that is supported. On the thread of the caller.
+pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    refuse(&statement)?;
+    file_alias::add(&mut statement);
+    wrong_plans::write_out_natural_joins(state, &mut statement).await?;
+    let expressions = wrong_plans::avoid(&mut statement)?;
+    let plan = Box::pin(state.statement_to_plan(statement)).await?;
+    Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
+}
+
+/// The one statement in `text`.
+pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
+    let limit = state.config_options().sql_parser.recursion_limit;
+    nesting::check_text(text)?;
+    let text = statement_text::without_digit_separators(text);
+    let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
+    let mut statements = parser.parse_statements()?;
+    match (statements.pop_front(), statements.is_empty()) {
+        (Some(mut statement), true) => {
+            nesting::settle(&mut statement)?;
+            Ok(statement)
+        }
+        (None, _) => Err(Error::Syntax { message: "there is no statement".to_owned() }),
+        (Some(_), false) => Err(Error::Syntax { message: "there is more than one statement".to_owned() }),
+    }
+}
+
+fn is_show_tables(statement: &Statement) -> bool {
+    matches!(statement, Statement::Statement(inner) if matches!(inner.as_ref(), SqlStatement::ShowTables { .. }))
+}
+
+/// Refuses statements that DataFusion would plan but that native tables cannot do.
+///
+/// They are refused by their syntax, before planning: DataFusion hands `DELETE … WHERE x IN (SELECT …)` to a
+/// table as a deletion without any condition, which would delete everything.
+fn refuse(statement: &Statement) -> Result<()> {
+    let inner = match statement {
+        Statement::Statement(inner) => inner.as_ref(),
+        Statement::Explain(explain) => return refuse(&explain.statement),
+        _ => return Ok(()),
+    };
+    match inner {
+        SqlStatement::Delete(_)
+        | SqlStatement::Update(_)
+        | SqlStatement::Merge(_)
+        | SqlStatement::Truncate(_) => Err(cannot_change()),
+        SqlStatement::StartTransaction { .. }
+        | SqlStatement::Commit { .. }
+        | SqlStatement::Rollback { .. } => Err(Error::unsupported(
+            "transactions of several statements are not supported; every statement is one of its own",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn cannot_change() -> Error {
+    Error::unsupported(
+        "rows cannot be changed or deleted yet; write a new table with CREATE TABLE … AS SELECT and DROP the old one",
+    )
+}
