@@ -5,11 +5,17 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use crate::failure::{Failure, Result};
+
+/// How long a statement that was cancelled may take to end. It ends between two batches of rows, of which a single one can
+/// take minutes where a function is slow.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Hears of Ctrl-C and of SIGTERM.
 #[derive(Clone)]
@@ -20,16 +26,26 @@ pub struct Interrupt {
 struct Inner {
     pressed: AtomicU32,
     terminated: AtomicBool,
+    overdue: AtomicBool,
     notify: Notify,
 }
 
 impl Inner {
     async fn hear(&self, mut interrupt: Signal, mut terminate: Signal) {
+        let mut waits_until = None;
         loop {
+            let patience_ends = sleep_until(waits_until.unwrap_or_else(Instant::now));
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => self.terminated.store(true, Ordering::SeqCst),
+                () = patience_ends, if waits_until.is_some() => {
+                    self.overdue.store(self.pressed.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+                    self.notify.notify_waiters();
+                    waits_until = None;
+                    continue;
+                }
             }
+            waits_until = Some(Instant::now() + PATIENCE);
             // The statement did not stop at the first; its temporary files go at the next start.
             if self.pressed.fetch_add(1, Ordering::SeqCst) > 0 {
                 process::exit(130);
@@ -47,6 +63,7 @@ impl Interrupt {
     pub fn listen() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
+            .enable_time()
             .build()
             .map_err(|error| Failure::io("listening for signals", error))?;
         let listen = |kind| {
@@ -57,6 +74,7 @@ impl Interrupt {
         let inner = Arc::new(Inner {
             pressed: AtomicU32::new(0),
             terminated: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
             notify: Notify::new(),
         });
         let listener = Interrupt { inner: Arc::clone(&inner) };
@@ -71,6 +89,7 @@ impl Interrupt {
     /// do this: somebody may have thought better of it before it began.
     pub fn reset(&self) {
         self.inner.pressed.store(0, Ordering::SeqCst);
+        self.inner.overdue.store(false, Ordering::SeqCst);
     }
 
     pub fn is_pressed(&self) -> bool {
@@ -85,6 +104,12 @@ impl Interrupt {
     /// Completes once Ctrl-C was pressed since the last [`Interrupt::reset`].
     pub async fn pressed(&self) {
         self.heard(Self::is_pressed).await;
+    }
+
+    /// Completes when what was cancelled should have ended. The workers of a query may all be busy, so that no timer of
+    /// theirs would tell.
+    pub async fn overdue(&self) {
+        self.heard(|interrupt| interrupt.inner.overdue.load(Ordering::SeqCst)).await;
     }
 
     /// Completes once the program was asked to end.

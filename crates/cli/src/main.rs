@@ -80,8 +80,8 @@ fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
         .build()
         .map_err(|error| Failure::io("starting threads", error))?;
     let result = runtime.block_on(run(arguments, work));
-    // Threads that wait for a device must not keep a cancelled program alive.
-    runtime.shutdown_timeout(Duration::from_secs(2));
+    // Threads that wait for a device, or compute what was cancelled, must not keep the program alive.
+    runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 

@@ -5,7 +5,7 @@
 //!                       ▲ dropped on Ctrl-C                        progress bar meanwhile
 //! ```
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
@@ -187,7 +187,10 @@ impl Running {
             () = interrupt.pressed() => {
                 self.task.abort();
                 // Wait until it is gone: its temporary space is freed when it is dropped.
-                let _ = tokio::time::timeout(Duration::from_secs(10), &mut self.task).await;
+                tokio::select! {
+                    _ = &mut self.task => {}
+                    () = interrupt.overdue() => {}
+                }
                 Err(Failure::Cancelled)
             }
             batch = self.batches.recv() => Ok(batch.transpose()?),

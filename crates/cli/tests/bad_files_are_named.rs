@@ -17,6 +17,8 @@ fn message(sql: &str) -> String {
     let folder = folder_with_files();
     std::fs::write(folder.path().join("empty.csv"), "").unwrap();
     std::fs::write(folder.path().join("broken.parquet"), "this is not Parquet at all").unwrap();
+    std::fs::write(folder.path().join("magic.parquet"), "PAR1PAR1").unwrap();
+    std::fs::write(folder.path().join("long-footer.parquet"), "PAR1xxxx\0\0\0\x01PAR1").unwrap();
     std::fs::write(folder.path().join("letter.docx"), "Dear Sir").unwrap();
     let message = csv(folder.path(), sql).failed(1);
     assert_eq!(message.lines().count(), 1, "{message}");
@@ -38,6 +40,10 @@ fn unreadable_contents_are_reported() {
     assert_eq!(message("SELECT * FROM 'empty.csv'"), "error: file 'empty.csv': the file is empty\n");
     let broken = message("SELECT * FROM 'broken.parquet'");
     assert!(broken.contains("broken.parquet': not a readable Parquet file"), "{broken}");
+    let magic = message("SELECT * FROM 'magic.parquet'");
+    assert!(magic.contains("magic.parquet': not a readable Parquet file (it is too short"), "{magic}");
+    let long = message("SELECT * FROM 'long-footer.parquet'");
+    assert!(long.contains("long-footer.parquet': not a readable Parquet file (its footer"), "{long}");
     assert!(message("SELECT * FROM './letter.docx'").contains("its format is not known"));
 }
 
@@ -61,6 +67,7 @@ fn pages_that_do_not_match_their_checksums_are_noticed() {
     std::fs::write(folder.path().join("page.parquet"), &file).unwrap();
     let message = csv(folder.path(), sql).failed(1);
     assert!(message.contains("CRC checksum mismatch"), "{message}");
+    assert!(message.contains("page.parquet'"), "{message}");
 }
 
 #[test]

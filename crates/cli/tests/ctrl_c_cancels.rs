@@ -63,3 +63,30 @@ fn a_press_before_the_first_statement_is_not_forgotten() {
     let ran = program::ran(child.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.err.as_str()), (Some(130), "cancelled\n"), "{}", ran.out);
 }
+
+#[test]
+fn neither_long_plans_nor_slow_functions_keep_the_program_alive() {
+    let joined =
+        |step: usize| format!(", t{} AS (SELECT a.x FROM t{step} a JOIN t{step} b ON a.x = b.x)", step + 1);
+    let plan = format!(
+        "WITH t0 AS (SELECT 1 AS x){} SELECT count(*) FROM t24",
+        (0..24).map(joined).collect::<String>()
+    );
+    let function = "SELECT max(levenshtein(repeat('ab', 5000 + (x % 3)::INT), repeat('ba', 5000))) \
+                    FROM generate_series(1, 100000) AS t(x)";
+    let pairs =
+        "SELECT count(DISTINCT x * y) FROM generate_series(1, 30000) a(x), generate_series(1, 30000) b(y)";
+    for sql in [&plan, function, pairs] {
+        let folder = tempfile::tempdir().unwrap();
+        let temp = folder.path().join("temp");
+        let mut child = command(folder.path());
+        let mut child = child.args(["--temp-dir", "temp", "-c", sql]).spawn().unwrap();
+        wait_for("starting", || !names_below(&temp).is_empty() || child.try_wait().unwrap().is_some());
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let asked = Instant::now();
+        let ran = program::ran(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (Some(130), "cancelled\n"), "{sql:.60}: {}", ran.out);
+        assert!(asked.elapsed() < Duration::from_secs(20), "{sql:.60}: {:?}", asked.elapsed());
+    }
+}

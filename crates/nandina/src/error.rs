@@ -77,9 +77,7 @@ impl Error {
 
     /// For what a panic was raised with.
     pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Self::of_panic(text.unwrap_or("a panic without a message"))
+        Self::of_panic(panic_message(panic))
     }
 
     /// For the message of a panic.
@@ -144,6 +142,12 @@ impl From<arrow::error::ArrowError> for Error {
     fn from(error: arrow::error::ArrowError) -> Self {
         DataFusionError::from(error).into()
     }
+}
+
+/// What a panic was raised with, as text.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
 /// An error of ours that travelled through DataFusion.

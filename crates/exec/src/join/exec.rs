@@ -12,6 +12,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
@@ -383,7 +384,8 @@ impl ExecutionPlan for HybridHashJoinExec {
                 baseline.record_output(batch.num_rows());
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
+        // One batch of the probe side may make many, between which its scan has no say.
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, Box::pin(counted)))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -9,6 +9,7 @@ use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statis
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
@@ -241,7 +242,8 @@ impl ExecutionPlan for BlockNestedLoopJoinExec {
                 baseline.record_output(batch.num_rows());
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
+        // One batch of the probe side may make many, between which its scan has no say.
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, Box::pin(counted)))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
