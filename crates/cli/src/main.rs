@@ -38,6 +38,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// at while it waits.
 const IDLE_THREADS_KEPT: Duration = Duration::from_millis(50);
 
+/// Address space for the stack of a thread. Long conditions of joins are evaluated recursively.
+const STACK_BYTES: usize = 16 << 20;
+
 fn main() -> ExitCode {
     let matches = Arguments::command().get_matches();
     let arguments = match Arguments::from_arg_matches(&matches) {
@@ -75,6 +78,7 @@ fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
     let workers = engine.threads.unwrap_or(0).min(nandina::MOST_THREADS).max(available);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
+        .thread_stack_size(STACK_BYTES)
         .thread_keep_alive(IDLE_THREADS_KEPT)
         .enable_all()
         .build()

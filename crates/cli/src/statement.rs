@@ -193,7 +193,21 @@ impl Running {
                 }
                 Err(Failure::Cancelled)
             }
-            batch = self.batches.recv() => Ok(batch.transpose()?),
+            batch = self.batches.recv() => match batch {
+                Some(batch) => Ok(Some(batch?)),
+                None => self.ended().await,
+            },
+        }
+    }
+
+    /// The end of the stream, unless the worker panicked as it let go of the query.
+    async fn ended(&mut self) -> Result<Option<RecordBatch>> {
+        match (&mut self.task).await {
+            Err(error) if error.is_panic() => Err(Failure::Query(nandina::Error::Query {
+                message: "the query stopped because of a bug in Nandina (the message above says where)"
+                    .to_owned(),
+            })),
+            _ => Ok(None),
         }
     }
 

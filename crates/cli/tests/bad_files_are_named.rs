@@ -68,6 +68,8 @@ fn pages_that_do_not_match_their_checksums_are_noticed() {
     let message = csv(folder.path(), sql).failed(1);
     assert!(message.contains("CRC checksum mismatch"), "{message}");
     assert!(message.contains("page.parquet'"), "{message}");
+    let message = csv(folder.path(), "SELECT a FROM 'page.parquet' WHERE a > 0").failed(1);
+    assert!(message.contains("page.parquet'"), "{message}");
 }
 
 #[test]

@@ -13,7 +13,9 @@
 //! included, so that conditions which a program has put together may be as long as they like.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SetExpr, Value, VisitorMut};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -28,6 +30,8 @@ use crate::wrong_plans::visit_queries;
 const MOST_LEVELS: usize = 1000;
 /// Most branches of a set operation.
 const MOST_BRANCHES: usize = 5000;
+/// Most operators on a path through a plan: that of a join of hundreds of tables.
+const MOST_OPERATORS_DEEP: usize = 600;
 /// Shorter chains of `AND` and `OR` stay as they were parsed.
 const LONG_CHAIN: usize = 32;
 /// Texts up to this size cannot have chains that are too deep for the stack of a planning thread.
@@ -45,9 +49,13 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
     let Ok(tokens) = tokens else { return Ok(()) };
     // Operators since the last comma, for each parenthesis that is open, and all of them together.
     let (mut around, mut here, mut all) = (Vec::new(), 0_usize, 0_usize);
+    let mut set_operators = 0;
     for token in &tokens {
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
+                // What is in brackets may be an index of what stands before them.
+                here += usize::from(*token == Token::LBracket);
+                all += usize::from(*token == Token::LBracket);
                 around.push(here);
                 here = 0;
             }
@@ -58,6 +66,12 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
             Token::Comma => {
                 all -= here;
                 here = 0;
+            }
+            _ if is_set_operator(token) => {
+                set_operators += 1;
+                if set_operators > MOST_OPERATORS {
+                    return Err(too_deep(MOST_OPERATORS, "set operations"));
+                }
             }
             _ if is_operator(token) => {
                 here += 1;
@@ -72,6 +86,12 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether a word puts queries together, whose commas do not end the chain.
+fn is_set_operator(token: &Token) -> bool {
+    let Token::Word(word) = token else { return false };
+    matches!(word.keyword, Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS)
+}
+
 /// Whether a word may make the tree one level deeper.
 fn is_operator(token: &Token) -> bool {
     match token {
@@ -79,18 +99,26 @@ fn is_operator(token: &Token) -> bool {
             word.keyword,
             Keyword::AND
                 | Keyword::OR
-                | Keyword::UNION
-                | Keyword::EXCEPT
-                | Keyword::INTERSECT
+                | Keyword::XOR
                 | Keyword::NOT
                 | Keyword::IS
-                | Keyword::LIKE
                 | Keyword::IN
                 | Keyword::BETWEEN
+                | Keyword::LIKE
+                | Keyword::ILIKE
+                | Keyword::SIMILAR
+                | Keyword::RLIKE
+                | Keyword::REGEXP
                 | Keyword::COLLATE
-                | Keyword::XOR
+                | Keyword::AT
+                | Keyword::DIV
+                | Keyword::OVERLAPS
         ),
-        Token::Number(..) | Token::SingleQuotedString(_) | Token::Whitespace(_) | Token::SemiColon => false,
+        Token::Number(..)
+        | Token::SingleQuotedString(_)
+        | Token::Whitespace(_)
+        | Token::SemiColon
+        | Token::Period => false,
         _ => true,
     }
 }
@@ -103,6 +131,19 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<()> {
     }
 }
 
+/// Refuses a plan that is too deep for the stacks of a runtime's workers, on which operators call those below them.
+pub(crate) fn check_plan(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    let mut nodes = vec![(plan, 1)];
+    while let Some((node, depth)) = nodes.pop() {
+        if depth > MOST_OPERATORS_DEEP {
+            let what = "operators above one another";
+            return Err(too_deep(MOST_OPERATORS_DEEP, what));
+        }
+        nodes.extend(node.children().into_iter().map(|child| (child, depth + 1)));
+    }
+    Ok(())
+}
+
 #[derive(Default)]
 struct Nesting {
     /// Expressions around the place where the visitor is.
@@ -113,22 +154,29 @@ impl VisitorMut for Nesting {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let mut branches = 1;
-        let mut body = query.body.as_ref();
-        while let SetExpr::SetOperation { left, .. } = body {
-            branches += 1;
-            body = left.as_ref();
+        let mut branches = vec![query.body.as_ref()];
+        let mut seen = 0;
+        while let Some(branch) = branches.pop() {
+            seen += 1;
+            if let SetExpr::SetOperation { left, right, .. } = branch {
+                branches.extend([left.as_ref(), right.as_ref()]);
+            }
         }
-        match branches {
-            ..=MOST_BRANCHES => ControlFlow::Continue(()),
-            _ => ControlFlow::Break(too_deep(MOST_BRANCHES, "queries of one UNION, INTERSECT or EXCEPT")),
+        // As many operations as branches, but one.
+        if seen >= 2 * MOST_BRANCHES {
+            return ControlFlow::Break(too_deep(MOST_BRANCHES, "queries of one UNION, INTERSECT or EXCEPT"));
         }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         balance(expr);
         self.levels += 1;
-        match self.levels {
+        let accesses = match expr {
+            Expr::CompoundFieldAccess { access_chain, .. } => access_chain.len(),
+            _ => 0,
+        };
+        match self.levels + accesses {
             ..=MOST_LEVELS => ControlFlow::Continue(()),
             _ => ControlFlow::Break(too_deep(MOST_LEVELS, "levels of an expression")),
         }
@@ -197,6 +245,9 @@ fn balanced(operator: &BinaryOperator, mut operands: Vec<Expr>) -> Expr {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::Schema;
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::sql::parser::DFParser;
 
     use super::*;
@@ -228,12 +279,31 @@ mod tests {
         assert!(message.contains("at most 1,000 levels of an expression"), "{message}");
         let message = settled(&chain("1", " UNION ALL SELECT ", 5001)).unwrap_err().to_string();
         assert!(message.contains("at most 5,000 queries"), "{message}");
+        assert!(settled(&chain("1", " UNION ALL SELECT ", 5000)).is_ok());
+        // Binds more tightly than what stands before.
+        let sql = format!("SELECT 1 UNION {}", chain("1", " INTERSECT SELECT ", 5001));
+        assert!(settled(&sql).is_err());
+        assert!(settled(&format!("SELECT a{}", "[1]".repeat(1500))).is_err());
+    }
+
+    #[test]
+    fn deep_plans_are_refused() {
+        let leaf: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let plan = |depth: usize| {
+            (1..depth).fold(Arc::clone(&leaf), |plan, _| Arc::new(CoalescePartitionsExec::new(plan)))
+        };
+        assert!(check_plan(&plan(600)).is_ok());
+        let message = check_plan(&plan(601)).unwrap_err().to_string();
+        assert!(message.contains("at most 600 operators"), "{message}");
     }
 
     #[test]
     fn long_texts_are_looked_at_before_they_are_parsed() {
         assert!(check_text(&chain("1", "+", 90_000)).is_ok());
         assert!(check_text(&chain("1", "+", 110_000)).is_err());
+        assert!(check_text(&chain("1, 2", " UNION ALL SELECT ", 110_000)).is_err());
+        assert!(check_text(&format!("SELECT a{}", "[1]".repeat(110_000))).is_err());
+        assert!(check_text(&format!("SELECT a{}", " AT TIME ZONE 'UTC'".repeat(110_000))).is_err());
         assert!(check_text(&chain("(1, -2)", ", ", 110_000)).is_ok(), "rows are no chain");
         assert!(check_text(&format!("SELECT (({}))", "1+1),(".repeat(110_000))).is_ok());
     }

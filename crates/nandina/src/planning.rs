@@ -53,7 +53,12 @@ pub(crate) async fn physical_plan(
     plan: LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = Arc::clone(state);
-    on_planning_thread(move || async move { Ok(state.create_physical_plan(&plan).await?) }).await
+    on_planning_thread(move || async move {
+        let plan = state.create_physical_plan(&plan).await?;
+        nesting::check_plan(&plan)?;
+        Ok(plan)
+    })
+    .await
 }
 
 /// Runs `work` on a thread with a large stack. If the returned future is dropped, the thread ends at the next point where
@@ -63,7 +68,9 @@ where
     T: Send + 'static,
     F: Future<Output = Result<T>>,
 {
-    let runtime = Handle::current();
+    let runtime = Handle::try_current().map_err(|_| Error::Query {
+        message: "statements run on a Tokio runtime; call this from within one".to_owned(),
+    })?;
     let (mut sender, result) = oneshot::channel();
     let plan = move || {
         let planned = panic::catch_unwind(AssertUnwindSafe(|| {

@@ -168,14 +168,21 @@ impl Stream for Query {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let query = &mut *self;
         let Some(stream) = &mut query.stream else { return Poll::Ready(None) };
-        let alarm = query.alarm.as_mut();
-        let item = match alarm.map(|(deadline, sleep)| (deadline.timeout, sleep.as_mut().poll(context))) {
-            Some((timeout, Poll::Ready(()))) => Some(Err(Error::TimedOut(timeout))),
-            _ => match panic::catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context))) {
-                Ok(Poll::Pending) => return Poll::Pending,
-                Ok(Poll::Ready(item)) => item.map(|batch| batch.map_err(Error::from)),
-                Err(panic) => Some(Err(Error::panicked(&*panic))),
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+        let item = match (polled, &mut query.alarm) {
+            (Err(panic), _) => Some(Err(Error::panicked(&*panic))),
+            (Ok(Poll::Pending), None) => return Poll::Pending,
+            (Ok(Poll::Pending), Some((deadline, sleep))) => match sleep.as_mut().poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) => Some(Err(Error::TimedOut(deadline.timeout))),
             },
+            // Rows that keep coming may come for too long. Any other answer says that something has been done.
+            (Ok(Poll::Ready(Some(Ok(_)))), Some((deadline, _)))
+                if query.answer == Answer::Rows && Instant::now() >= deadline.at =>
+            {
+                Some(Err(Error::TimedOut(deadline.timeout)))
+            }
+            (Ok(Poll::Ready(item)), _) => item.map(|batch| batch.map_err(Error::from)),
         };
         if !matches!(item, Some(Ok(_))) {
             query.stream = None;

@@ -80,6 +80,15 @@ async fn statements_end_when_their_time_is_up() {
     }
     assert!(start.elapsed() < Duration::from_secs(60), "two statements of 0.3 s took {:?}", start.elapsed());
     assert_eq!(number(&session, "SELECT 1").await, 1, "the session goes on");
+    // What has been done is not reported as cancelled.
+    session.run("CREATE TABLE t AS SELECT 1 AS x; SET statement_timeout = '1us'").await.unwrap();
+    let told = session.sql("INSERT INTO t VALUES (2)").await;
+    let told = match told {
+        Ok(query) => query.drain().await.is_ok(),
+        Err(_) => false,
+    };
+    session.run("SET statement_timeout = none").await.unwrap();
+    assert_eq!(number(&session, "SELECT count(*) FROM t").await, if told { 2 } else { 1 });
     session.run("RESET statement_timeout").await.unwrap();
     assert_eq!(session.settings().statement_timeout, None);
 }

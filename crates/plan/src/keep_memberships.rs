@@ -35,7 +35,7 @@ impl OptimizerRule for KeepMemberships {
         let mut names = Vec::new();
         let told_apart = plan.map_expressions(|expr| {
             names.push(preserver.save(&expr));
-            told_apart(expr, &mut Lists::new(), None)
+            told_apart(expr, &mut Lists::new(), None, true)
         })?;
         if !told_apart.transformed {
             return self.0.rewrite(told_apart.data, config);
@@ -60,12 +60,18 @@ const NAME: &str = "__membership_";
 /// The names that expressions have in the lists of one chain of `OR`.
 type Names = HashMap<Expr, String>;
 
-/// The lists so far, by the expression that is tested; `None` stands for those of one chain of `OR`.
+/// The lists so far, by the expression that is tested; `None` stands for those that no other may be taken for.
 type Lists = HashMap<Expr, Vec<Option<InList>>>;
 
 /// Gives names to the expressions of all lists but the first of each. Those that are joined by `OR`, and equalities among
-/// them, may become one list.
-fn told_apart(expr: Expr, lists: &mut Lists, alternatives: Option<&Names>) -> Result<Transformed<Expr>> {
+/// them, may become one list. `is_plain` says that nothing but `AND` and `OR` stands around: elsewhere a list may be negated, as
+/// below `NOT` or `= false`.
+fn told_apart(
+    expr: Expr,
+    lists: &mut Lists,
+    alternatives: Option<&Names>,
+    is_plain: bool,
+) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { ref left, op: Operator::Or, ref right }) => {
             let mut own = Names::new();
@@ -83,12 +89,12 @@ fn told_apart(expr: Expr, lists: &mut Lists, alternatives: Option<&Names>) -> Re
                     &own
                 }
             };
-            expr.map_children(|side| told_apart(side, lists, Some(names)))
+            expr.map_children(|side| told_apart(side, lists, Some(names), is_plain))
         }
         Expr::InList(list) => {
             let name = match alternatives {
                 Some(names) if !list.negated => names.get(list.expr.as_ref()).cloned(),
-                _ => name_of(&list.expr, Some(&list), lists),
+                _ => name_of(&list.expr, is_plain.then(|| list.clone()), lists),
             };
             let InList { expr, list, negated } = list;
             let (expr, has_changed) = match name {
@@ -105,10 +111,13 @@ fn told_apart(expr: Expr, lists: &mut Lists, alternatives: Option<&Names>) -> Re
                         Some(name) => Ok(Transformed::yes(side.alias(name))),
                         None => Ok(Transformed::no(side)),
                     }),
-                _ => expr.map_children(|side| told_apart(side, lists, None)),
+                _ => expr.map_children(|side| told_apart(side, lists, None, false)),
             }
         }
-        other => other.map_children(|child| told_apart(child, lists, None)),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => {
+            expr.map_children(|side| told_apart(side, lists, None, is_plain))
+        }
+        other => other.map_children(|child| told_apart(child, lists, None, false)),
     }
 }
 
@@ -135,11 +144,11 @@ fn alternatives_of(expr: &Expr, tested: &mut Vec<Expr>) {
 }
 
 /// The name of an expression in a list that it is tested for, if that is not the first.
-fn name_of(expr: &Expr, list: Option<&InList>, lists: &mut Lists) -> Option<String> {
+fn name_of(expr: &Expr, list: Option<InList>, lists: &mut Lists) -> Option<String> {
     let known = lists.entry(expr.clone()).or_default();
-    let equal = list.and_then(|list| known.iter().position(|other| other.as_ref() == Some(list)));
+    let equal = known.iter().position(|other| list.is_some() && *other == list);
     let number = equal.unwrap_or_else(|| {
-        known.push(list.cloned());
+        known.push(list);
         known.len() - 1
     });
     (number > 0).then(|| format!("{NAME}{number}"))

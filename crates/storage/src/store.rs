@@ -452,7 +452,11 @@ impl Store {
         let contents: Vec<u8> = noise.take(wanted / 8).flatten().collect();
         match self.inner.device.write_small(RESERVE, &contents) {
             Ok(()) => state.reserve_bytes = wanted,
-            Err(error) => log::debug!("no space is kept for dropping tables on a full disk: {error}"),
+            Err(error) => {
+                // What was written of it must not take the last space.
+                let _ = self.inner.device.remove(&replacement_of(RESERVE));
+                log::debug!("no space is kept for dropping tables on a full disk: {error}");
+            }
         }
     }
 

@@ -213,9 +213,15 @@ impl FileName {
 /// Whether an error says that bytes are not what they should be.
 fn is_about_bytes(error: &DataFusionError) -> bool {
     match error {
-        DataFusionError::ParquetError(error) => {
-            !matches!(error.as_ref(), ParquetError::ArrowError(_) | ParquetError::External(_))
-        }
+        DataFusionError::ParquetError(error) => match error.as_ref() {
+            ParquetError::ArrowError(_) => false,
+            // Of a filter that looks at the rows of a file, of a codec, or one that names the file already.
+            ParquetError::External(error) => match error.downcast_ref::<ArrowError>() {
+                Some(error) => matches!(error, ArrowError::ParquetError(_)),
+                None => !error.is::<DataFusionError>(),
+            },
+            _ => true,
+        },
         DataFusionError::ArrowError(error, _) => matches!(
             error.as_ref(),
             ArrowError::ParquetError(_)
