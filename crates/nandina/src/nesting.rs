@@ -76,11 +76,11 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
             _ if is_operator(token) => {
                 here += 1;
                 all += 1;
-                if all > MOST_OPERATORS {
-                    return Err(too_deep(MOST_OPERATORS, "operators behind one another"));
-                }
             }
             _ => {}
+        }
+        if all > MOST_OPERATORS {
+            return Err(too_deep(MOST_OPERATORS, "operators behind one another"));
         }
     }
     Ok(())
