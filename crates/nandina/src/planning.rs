@@ -7,7 +7,7 @@
 //!
 //! Parsing and planning recurse as deep as a statement is nested, and may compute for seconds without a point at which
 //! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
-//! [`nesting`] accepts, and whoever waits for it can stop waiting at any time.
+//! [`nesting`] accepts, and its caller can stop waiting at any time.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
