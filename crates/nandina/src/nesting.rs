@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1,000 is also the limit of DuckDB and of SQLite. `AND` and `OR` are associative whatever their operands are, nulls
-//! included, so that conditions which a program has put together may be as long as they like.
+//! included, so that conditions which a program has put together may have tens of thousands of terms.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
