@@ -24,7 +24,6 @@ use datafusion::logical_expr::{
     Analyze, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
 };
 use datafusion::optimizer::Analyzer;
-use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
@@ -544,10 +543,7 @@ fn text_lines(text: &str) -> Result<RecordBatch> {
 
 /// The view that a `CREATE VIEW` makes. Its types are settled now; its tables are looked up again for each statement.
 fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
-    let mut analyzer = Analyzer::with_rules(vec![Arc::new(TypeCoercion::new())]);
-    for meaning in nandina_plan::meanings() {
-        analyzer.add_function_rewrite(meaning);
-    }
+    let analyzer = Analyzer::with_rules(nandina_plan::type_rules());
     let plan = create.input.as_ref().clone();
     let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
     Ok(Arc::new(ViewTable::new(plan, create.definition.clone())))

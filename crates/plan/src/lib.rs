@@ -16,6 +16,7 @@ mod keep_filters_of_rows;
 mod keep_leaf_projections;
 mod keep_memberships;
 mod keep_sum_types;
+mod keys_of_sets;
 mod limit_groups;
 mod meanings;
 mod mixed_columns;
@@ -43,6 +44,7 @@ mod typed_operators;
 
 use std::sync::Arc;
 
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -60,7 +62,8 @@ pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_leaf_projections::KeepLeafProjections;
 pub use keep_memberships::KeepMemberships;
 pub use keep_sum_types::KeepSumTypes;
-pub use meanings::{REPLACED_COLUMN, meanings, operator_planner, replaced_column};
+pub use keys_of_sets::KeysOfSets;
+pub use meanings::{REPLACED_COLUMN, operator_planner, replaced_column};
 pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
 pub use name_files::NameFiles;
@@ -85,10 +88,12 @@ pub use sub_queries::{CorrelatedNames, ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
 
 /// Nandina's rules about what a plan means, around DataFusion's, which settle types: what operators are applied to is known
-/// only behind them. [`meanings`] come before all of them.
+/// only behind them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(NameKeys),
+        Arc::new(KeysOfSets),
+        Arc::new(meanings::meanings()),
         Arc::new(MixedColumns),
         Arc::new(CorrelatedNames),
         Arc::new(ExistsOfAggregates),
@@ -98,6 +103,16 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(TypedOperators));
     rules.push(Arc::new(OuterTypes::behind(rules.clone())));
     rules
+}
+
+/// The rules among [`analyzer_rules`] that the types of a plan's columns follow from.
+pub fn type_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    vec![
+        Arc::new(NameKeys),
+        Arc::new(KeysOfSets),
+        Arc::new(meanings::meanings()),
+        Arc::new(TypeCoercion::new()),
+    ]
 }
 
 /// DataFusion's logical rules with Nandina's among them.

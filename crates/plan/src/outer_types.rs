@@ -1,7 +1,7 @@
 //! Types of columns that a sub-query sees of the queries around it.
 //!
 //! DataFusion gives such a column the type that it has while the text is planned. Types are settled later: those of unions,
-//! of `CASE`, and what [`meanings`](crate::meanings) changes. In the sub-query the column keeps its old type, is compared
+//! of `CASE`, and what meanings change. In the sub-query the column keeps its old type, is compared
 //! without a cast, and as a key of a join finds nothing.
 
 use std::cell::Cell;
@@ -15,8 +15,6 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
-
-use crate::meanings;
 
 /// Gives such columns the types that they have by now, and settles what depends on them once more.
 pub struct OuterTypes {
@@ -51,10 +49,7 @@ impl AnalyzerRule for OuterTypes {
             if !settled.transformed {
                 return Ok(settled.data);
             }
-            let mut analyzer = Analyzer::with_rules(self.rules.clone());
-            for meaning in meanings() {
-                analyzer.add_function_rewrite(meaning);
-            }
+            let analyzer = Analyzer::with_rules(self.rules.clone());
             plan = analyzer.execute_and_check(settled.data, config, |_, _| {})?;
         }
         plan_err!(

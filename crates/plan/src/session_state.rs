@@ -10,8 +10,8 @@ use nandina_exec::aggregate::{
 };
 
 use crate::{
-    KeylessRelations, Planner, analyzer_rules, meanings, operator_planner, optimizer_rules,
-    physical_optimizer_rules, replaced_column,
+    KeylessRelations, Planner, analyzer_rules, operator_planner, optimizer_rules, physical_optimizer_rules,
+    replaced_column,
 };
 
 /// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.
@@ -30,9 +30,6 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     options.execution.skip_physical_aggregate_schema_check = true;
     // It reorders keys for DataFusion's own joins, and finds those of aggregations below by name.
     options.optimizer.top_down_join_key_reordering = false;
-    for meaning in meanings() {
-        state.register_function_rewrite(meaning)?;
-    }
     state.register_udf(Arc::new(replaced_column()))?;
     let lists = [list_of_values(), joined_texts()];
     for function in

@@ -32,8 +32,8 @@ mod times;
 
 use std::sync::Arc;
 
-use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::optimizer::analyzer::function_rewrite::ApplyFunctionRewrites;
 
 pub(crate) use function::{Compute, call, call_giving, call_shown_as_argument};
 pub use replaced_column::{REPLACED_COLUMN, replaced_column};
@@ -43,9 +43,9 @@ pub fn operator_planner() -> Arc<dyn ExprPlanner> {
     Arc::new(lists::ListOperators)
 }
 
-/// All of them.
-pub fn meanings() -> Vec<Arc<dyn FunctionRewrite + Send + Sync>> {
-    vec![
+/// The rule that applies all of them, before types are settled.
+pub fn meanings() -> ApplyFunctionRewrites {
+    ApplyFunctionRewrites::new(vec![
         Arc::new(rounding::RoundingCasts),
         Arc::new(lists::ListFunctions),
         Arc::new(similar::SimilarTo),
@@ -53,5 +53,5 @@ pub fn meanings() -> Vec<Arc<dyn FunctionRewrite + Send + Sync>> {
         Arc::new(empty_scalars::EmptyScalars),
         Arc::new(numbers::MixedTypes),
         Arc::new(substrings::Substrings),
-    ]
+    ])
 }

@@ -123,14 +123,17 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 /// `min` and `max` of values whose order is not Arrow's, as the first and last value of that order.
 fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let AggregateFunction { func, mut params } = function;
-    let mut order_by = std::mem::take(&mut params.order_by);
     let mut is_new = false;
-    for sort in &mut order_by {
+    if params.distinct {
+        // Values are ordered by themselves then.
+        let keys = params.order_by.iter_mut().map(|sort| &mut sort.expr);
+        is_new |= as_compared(params.args.iter_mut().chain(keys), schema);
+    }
+    for sort in &mut params.order_by {
         let key = lengths::key(sort.expr.clone(), schema)?;
         is_new |= key.transformed;
         sort.expr = key.data;
     }
-    params.order_by = order_by;
     let extreme = match params.args.as_slice() {
         [value] if matches!(func.name(), "min" | "max") => match type_of(value, schema) {
             DataType::Interval(_) => Some((value.clone(), lengths::key(value.clone(), schema)?.data)),
@@ -149,9 +152,21 @@ fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transform
     })
 }
 
+/// Makes floating-point numbers what they are compared as, and says whether there were any.
+fn as_compared<'a>(values: impl Iterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
+    let mut is_new = false;
+    // What is no value but says how to compute, as the fraction of a percentile, stays a constant.
+    for value in values.filter(|value| !matches!(value, Expr::Literal(..))) {
+        let as_compared = floats::compared(std::mem::take(value), schema);
+        is_new |= as_compared.transformed;
+        *value = as_compared.data;
+    }
+    is_new
+}
+
 /// A window function with its keys as they are compared.
 fn ordered_window(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let mut is_new = false;
+    let mut is_new = window.params.distinct && as_compared(window.params.args.iter_mut(), schema);
     // The bounds of a frame by values are told in the type of the key.
     if window.params.window_frame.can_accept_multi_orderby() {
         for sort in &mut window.params.order_by {
