@@ -14,6 +14,7 @@ use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
+use crate::say::{note, say};
 
 pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result<()> {
     let directory = arguments.directory.clone();
@@ -21,7 +22,7 @@ pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result
     let shows_progress = Progress::is_possible() && !arguments.engine.no_progress;
     if arguments.full {
         let estimate = calibration_estimate(&directory, &options, true)?;
-        eprintln!(
+        note!(
             "measuring {} takes about {} and writes up to {} (a file of {} while it lasts)",
             directory.display(),
             format_duration(Duration::from_secs_f64(estimate.seconds)),
@@ -33,19 +34,19 @@ pub async fn run(arguments: &CalibrateArguments, interrupt: Interrupt) -> Result
     if let Some(page) = &arguments.report {
         let drawn = nandina::device_page(&found.profile)?;
         let [page, data] = nandina::write_page(&drawn, page)?;
-        eprintln!("report: {} ({} holds its figures)", page.display(), data.display());
+        note!("report: {} ({} holds its figures)", page.display(), data.display());
     }
     if arguments.json {
         let json = serde_json::to_string_pretty(&found.profile)
             .map_err(|error| Failure::io("writing JSON", error.into()))?;
-        println!("{json}");
+        say!("{json}")?;
     } else {
         let facts = device_facts(&found.profile);
         let width = facts.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
         for (what, value) in &facts {
-            println!("{what:<width$}  {value}");
+            say!("{what:<width$}  {value}")?;
         }
-        println!("{:<width$}  {}", "kept in", found.kept_in.display());
+        say!("{:<width$}  {}", "kept in", found.kept_in.display())?;
     }
     Ok(())
 }

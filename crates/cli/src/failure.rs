@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::say::note;
+
 /// What ends a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -47,8 +49,8 @@ impl Failure {
     pub fn report(&self) {
         match self {
             Failure::OutputClosed => {}
-            Failure::Cancelled => eprintln!("cancelled"),
-            other => eprintln!("error: {other}"),
+            Failure::Cancelled => note!("cancelled"),
+            other => note!("error: {other}"),
         }
     }
 }

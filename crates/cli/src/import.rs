@@ -8,6 +8,7 @@ use crate::failure::Result;
 use crate::interrupt::Interrupt;
 use crate::output::Sink;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::statement::{Presentation, Runner};
 
 /// Loads files into a table, as one change: all rows or none.
@@ -31,12 +32,12 @@ pub async fn run(arguments: &ImportArguments, interrupt: Interrupt) -> Result<()
     let mut runner = Runner::new(session, Sink::standard_output(), interrupt, presentation);
     let rows = runner.count_written(query).await?;
     let peak = process_memory::peak_resident_bytes().unwrap_or(0);
-    println!(
+    say!(
         "{} rows in table '{}', {}, {} of memory at most",
         nandina::format_count(rows),
         arguments.table,
         nandina::format_duration(start.elapsed()),
         nandina::byte_size::format(peak)
-    );
+    )?;
     Ok(())
 }

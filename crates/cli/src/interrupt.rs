@@ -1,5 +1,6 @@
 //! Ctrl-C: cancels what runs, and ends the program only when pressed again before that took effect. SIGTERM also cancels
-//! what runs, so that temporary files are removed, and then ends the program.
+//! what runs, so that temporary files are removed, and then ends the program. SIGXFSZ is taken note of and no more: a file
+//! that may not become larger (`ulimit -f`) is an error of the write, like a full disk, and not the end of the program.
 
 use std::process;
 use std::sync::Arc;
@@ -31,12 +32,13 @@ struct Inner {
 }
 
 impl Inner {
-    async fn hear(&self, mut interrupt: Signal, mut terminate: Signal) {
+    async fn hear(&self, mut interrupt: Signal, mut terminate: Signal, mut file_size: Signal) {
         let mut waits_until = None;
         loop {
             let patience_ends = sleep_until(waits_until.unwrap_or_else(Instant::now));
             tokio::select! {
                 _ = interrupt.recv() => {}
+                _ = file_size.recv() => continue,
                 _ = terminate.recv() => self.terminated.store(true, Ordering::SeqCst),
                 () = patience_ends, if waits_until.is_some() => {
                     self.overdue.store(self.pressed.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
@@ -71,6 +73,7 @@ impl Interrupt {
             signal(kind).map_err(|error| Failure::io("listening for signals", error))
         };
         let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let file_size = listen(SignalKind::from_raw(libc::SIGXFSZ))?;
         let inner = Arc::new(Inner {
             pressed: AtomicU32::new(0),
             terminated: AtomicBool::new(false),
@@ -80,7 +83,7 @@ impl Interrupt {
         let listener = Interrupt { inner: Arc::clone(&inner) };
         thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || runtime.block_on(inner.hear(interrupt, terminate)))
+            .spawn(move || runtime.block_on(inner.hear(interrupt, terminate, file_size)))
             .map_err(|error| Failure::io("listening for signals", error))?;
         Ok(listener)
     }

@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod progress;
 mod resident;
+mod say;
 mod scripts;
 mod shell;
 mod statement;

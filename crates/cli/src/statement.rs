@@ -19,6 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{ResultWriter, Sink, TableLimits, output_failure};
 use crate::progress::Progress;
 use crate::resident;
+use crate::say::note;
 
 /// Batches that wait for the writer: one being written, one ready.
 const WAITING_BATCHES: usize = 2;
@@ -66,12 +67,12 @@ impl Runner {
         resident::leave_planner(self.session.settings().memory_limit_bytes);
         self.show(query).await?;
         if self.presentation.shows_timing {
-            let line = format!("Time: {}\n", format_duration(start.elapsed()));
+            let line = format!("Time: {}", format_duration(start.elapsed()));
             if self.presentation.format == Format::Table {
-                self.sink.writer().write_all(line.as_bytes()).map_err(output_failure)?;
+                writeln!(self.sink.writer(), "{line}").map_err(output_failure)?;
             } else {
                 // What another program reads holds rows alone.
-                eprint!("{line}");
+                note!("{line}");
             }
         }
         self.sink.writer().flush().map_err(output_failure)

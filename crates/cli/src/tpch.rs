@@ -15,6 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Sink;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::statement::{Presentation, Runner};
 
 pub async fn run(arguments: &TpchArguments, interrupt: Interrupt) -> Result<()> {
@@ -35,15 +36,15 @@ pub async fn run(arguments: &TpchArguments, interrupt: Interrupt) -> Result<()> 
     };
     let files = generate(request, shows_progress, &interrupt).await?;
     for file in &files {
-        println!(
+        say!(
             "{:<9} {:>13} rows  {:>8}  {}",
             file.table.name(),
             format_count(file.rows),
             byte_size::format(file.bytes),
             file.path.display()
-        );
+        )?;
     }
-    println!("generated in {}", format_duration(start.elapsed()));
+    say!("generated in {}", format_duration(start.elapsed()))?;
     Ok(())
 }
 
@@ -94,7 +95,7 @@ async fn make_tables(
         runner
             .run(&format!("CREATE TABLE {name} AS SELECT * FROM tpch('{name}', {})", arguments.scale))
             .await?;
-        println!("{name:<9} {}", format_duration(start.elapsed()));
+        say!("{name:<9} {}", format_duration(start.elapsed()))?;
     }
     Ok(())
 }

@@ -36,6 +36,12 @@ pub enum Error {
     )]
     NoSpaceFor { operation: &'static str, path: PathBuf },
 
+    #[error(
+        "{} would become larger than a file may be here; raise the limit (`ulimit -f`) or use another directory",
+        file.display()
+    )]
+    FileTooLarge { file: PathBuf },
+
     #[error("{} was opened on another device than the batch that it was given to", file.display())]
     OtherDevice { file: PathBuf },
 
@@ -66,10 +72,12 @@ impl Error {
     }
 
     pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
-            return Error::NoSpaceFor { operation, path: path.to_path_buf() };
+        let path = path.to_path_buf();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Error::NoSpaceFor { operation, path },
+            Some(libc::EFBIG) => Error::FileTooLarge { file: path },
+            _ => Error::Path { operation, path, source },
         }
-        Error::Path { operation, path: path.to_path_buf(), source }
     }
 
     /// Whether the medium was full.

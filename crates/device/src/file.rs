@@ -167,6 +167,7 @@ impl FileInner {
     ) -> Error {
         match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Error::NoSpace { file: self.path.clone(), offset, bytes },
+            Some(libc::EFBIG) => Error::FileTooLarge { file: self.path.clone() },
             _ => Error::Request { operation, file: self.path.clone(), offset, bytes, source },
         }
     }

@@ -289,14 +289,14 @@ impl Operation {
     }
 
     fn error(&self, number: i32) -> Error {
-        if number == libc::ENOSPC || number == libc::EDQUOT {
-            return Error::NoSpace {
-                file: self.file.path.clone(),
-                offset: self.offset,
-                bytes: self.total_bytes,
-            };
+        let file = || self.file.path.clone();
+        match number {
+            libc::ENOSPC | libc::EDQUOT => {
+                Error::NoSpace { file: file(), offset: self.offset, bytes: self.total_bytes }
+            }
+            libc::EFBIG => Error::FileTooLarge { file: file() },
+            _ => self.request_error(io::Error::from_raw_os_error(number)),
         }
-        self.request_error(io::Error::from_raw_os_error(number))
     }
 
     fn request_error(&self, source: io::Error) -> Error {

@@ -69,7 +69,7 @@ pub struct Options {
     /// Bytes that a session may hold. Default: 60 % of what the process may use.
     pub memory_limit: Option<u64>,
     /// Folder for what does not fit in memory. Default: `temp` inside the database directory, or the system's
-    /// folder for temporary files.
+    /// folder for temporary files where there is none, or none that a reader may write to.
     pub temp_directory: Option<PathBuf>,
     /// Most bytes of temporary files at once. Default: what the disk has.
     pub temp_quota: Option<u64>,
@@ -144,7 +144,7 @@ impl Settings {
             temp_directory: options
                 .temp_directory
                 .clone()
-                .unwrap_or_else(|| default_temp_directory(directory)),
+                .unwrap_or_else(|| default_temp_directory(directory, options.read_only)),
             temp_quota_bytes: options.temp_quota,
             temp_preallocation: options.temp_preallocation,
             temp_discard: options.temp_discard,
@@ -200,10 +200,13 @@ fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The system's folder for temporary files, unless that one is kept in memory: then the one for large files.
-fn default_temp_directory(database: Option<&Path>) -> PathBuf {
-    if let Some(database) = database {
-        return database.join("temp");
+/// `temp` in the database's folder. Without one, and where a reader may not write there, the system's folder for temporary
+/// files, unless that is kept in memory: then the one for large files.
+fn default_temp_directory(database: Option<&Path>, read_only: bool) -> PathBuf {
+    let own = database.map(|database| database.join("temp"));
+    // A database that is only read may be somebody else's, or on a medium that cannot be written.
+    if let Some(own) = own.filter(|own| !read_only || can_be_written(own)) {
+        return own;
     }
     let system = std::env::temp_dir();
     let on_disk = Path::new("/var/tmp");
@@ -212,6 +215,13 @@ fn default_temp_directory(database: Option<&Path>) -> PathBuf {
     } else {
         system
     }
+}
+
+/// Whether this process may make files in a folder, which is made if need be.
+fn can_be_written(folder: &Path) -> bool {
+    let probe = folder.join(format!("nandina-probe-{}", std::process::id()));
+    let made = std::fs::create_dir_all(&probe);
+    made.and_then(|()| std::fs::remove_dir(&probe)).is_ok()
 }
 
 #[cfg(test)]

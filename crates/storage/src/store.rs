@@ -453,9 +453,13 @@ impl Store {
         match self.inner.device.write_small(RESERVE, &contents) {
             Ok(()) => state.reserve_bytes = wanted,
             Err(error) => {
-                // What was written of it must not take the last space.
-                let _ = self.inner.device.remove(&replacement_of(RESERVE));
                 log::debug!("no space is kept for dropping tables on a full disk: {error}");
+                // What was written of it must not take the last space.
+                let rest = replacement_of(RESERVE);
+                match self.inner.device.remove(&rest) {
+                    Err(error) if !error.is_not_found() => log::warn!("{rest} takes up space: {error}"),
+                    _ => {}
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nandina::Options;
 
 use crate::failure::{Failure, Result};
+use crate::say::note;
 
 const FOLDER_PREFIX: &str = "nandina-demo-";
 
@@ -32,7 +33,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("note: '{}' could not be removed: {error}", self.path.display());
+            note!("note: '{}' could not be removed: {error}", self.path.display());
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Sink;
 use crate::progress::Progress;
+use crate::say::say;
 use crate::statement::{Presentation, Runner};
 
 /// What a query took.
@@ -67,6 +68,6 @@ pub async fn run(arguments: &MeasureArguments, interrupt: Interrupt) -> Result<(
     };
     let text =
         serde_json::to_string(&figures).map_err(|error| Failure::io("printing figures", error.into()))?;
-    println!("{text}");
+    say!("{text}")?;
     Ok(())
 }

@@ -22,6 +22,7 @@ use crate::arguments::DemoArguments;
 use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::say::say;
 use crate::tpch::parquet_path;
 
 use folder::Folder;
@@ -42,25 +43,25 @@ pub async fn run(arguments: &DemoArguments, interrupt: Interrupt) -> Result<()> 
     let plenty = nandina::default_memory_limit().max(limit);
     let folder = Folder::create(options.temp_directory.as_deref())?;
 
-    println!("TPC-H orders and lineitem at scale {}:\n", arguments.scale);
+    say!("TPC-H orders and lineitem at scale {}:\n", arguments.scale)?;
     let mut generate = vec!["tpch".to_owned(), folder.path.display().to_string()];
     generate.extend(["--tables", "orders,lineitem", "--scale"].map(str::to_owned));
     generate.push(arguments.scale.to_string());
     generate.extend(engine_arguments(arguments));
-    print!("{}", child::run(generate, &interrupt).await?);
+    say!("{}", child::run(generate, &interrupt).await?.trim_end())?;
 
     let sql = query(&folder.path);
-    println!("\n{}\n", sql.replace(&folder.path.display().to_string(), "…"));
-    println!(
+    say!("\n{}\n", sql.replace(&folder.path.display().to_string(), "…"))?;
+    say!(
         "The orders to join take about {} in memory; the limit is {}.\n",
         byte_size::format(build_bytes),
         byte_size::format(limit)
-    );
+    )?;
     let limited = measure(arguments, &folder.path, &sql, limit, &interrupt).await?;
     for (name, value) in &limited.row {
-        println!("{name:<8} {value}");
+        say!("{name:<8} {value}")?;
     }
-    println!("\nWhere it went:\n\n{}", limited.profile);
+    say!("\nWhere it went:\n\n{}", limited.profile)?;
     let unlimited = measure(arguments, &folder.path, &sql, plenty, &interrupt).await?;
     compare(&limited, limit, &unlimited, plenty)
 }
@@ -114,30 +115,31 @@ async fn measure(
 }
 
 fn compare(limited: &Figures, limit: u64, unlimited: &Figures, plenty: u64) -> Result<()> {
-    let row = |name: &str, left: String, right: String| println!("{name:<26} {left:>14} {right:>14}");
-    let bytes = |name: &str, size: fn(&Figures) -> u64| {
-        row(name, byte_size::format(size(limited)), byte_size::format(size(unlimited)));
-    };
-    row("", "limited".to_owned(), "plenty".to_owned());
-    row("memory limit", byte_size::format(limit), byte_size::format(plenty));
-    bytes("peak resident memory", |run| run.peak_resident_bytes);
     let time = |run: &Figures| format_duration(Duration::from_micros(run.elapsed_micros));
-    row("time", time(limited), time(unlimited));
-    bytes("read from Parquet", |run| run.scanned_bytes);
-    bytes("written to temp space", |run| run.spilled_bytes);
-    bytes("read from temp space", |run| run.spill_read_bytes);
     let depth = |run: &Figures| match run.queue_depth {
         depth if depth > 0.0 => format!("{depth:.1}"),
         _ => "-".to_owned(),
     };
-    row("mean queue depth", depth(limited), depth(unlimited));
+    let bytes = |size: fn(&Figures) -> u64| [limited, unlimited].map(|run| byte_size::format(size(run)));
+    let rows = [
+        ("", ["limited".to_owned(), "plenty".to_owned()]),
+        ("memory limit", [limit, plenty].map(byte_size::format)),
+        ("peak resident memory", bytes(|run| run.peak_resident_bytes)),
+        ("time", [limited, unlimited].map(time)),
+        ("read from Parquet", bytes(|run| run.scanned_bytes)),
+        ("written to temp space", bytes(|run| run.spilled_bytes)),
+        ("read from temp space", bytes(|run| run.spill_read_bytes)),
+        ("mean queue depth", [limited, unlimited].map(depth)),
+    ];
+    for (name, [left, right]) in rows {
+        say!("{name:<26} {left:>14} {right:>14}")?;
+    }
     if limited.row != unlimited.row {
         let message = "the two runs gave different results: this is a bug, please report it".to_owned();
         return Err(Failure::Query(nandina::Error::Query { message }));
     }
     let ratio = limited.elapsed_micros as f64 / (unlimited.elapsed_micros as f64).max(1.0);
-    println!("\nBoth gave the same result; the limited run took {ratio:.2} × as long.");
-    Ok(())
+    say!("\nBoth gave the same result; the limited run took {ratio:.2} × as long.")
 }
 
 #[cfg(test)]

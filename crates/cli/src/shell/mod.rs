@@ -17,6 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Sink;
 use crate::progress::Progress;
+use crate::say::{note, say};
 use crate::statement::{Presentation, Runner};
 
 use commands::Next;
@@ -35,7 +36,7 @@ pub async fn run(arguments: &Arguments, interrupt: Interrupt) -> Result<()> {
         shows_timing: arguments.timing,
     };
     let mut runner = Runner::new(database.session()?, Sink::standard_output(), interrupt, presentation);
-    greet(&runner);
+    greet(&runner)?;
     let mut editor = editor()?;
     let history = history_file();
     if let Some(path) = &history {
@@ -72,7 +73,7 @@ pub async fn run(arguments: &Arguments, interrupt: Interrupt) -> Result<()> {
             Err(ReadlineError::Interrupted) if interrupted_before => break,
             Err(ReadlineError::Interrupted) => {
                 interrupted_before = true;
-                println!("(Ctrl-C again, Ctrl-D or \\q leaves)");
+                say!("(Ctrl-C again, Ctrl-D or \\q leaves)")?;
             }
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(Failure::io("reading the terminal", std::io::Error::other(error))),
@@ -123,9 +124,9 @@ async fn run_line(runner: &mut Runner, line: &str) -> Result<Next> {
     }
 }
 
-fn greet(runner: &Runner) {
+fn greet(runner: &Runner) -> Result<()> {
     let settings = runner.session.settings();
-    println!(
+    say!(
         "Nandina {} · {} · memory limit {} · {} thread{}",
         env!("CARGO_PKG_VERSION"),
         match runner.session.database().directory() {
@@ -135,8 +136,8 @@ fn greet(runner: &Runner) {
         nandina::byte_size::format(settings.memory_limit_bytes),
         settings.threads,
         if settings.threads == 1 { "" } else { "s" }
-    );
-    println!("SELECT … FROM 'file.parquet';   \\? for help   \\q leaves");
+    )?;
+    say!("SELECT … FROM 'file.parquet';   \\? for help   \\q leaves")
 }
 
 fn editor() -> Result<LineEditor> {
@@ -163,6 +164,6 @@ fn history_file() -> Option<PathBuf> {
 fn save_history(editor: &mut LineEditor, path: &PathBuf) {
     let folder_exists = path.parent().is_some_and(|folder| fs::create_dir_all(folder).is_ok());
     if !folder_exists || editor.save_history(path).is_err() {
-        eprintln!("note: the history could not be saved to '{}'", path.display());
+        note!("note: the history could not be saved to '{}'", path.display());
     }
 }
