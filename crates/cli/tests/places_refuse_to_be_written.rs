@@ -31,9 +31,8 @@ fn files_that_may_not_become_larger_are_errors() {
     csv_in(folder.path(), "db", "CREATE TABLE t AS SELECT 1 AS a").ok();
     let before = names_below(folder.path());
     for file in ["out.csv", "out.json", "out.parquet"] {
-        let copy = format!(
-            "COPY (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000)) TO '{file}'"
-        );
+        let copy =
+            format!("COPY (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000)) TO '{file}'");
         let message = with_small_files(folder.path(), ["--temp-dir", "temp", "-c", &copy]).failed(1);
         assert!(message.contains("error: "), "{message}");
         assert_eq!(names_below(folder.path()), before, "{file}");

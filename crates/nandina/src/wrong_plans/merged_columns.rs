@@ -163,7 +163,13 @@ fn results_of(select: &Select) -> Vec<String> {
 
 fn is_grouped_by(select: &Select, name: &str) -> bool {
     let GroupByExpr::Expressions(keys, _) = &select.group_by else { return true };
-    keys.iter().any(|key| matches!(key, Expr::Identifier(column) if normalized(column) == *name))
+    let is_column = |key: &Expr| matches!(key, Expr::Identifier(column) if normalized(column) == *name);
+    keys.iter().any(|key| match key {
+        Expr::GroupingSets(sets) | Expr::Cube(sets) | Expr::Rollup(sets) => {
+            sets.iter().flatten().any(is_column)
+        }
+        key => is_column(key),
+    })
 }
 
 fn as_result(flow: ControlFlow<Error>) -> Result<()> {
