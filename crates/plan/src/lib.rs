@@ -12,6 +12,7 @@ mod filter_first_rows;
 mod filter_parquet_scans;
 mod forget_keys;
 mod interval_text;
+mod keep_columns_of_filters;
 mod keep_filters_of_rows;
 mod keep_leaf_projections;
 mod keep_memberships;
@@ -58,6 +59,7 @@ pub use filter_parquet_scans::FilterParquetScans;
 use forget_keys::USING_KEYS;
 pub use forget_keys::{ForgetKeys, KeylessRelations};
 pub use interval_text::parse_interval;
+pub use keep_columns_of_filters::KeepColumnsOfFilters;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_leaf_projections::KeepLeafProjections;
 pub use keep_memberships::KeepMemberships;
@@ -173,7 +175,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 ///
 /// [`SortAgain`] comes right before the check that orders are as operators need them.
 ///
-/// [`PushFilters`] stands where DataFusion's rule stood, in both places.
+/// [`PushFilters`] stands where DataFusion's rule stood, in both places. [`KeepColumnsOfFilters`] keeps the rule that moves
+/// projections from a mistake.
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
 /// behind all of them: after it no plan says any more how many rows a filter leaves. [`BalanceConditions`] goes over the
@@ -211,6 +214,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.push(Arc::new(ShareSpools));
     for rule in &mut rules {
         match rule.name() {
+            "ProjectionPushdown" => *rule = Arc::new(KeepColumnsOfFilters(Arc::clone(rule))),
             "FilterPushdown" => *rule = Arc::new(PushFilters::of_plan()),
             "FilterPushdown(Post)" => *rule = Arc::new(PushFilters::of_operators()),
             _ => {}
