@@ -4,6 +4,7 @@
 pub mod aggregate;
 mod batch_bytes;
 mod batch_reader;
+mod batch_rows;
 mod chapter;
 mod compact;
 mod equivalences;
@@ -25,6 +26,7 @@ mod progress;
 mod push_room;
 pub mod recursion;
 mod row_queue;
+pub mod row_width;
 pub mod scan;
 mod shared_execution;
 mod shared_reservation;
@@ -33,3 +35,5 @@ mod spill_metrics;
 pub mod spool;
 pub mod temp;
 pub mod window;
+
+pub use batch_rows::BatchRowsExec;

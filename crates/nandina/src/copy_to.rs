@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt as _;
+use nandina_exec::row_width::leaf_columns;
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -23,6 +25,7 @@ pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Que
     if let Some(file) = &file {
         copy.output_url = file.provisional.display().to_string();
     }
+    leave_out_dictionaries(&mut copy, &state.runtime_env().memory_pool.memory_limit());
     let plan = planning::physical_plan(state, LogicalPlan::Copy(copy)).await?;
     media::know_before(state, &plan).await;
     let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
@@ -53,6 +56,21 @@ pub(crate) fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
         }
     }
     Ok(copy)
+}
+
+/// What the writer of a Parquet column takes for its dictionary, however few values there are: a hash table.
+const DICTIONARY_BYTES: usize = 80 << 10;
+/// The share of the memory limit that those of all columns may take.
+const DICTIONARIES_SHARE: usize = 8;
+
+/// Writes Parquet files of many columns without dictionaries where memory is short of them, unless they are asked for.
+fn leave_out_dictionaries(copy: &mut CopyTo, limit: &MemoryLimit) {
+    let MemoryLimit::Finite(limit_bytes) = limit else { return };
+    let columns = leaf_columns(copy.input.schema().as_arrow());
+    if copy.file_type.get_ext() == "parquet" && columns * DICTIONARY_BYTES > limit_bytes / DICTIONARIES_SHARE
+    {
+        copy.options.entry("format.dictionary_enabled".to_owned()).or_insert_with(|| "false".to_owned());
+    }
 }
 
 /// A file that is being written; removed unless it is finished.

@@ -49,6 +49,7 @@ pub mod suggestion;
 mod tables;
 mod text_scan;
 pub mod tpch;
+mod wide_files;
 mod wrong_plans;
 
 pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};

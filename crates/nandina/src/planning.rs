@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
-use crate::{file_alias, nesting, statement_text, wrong_plans};
+use crate::{file_alias, nesting, statement_text, wide_files, wrong_plans};
 
 /// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
 const STACK_BYTES: usize = 256 << 20;
@@ -54,9 +54,13 @@ pub(crate) async fn physical_plan(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = Arc::clone(state);
     on_planning_thread(move || async move {
-        let plan = state.create_physical_plan(&plan).await?;
+        let plan = state.optimize(&plan)?;
+        let narrow = wide_files::state_with_fewer_lanes(&state, &plan)?;
+        let state = narrow.as_ref().unwrap_or(&state);
+        let plan = state.query_planner().create_physical_plan(&plan, state).await?;
         nesting::check_plan(&plan)?;
-        Ok(plan)
+        let limit = state.runtime_env().memory_pool.memory_limit();
+        Ok(nandina_plan::fit_batches(plan, state.config().batch_size(), &limit)?)
     })
     .await
 }

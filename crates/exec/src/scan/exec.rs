@@ -26,11 +26,11 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
 use nandina_device::{IoAccount, Priority};
-use nandina_pages::ColumnLayout;
 use nandina_storage::{Scan, ScanOptions, Table, TableStatistics};
 use parking_lot::Mutex;
 
 use crate::flow::query_flow;
+use crate::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 
 use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
@@ -179,8 +179,7 @@ impl TableScanExec {
     fn sampled(&self, mut statistics: Statistics) -> Statistics {
         if let Some(selectivity) = self.selectivity {
             let rows = (self.statistics.rows as f64 * selectivity).ceil() as usize;
-            let row_bytes: usize =
-                self.projection.iter().map(|&column| row_bytes(self.table.schema(), column)).sum();
+            let row_bytes = projected_row_bytes(&self.statistics, self.table.schema(), &self.projection);
             statistics.num_rows = Precision::Inexact(rows);
             statistics.total_byte_size = Precision::Inexact(rows.saturating_mul(row_bytes));
         }
@@ -382,8 +381,7 @@ pub(super) fn table_statistics(table: &TableStatistics, schema: &Schema, project
             .with_min_value(bound(&column.min))
             .with_max_value(bound(&column.max))
     };
-    // In memory: pages are smaller, but joins compare what they have to hold.
-    let row_bytes: usize = projection.iter().map(|&column| row_bytes(schema, column)).sum();
+    let row_bytes = projected_row_bytes(table, schema, projection);
     Statistics {
         num_rows: Precision::Exact(table.rows as usize),
         total_byte_size: Precision::Inexact((table.rows as usize).saturating_mul(row_bytes)),
@@ -391,17 +389,13 @@ pub(super) fn table_statistics(table: &TableStatistics, schema: &Schema, project
     }
 }
 
-/// Bytes of a value in memory, about.
-fn row_bytes(schema: &Schema, column: usize) -> usize {
-    const TEXT_BYTES: usize = 32;
-    let layout = schema.fields().get(column).map(|field| ColumnLayout::of(field.data_type()));
-    match layout {
-        Some(ColumnLayout::Fixed { width_bytes }) => width_bytes,
-        Some(ColumnLayout::Variable) => TEXT_BYTES,
-        Some(ColumnLayout::Nested) => 2 * TEXT_BYTES,
-        Some(ColumnLayout::Bits) => 1,
-        Some(ColumnLayout::Null) | None => 0,
-    }
+/// Bytes of a row in memory, about: pages are smaller, but joins compare what they have to hold. Texts are at least as long
+/// as what the files have beside numbers.
+fn projected_row_bytes(table: &TableStatistics, schema: &Schema, projection: &[usize]) -> usize {
+    let stored_bytes = usize::try_from(table.file_bytes / table.rows.max(1)).unwrap_or(usize::MAX);
+    let text_bytes = text_bytes(schema, stored_bytes).map_or(TEXT_BYTES, |bytes| bytes.max(TEXT_BYTES));
+    let projected = projection.iter().filter_map(|&column| schema.fields().get(column));
+    projected.map(|field| column_bytes(field.data_type(), text_bytes)).sum()
 }
 
 fn share(statistics: Statistics, partitions: usize) -> Statistics {

@@ -1,0 +1,81 @@
+//! How wide a row is: the bytes that it takes in memory, about, before any row has been seen, and its columns in files.
+
+use arrow::datatypes::{DataType, FieldRef, Schema};
+use nandina_pages::ColumnLayout;
+
+/// A text or a list of which nothing is known.
+pub const TEXT_BYTES: usize = 32;
+
+/// The columns that a file has for rows of `schema`, as those of structs and lists are stored each by itself.
+pub fn leaf_columns(schema: &Schema) -> usize {
+    schema.fields().iter().map(|field| leaves(field.data_type())).sum()
+}
+
+fn leaves(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Struct(fields) => fields.iter().map(|field| leaves(field.data_type())).sum(),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            leaves(item.data_type())
+        }
+        DataType::Map(entries, _) => leaves(entries.data_type()),
+        _ => 1,
+    }
+}
+
+/// Bytes of a row of `schema`, whose texts have `text_bytes` each.
+pub fn row_bytes(schema: &Schema, text_bytes: usize) -> usize {
+    let widths = schema.fields().iter().map(|field| column_bytes(field.data_type(), text_bytes));
+    widths.fold(0, usize::saturating_add)
+}
+
+/// Bytes of a text, as the mean of those in rows of `schema` that have `row_bytes` bytes each; `None` if there are none.
+pub fn text_bytes(schema: &Schema, row_bytes: usize) -> Option<usize> {
+    let texts = self::row_bytes(schema, 1).saturating_sub(self::row_bytes(schema, 0));
+    (texts > 0).then(|| row_bytes.saturating_sub(self::row_bytes(schema, 0)) / texts)
+}
+
+/// Bytes of a value.
+pub fn column_bytes(data_type: &DataType, text_bytes: usize) -> usize {
+    let of_fields = |fields: &mut dyn Iterator<Item = &FieldRef>| {
+        fields.map(|field| column_bytes(field.data_type(), text_bytes)).fold(0, usize::saturating_add)
+    };
+    match data_type {
+        DataType::Struct(fields) => of_fields(&mut fields.iter()),
+        // How many values it has, nobody knows.
+        DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => text_bytes.saturating_mul(2),
+        flat => match ColumnLayout::of(flat) {
+            ColumnLayout::Fixed { width_bytes } => width_bytes,
+            ColumnLayout::Variable => text_bytes,
+            ColumnLayout::Nested => text_bytes.saturating_mul(2),
+            ColumnLayout::Bits => 1,
+            ColumnLayout::Null => 0,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+
+    use super::*;
+
+    fn schema(types: impl IntoIterator<Item = DataType>) -> Schema {
+        Schema::new(types.into_iter().map(|data_type| Field::new("c", data_type, true)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn rows_are_as_wide_as_their_columns() {
+        let two = Field::new("s", DataType::Utf8, true);
+        let inner = DataType::Struct(vec![two, Field::new("n", DataType::Int32, true)].into());
+        let schema = schema([DataType::Int64, DataType::Utf8View, DataType::Boolean, inner]);
+        assert_eq!(row_bytes(&schema, 100), 8 + 100 + 1 + 100 + 4);
+        assert_eq!(text_bytes(&schema, 213), Some(100));
+        assert_eq!(text_bytes(&schema, 5), Some(0));
+    }
+
+    #[test]
+    fn numbers_tell_nothing_of_texts() {
+        assert_eq!(text_bytes(&schema([DataType::Int64, DataType::Date32]), 5_000), None);
+        assert_eq!(text_bytes(&Schema::empty(), 0), None);
+    }
+}
