@@ -54,7 +54,7 @@ fn files_that_may_not_become_larger_are_errors() {
 fn readers_need_not_write_into_the_database() {
     let folder = tempfile::tempdir().unwrap();
     csv_in(folder.path(), "db", "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 3)").ok();
-    // Nobody can make files in a file, whoever it is.
+    // No user, root included, can make a folder where there is a file.
     std::fs::remove_dir_all(folder.path().join("db/temp")).unwrap();
     File::create(folder.path().join("db/temp")).unwrap();
     let message = csv_in(folder.path(), "db", "SELECT sum(a) FROM t").failed(1);
