@@ -5,7 +5,8 @@
 //! Nandina's operators in this process. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say
 //! what they ran on ([`machine`]).
 //!
-//! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take.
+//! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take, and [`torture`] whether the
+//! program holds.
 
 pub mod corpus;
 pub mod error;
@@ -18,5 +19,6 @@ pub mod quantity;
 pub mod query;
 pub mod session;
 pub mod table;
+pub mod torture;
 
 pub use error::{BenchError, Result};

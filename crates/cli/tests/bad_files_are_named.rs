@@ -19,6 +19,9 @@ fn message(sql: &str) -> String {
     std::fs::write(folder.path().join("broken.parquet"), "this is not Parquet at all").unwrap();
     std::fs::write(folder.path().join("magic.parquet"), "PAR1PAR1").unwrap();
     std::fs::write(folder.path().join("long-footer.parquet"), "PAR1xxxx\0\0\0\x01PAR1").unwrap();
+    std::fs::write(folder.path().join("cut.arrow"), "ARROW1\0\0\x7F\x7F\x7F\x7F").unwrap();
+    std::fs::write(folder.path().join("long.arrow"), "\x7F\x7F\x7F\x7F\0\0\0\0").unwrap();
+    std::fs::write(folder.path().join("long-footer.arrow"), "ARROW1\0\0\0\0\0\x7FARROW1").unwrap();
     std::fs::write(folder.path().join("letter.docx"), "Dear Sir").unwrap();
     let message = csv(folder.path(), sql).failed(1);
     assert_eq!(message.lines().count(), 1, "{message}");
@@ -44,6 +47,12 @@ fn unreadable_contents_are_reported() {
     assert!(magic.contains("magic.parquet': not a readable Parquet file (it is too short"), "{magic}");
     let long = message("SELECT * FROM 'long-footer.parquet'");
     assert!(long.contains("long-footer.parquet': not a readable Parquet file (its footer"), "{long}");
+    let cut = message("SELECT * FROM 'cut.arrow'");
+    assert!(cut.contains("cut.arrow': not a readable Arrow IPC file (it does not end with ARROW1"), "{cut}");
+    let long = message("SELECT * FROM 'long-footer.arrow'");
+    assert!(long.contains("long-footer.arrow': not a readable Arrow IPC file (its footer"), "{long}");
+    let long = message("SELECT * FROM 'long.arrow'");
+    assert!(long.contains("long.arrow': not a readable Arrow IPC file (it begins neither"), "{long}");
     assert!(message("SELECT * FROM './letter.docx'").contains("its format is not known"));
 }
 

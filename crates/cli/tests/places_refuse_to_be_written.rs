@@ -16,12 +16,27 @@ use std::process::Command;
 
 use program::{Ran, command, csv_in, names_below, ran, run};
 
-/// Runs the program where no file may be larger than 256 KiB.
-fn with_small_files<const N: usize>(folder: &Path, arguments: [&str; N]) -> Ran {
+/// Runs the program below a limit of the shell.
+fn below<const N: usize>(folder: &Path, limit: &str, arguments: [&str; N]) -> Ran {
     let mut shell = Command::new("sh");
     shell.current_dir(folder).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
-    shell.args(["-c", "ulimit -f 512 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_nandina")]);
+    shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_nandina")]);
     ran(shell.args(arguments).output().unwrap())
+}
+
+/// Runs the program where no file may be larger than 256 KiB.
+fn with_small_files<const N: usize>(folder: &Path, arguments: [&str; N]) -> Ran {
+    below(folder, "-f 512", arguments)
+}
+
+#[test]
+fn too_few_open_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for files in 3..16 {
+        let ran =
+            below(folder.path(), &format!("-n {files}"), ["db", "-c", "CREATE TABLE t AS SELECT 1 AS a"]);
+        assert!(matches!(ran.code, Some(0 | 1 | 127)) && !ran.err.contains("panicked"), "{files}: {ran:?}");
+    }
 }
 
 #[test]

@@ -189,8 +189,10 @@ async fn infer_schema(
         let object = store.head(url.prefix()).await;
         objects.push(object.map_err(|error| Error::file(display(file), error.to_string()))?);
     }
-    if kind.format == Format::Parquet {
-        files.iter().try_for_each(|file| check_footer(file))?;
+    match kind.format {
+        Format::Parquet => files.iter().try_for_each(|file| check_footer(file))?,
+        Format::Arrow => files.iter().try_for_each(|file| check_arrow_lengths(file))?,
+        Format::Csv | Format::Json => {}
     }
     let inferred = async |objects: &[ObjectMeta]| -> Result<arrow::datatypes::SchemaRef> {
         // The reader of Parquet panics over some footers that are damaged.
@@ -225,18 +227,13 @@ async fn infer_schema(
 fn check_footer(file: &Path) -> Result<()> {
     const END_BYTES: u64 = 8;
     const MAGIC: &[u8] = b"PAR1";
-    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
     let not_parquet =
         |reason: &str| Error::file(display(file), format!("not a readable Parquet file ({reason})"));
-    let mut opened = File::open(file).map_err(unreadable)?;
-    let bytes = opened.metadata().map_err(unreadable)?.len();
+    let (bytes, _, end) = ends::<0, { END_BYTES as usize }>(file)?;
     // The magic number stands in front, too.
-    if bytes < END_BYTES + MAGIC.len() as u64 {
+    let Some(end) = end.filter(|_| bytes >= END_BYTES + MAGIC.len() as u64) else {
         return Err(not_parquet("it is too short to be one"));
-    }
-    let mut end = [0; END_BYTES as usize];
-    opened.seek(SeekFrom::End(-(END_BYTES as i64))).map_err(unreadable)?;
-    opened.read_exact(&mut end).map_err(unreadable)?;
+    };
     let [a, b, c, d, magic @ ..] = end;
     let is_encrypted = magic == *b"PARE";
     if magic != *MAGIC && !is_encrypted {
@@ -246,6 +243,55 @@ fn check_footer(file: &Path) -> Result<()> {
         return Err(not_parquet("its footer would be longer than the file"));
     }
     Ok(())
+}
+
+/// Arrow's reader asks for as much memory as a message says it has, and takes a file without a footer for a stream.
+fn check_arrow_lengths(file: &Path) -> Result<()> {
+    const MAGIC: &[u8] = b"ARROW1";
+    const CONTINUES: [u8; 4] = [0xFF; 4];
+    let not_arrow =
+        |reason: &str| Error::file(display(file), format!("not a readable Arrow IPC file ({reason})"));
+    let (bytes, start, end) = ends::<8, 10>(file)?;
+    let Some(start) = start else { return Err(not_arrow("it is too short to be one")) };
+    if start.starts_with(MAGIC) {
+        let Some([a, b, c, d, magic @ ..]) = end else { return Err(not_arrow("it was cut off")) };
+        if magic != *MAGIC {
+            return Err(not_arrow("it does not end with ARROW1: it was cut off"));
+        }
+        return match i64::from(i32::from_le_bytes([a, b, c, d])) {
+            length if length < 0 || length as u64 > bytes => {
+                Err(not_arrow("its footer would be longer than the file"))
+            }
+            _ => Ok(()),
+        };
+    }
+    // Streams of old versions begin with the length.
+    let [a, b, c, d, e, f, g, h] = start;
+    let length = if [a, b, c, d] == CONTINUES { [e, f, g, h] } else { [a, b, c, d] };
+    let length = i64::from(i32::from_le_bytes(length));
+    if length < 0 || length as u64 > bytes {
+        return Err(not_arrow("it begins neither with ARROW1 nor with a message that it could hold"));
+    }
+    Ok(())
+}
+
+/// The length of a file, its first and its last bytes; `None` where it has not as many.
+fn ends<const FIRST: usize, const LAST: usize>(
+    file: &Path,
+) -> Result<(u64, Option<[u8; FIRST]>, Option<[u8; LAST]>)> {
+    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
+    let mut opened = File::open(file).map_err(unreadable)?;
+    let bytes = opened.metadata().map_err(unreadable)?.len();
+    let (mut first, mut last) = ([0; FIRST], [0; LAST]);
+    let (has_first, has_last) = (bytes >= FIRST as u64, bytes >= LAST as u64);
+    if has_first {
+        opened.read_exact(&mut first).map_err(unreadable)?;
+    }
+    if has_last {
+        opened.seek(SeekFrom::End(-(LAST as i64))).map_err(unreadable)?;
+        opened.read_exact(&mut last).map_err(unreadable)?;
+    }
+    Ok((bytes, has_first.then_some(first), has_last.then_some(last)))
 }
 
 /// The DataFusion reader for a kind of file, with the session's defaults.

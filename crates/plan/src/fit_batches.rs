@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _, TreeNodeRecursion};
+use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::memory_pool::MemoryLimit;
@@ -12,6 +12,8 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use nandina_exec::BatchRowsExec;
 use nandina_exec::row_width::{TEXT_BYTES, row_bytes, text_bytes};
+
+use crate::spools::replace_operators;
 
 /// The share of the memory limit that a batch may take. Half a dozen are on their way in every lane.
 const BATCH_SHARE: usize = 32;
@@ -36,24 +38,24 @@ pub fn fit_batches(
     if rows >= batch_rows {
         return Ok(plan);
     }
-    let plan = plan.transform_up(|node| with_batch_rows(node, rows)).data()?;
+    let plan = replace_operators(plan, &mut |node| with_batch_rows(node, rows))?;
     Ok(Arc::new(BatchRowsExec::new(plan, rows)))
 }
 
 /// Operators that were given a size when they were planned.
-fn with_batch_rows(node: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+fn with_batch_rows(node: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
         let rows = rows.min(filter.batch_size());
         let filter = FilterExecBuilder::from(filter).with_batch_size(rows).build()?;
-        return Ok(Transformed::yes(Arc::new(filter)));
+        return Ok(Arc::new(filter));
     }
     let scan = node.downcast_ref::<DataSourceExec>();
     let Some(config) = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) else {
-        return Ok(Transformed::no(node));
+        return Ok(node);
     };
     let rows = rows.min(config.batch_size.unwrap_or(usize::MAX));
     let config = FileScanConfigBuilder::from(config.clone()).with_batch_size(Some(rows)).build();
-    Ok(Transformed::yes(DataSourceExec::from_data_source(config)))
+    Ok(DataSourceExec::from_data_source(config))
 }
 
 /// Bytes of the widest rows between two operators of `plan`. Texts are as long as the mean of those in the input whose

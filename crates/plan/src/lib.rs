@@ -183,8 +183,8 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
 /// behind all of them: after it no plan says any more how many rows a filter leaves. [`BalanceConditions`] goes over the
 /// filters that are left, and [`NameFiles`] over the scans as they are then. [`ShareSpools`] is the last: equal
-/// parts of a plan have been through all rules then, and those that read know the one that computes, which no rule may
-/// replace after that.
+/// parts of a plan have been through all rules then, and those that read know the one that computes. Whatever changes
+/// the plan after that, as [`fit_batches`] does, has to keep them together.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     // `ReplaceHashAggregate` has done what it does, before there are aggregations that it does not know.

@@ -11,7 +11,7 @@ use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::page_index::{ColumnRange, IndexCache, PageRanges};
 use crate::scan::{Scan, ScanOptions};
-use crate::segment::Segment;
+use crate::segment::{BLOCK_BYTES, Segment};
 use crate::statistics::{bounds, bounds_are_exact, joined};
 use crate::store::{Store, TableEntry};
 use crate::writer::{TableWriter, Target, WriteMode, WriteOptions};
@@ -28,8 +28,8 @@ pub struct Table {
 pub struct TableStatistics {
     pub rows: u64,
     pub pages: u64,
-    /// Length of the files, indexes included.
-    pub file_bytes: u64,
+    /// Bytes of the pages, about.
+    pub page_bytes: u64,
     pub columns: Vec<ColumnStatistics>,
 }
 
@@ -145,7 +145,10 @@ impl Table {
                 ColumnStatistics { nulls, min, max, bounds_are_exact: bounds_are_exact(data_type) }
             })
             .collect();
-        Ok(TableStatistics { rows: self.rows(), pages: self.pages(), file_bytes: self.file_bytes(), columns })
+        // The smallest segment has a block each for header, index, directory and a page: of rows that it tells nothing.
+        let least_bytes = self.entry.segments.len() as u64 * 4 * BLOCK_BYTES;
+        let page_bytes = self.file_bytes().saturating_sub(least_bytes);
+        Ok(TableStatistics { rows: self.rows(), pages: self.pages(), page_bytes, columns })
     }
 }
 

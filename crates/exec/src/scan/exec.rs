@@ -390,9 +390,9 @@ pub(super) fn table_statistics(table: &TableStatistics, schema: &Schema, project
 }
 
 /// Bytes of a row in memory, about: pages are smaller, but joins compare what they have to hold. Texts are at least as long
-/// as what the files have beside numbers.
+/// as what the pages have beside numbers.
 fn projected_row_bytes(table: &TableStatistics, schema: &Schema, projection: &[usize]) -> usize {
-    let stored_bytes = usize::try_from(table.file_bytes / table.rows.max(1)).unwrap_or(usize::MAX);
+    let stored_bytes = usize::try_from(table.page_bytes / table.rows.max(1)).unwrap_or(usize::MAX);
     let text_bytes = text_bytes(schema, stored_bytes).map_or(TEXT_BYTES, |bytes| bytes.max(TEXT_BYTES));
     let projected = projection.iter().filter_map(|&column| schema.fields().get(column));
     projected.map(|field| column_bytes(field.data_type(), text_bytes)).sum()

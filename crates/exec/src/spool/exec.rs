@@ -75,6 +75,11 @@ impl SpoolExec {
         self.number
     }
 
+    /// How many read its rows, itself included.
+    pub fn readers(&self) -> usize {
+        self.readers
+    }
+
     /// What it computes.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input

@@ -27,6 +27,16 @@ impl SpoolReadExec {
     pub fn new(spool: Arc<SpoolExec>, reader: usize) -> Self {
         Self { spool, reader, metrics: ExecutionPlanMetricsSet::new() }
     }
+
+    /// The spool that it reads from.
+    pub fn spool(&self) -> &Arc<SpoolExec> {
+        &self.spool
+    }
+
+    /// Which of the spool's readers it is.
+    pub fn reader(&self) -> usize {
+        self.reader
+    }
 }
 
 impl DisplayAs for SpoolReadExec {

@@ -23,4 +23,5 @@ mod volatile;
 
 pub use planner::Planner;
 pub use share::ShareSpools;
+pub(crate) use share::replace_operators;
 pub use volatile::spool_volatile_expressions;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, displayable, replace_children_if_necessary};
@@ -61,6 +61,44 @@ fn count_readers(plan: &Arc<dyn ExecutionPlan>, readers: &mut HashMap<Key, usize
         }
     }
     plan.children().into_iter().for_each(|child| count_readers(child, readers));
+}
+
+/// Replaces the operators of a plan whose spools are shared, from the inputs up. Readers follow the spool that computes
+/// for them: what replaced a spool alone would leave them with the old one, and its input would run twice.
+pub(crate) fn replace_operators(
+    plan: Arc<dyn ExecutionPlan>,
+    replace: &mut impl FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    Replacing { replace, spools: Vec::new() }.replace(plan)
+}
+
+struct Replacing<'a, F> {
+    replace: &'a mut F,
+    /// Spools as they were, and as they are.
+    spools: Vec<(Arc<dyn ExecutionPlan>, Arc<SpoolExec>)>,
+}
+
+impl<F: FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>> Replacing<'_, F> {
+    fn replace(&mut self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(reader) = plan.downcast_ref::<SpoolReadExec>() {
+            let is_read = |(old, _): &&(Arc<dyn ExecutionPlan>, _)| {
+                old.downcast_ref::<SpoolExec>().is_some_and(|old| std::ptr::eq(old, reader.spool().as_ref()))
+            };
+            let Some((_, spool)) = self.spools.iter().find(is_read) else {
+                return internal_err!("a reader stands before spool {}", reader.spool().number());
+            };
+            return Ok(Arc::new(SpoolReadExec::new(Arc::clone(spool), reader.reader())));
+        }
+        if let Some(old) = plan.downcast_ref::<SpoolExec>() {
+            let input = self.replace(Arc::clone(old.input()))?;
+            let spool = Arc::new(SpoolExec::with_readers(old.number(), input, old.readers())?);
+            self.spools.push((plan, Arc::clone(&spool)));
+            return Ok(spool);
+        }
+        let children = plan.children().into_iter().map(|child| self.replace(Arc::clone(child)));
+        let children = children.collect::<Result<Vec<_>>>()?;
+        (self.replace)(replace_children_if_necessary(plan, children)?)
+    }
 }
 
 struct Sharing {
