@@ -2,7 +2,6 @@
 //! what runs, so that temporary files are removed, and then ends the program. SIGXFSZ is taken note of and no more: a file
 //! that may not become larger (`ulimit -f`) is an error of the write, like a full disk, and not the end of the program.
 
-use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -69,8 +68,6 @@ impl Interrupt {
             .enable_time()
             .build()
             .map_err(|error| Failure::io("listening for signals", error))?;
-        // Tokio makes a pair of its own, and panics where it cannot (`ulimit -n`).
-        drop(UnixStream::pair().map_err(|error| Failure::io("listening for signals", error))?);
         let listen = |kind| {
             let _inside = runtime.enter();
             signal(kind).map_err(|error| Failure::io("listening for signals", error))

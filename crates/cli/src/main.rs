@@ -22,6 +22,7 @@ mod statement;
 mod tpch;
 
 use std::io::IsTerminal as _;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -77,6 +78,7 @@ fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     // More are refused when the database is opened, which takes a runtime.
     let workers = engine.threads.unwrap_or(0).min(nandina::MOST_THREADS).max(available);
+    check_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .thread_stack_size(STACK_BYTES)
@@ -88,6 +90,13 @@ fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
     // Threads that wait for a device, or compute what was cancelled, must not keep the program alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Tokio panics where it cannot open what it waits for requests and hears signals with (`ulimit -n`): as many files as two
+/// runtimes take are tried beforehand.
+fn check_open_files() -> Result<()> {
+    let pairs = [(); 6].map(|()| UnixStream::pair());
+    pairs.into_iter().try_for_each(|pair| pair.map(drop)).map_err(|error| Failure::io("starting", error))
 }
 
 async fn run(arguments: Arguments, work: scripts::Work) -> Result<()> {

@@ -48,9 +48,9 @@ fn unreadable_contents_are_reported() {
     let long = message("SELECT * FROM 'long-footer.parquet'");
     assert!(long.contains("long-footer.parquet': not a readable Parquet file (its footer"), "{long}");
     let cut = message("SELECT * FROM 'cut.arrow'");
-    assert!(cut.contains("cut.arrow': not a readable Arrow IPC file (it does not end with ARROW1"), "{cut}");
+    assert!(cut.contains("cut.arrow': not a readable Arrow IPC file"), "{cut}");
     let long = message("SELECT * FROM 'long-footer.arrow'");
-    assert!(long.contains("long-footer.arrow': not a readable Arrow IPC file (its footer"), "{long}");
+    assert!(long.contains("long-footer.arrow': not a readable Arrow IPC file"), "{long}");
     let long = message("SELECT * FROM 'long.arrow'");
     assert!(long.contains("long.arrow': not a readable Arrow IPC file (it begins neither"), "{long}");
     assert!(message("SELECT * FROM './letter.docx'").contains("its format is not known"));

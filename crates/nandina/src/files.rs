@@ -14,10 +14,11 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use arrow::ipc::reader::FileReader;
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
@@ -191,7 +192,7 @@ async fn infer_schema(
     }
     match kind.format {
         Format::Parquet => files.iter().try_for_each(|file| check_footer(file))?,
-        Format::Arrow => files.iter().try_for_each(|file| check_arrow_lengths(file))?,
+        Format::Arrow => files.iter().try_for_each(|file| check_arrow(file))?,
         Format::Csv | Format::Json => {}
     }
     let inferred = async |objects: &[ObjectMeta]| -> Result<arrow::datatypes::SchemaRef> {
@@ -227,13 +228,18 @@ async fn infer_schema(
 fn check_footer(file: &Path) -> Result<()> {
     const END_BYTES: u64 = 8;
     const MAGIC: &[u8] = b"PAR1";
+    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
     let not_parquet =
         |reason: &str| Error::file(display(file), format!("not a readable Parquet file ({reason})"));
-    let (bytes, _, end) = ends::<0, { END_BYTES as usize }>(file)?;
+    let mut opened = File::open(file).map_err(unreadable)?;
+    let bytes = opened.metadata().map_err(unreadable)?.len();
     // The magic number stands in front, too.
-    let Some(end) = end.filter(|_| bytes >= END_BYTES + MAGIC.len() as u64) else {
+    if bytes < END_BYTES + MAGIC.len() as u64 {
         return Err(not_parquet("it is too short to be one"));
-    };
+    }
+    let mut end = [0; END_BYTES as usize];
+    opened.seek(SeekFrom::End(-(END_BYTES as i64))).map_err(unreadable)?;
+    opened.read_exact(&mut end).map_err(unreadable)?;
     let [a, b, c, d, magic @ ..] = end;
     let is_encrypted = magic == *b"PARE";
     if magic != *MAGIC && !is_encrypted {
@@ -245,53 +251,35 @@ fn check_footer(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Arrow's reader asks for as much memory as a message says it has, and takes a file without a footer for a stream.
-fn check_arrow_lengths(file: &Path) -> Result<()> {
+/// DataFusion takes a file whose footer is damaged for a stream, and asks for as much memory as its first message would then
+/// have.
+fn check_arrow(file: &Path) -> Result<()> {
     const MAGIC: &[u8] = b"ARROW1";
     const CONTINUES: [u8; 4] = [0xFF; 4];
     let not_arrow =
         |reason: &str| Error::file(display(file), format!("not a readable Arrow IPC file ({reason})"));
-    let (bytes, start, end) = ends::<8, 10>(file)?;
-    let Some(start) = start else { return Err(not_arrow("it is too short to be one")) };
+    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
+    let mut opened = File::open(file).map_err(unreadable)?;
+    let bytes = opened.metadata().map_err(unreadable)?.len();
+    let mut start = [0; 8];
+    if bytes < start.len() as u64 {
+        return Err(not_arrow("it is too short to be one"));
+    }
+    opened.read_exact(&mut start).map_err(unreadable)?;
     if start.starts_with(MAGIC) {
-        let Some([a, b, c, d, magic @ ..]) = end else { return Err(not_arrow("it was cut off")) };
-        if magic != *MAGIC {
-            return Err(not_arrow("it does not end with ARROW1: it was cut off"));
-        }
-        return match i64::from(i32::from_le_bytes([a, b, c, d])) {
-            length if length < 0 || length as u64 > bytes => {
-                Err(not_arrow("its footer would be longer than the file"))
-            }
-            _ => Ok(()),
+        return match catch_unwind(|| FileReader::try_new_buffered(opened, None)) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(not_arrow(&error.to_string())),
+            Err(panic) => Err(not_arrow(panic_message(&*panic))),
         };
     }
     // Streams of old versions begin with the length.
     let [a, b, c, d, e, f, g, h] = start;
     let length = if [a, b, c, d] == CONTINUES { [e, f, g, h] } else { [a, b, c, d] };
-    let length = i64::from(i32::from_le_bytes(length));
-    if length < 0 || length as u64 > bytes {
-        return Err(not_arrow("it begins neither with ARROW1 nor with a message that it could hold"));
+    match u64::try_from(i32::from_le_bytes(length)) {
+        Ok(length) if length <= bytes => Ok(()),
+        _ => Err(not_arrow("it begins neither with ARROW1 nor with a message that it could hold")),
     }
-    Ok(())
-}
-
-/// The length of a file, its first and its last bytes; `None` where it has not as many.
-fn ends<const FIRST: usize, const LAST: usize>(
-    file: &Path,
-) -> Result<(u64, Option<[u8; FIRST]>, Option<[u8; LAST]>)> {
-    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
-    let mut opened = File::open(file).map_err(unreadable)?;
-    let bytes = opened.metadata().map_err(unreadable)?.len();
-    let (mut first, mut last) = ([0; FIRST], [0; LAST]);
-    let (has_first, has_last) = (bytes >= FIRST as u64, bytes >= LAST as u64);
-    if has_first {
-        opened.read_exact(&mut first).map_err(unreadable)?;
-    }
-    if has_last {
-        opened.seek(SeekFrom::End(-(LAST as i64))).map_err(unreadable)?;
-        opened.read_exact(&mut last).map_err(unreadable)?;
-    }
-    Ok((bytes, has_first.then_some(first), has_last.then_some(last)))
 }
 
 /// The DataFusion reader for a kind of file, with the session's defaults.

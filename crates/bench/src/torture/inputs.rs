@@ -59,7 +59,7 @@ impl Trial for OddFiles {
         let path = folder.join(name);
         std::fs::write(&path, changed).map_err(BenchError::file(&path))?;
         let mut command = program.command(folder);
-        command.args(["db", "--memory-limit", LIMIT, "--format", "csv", "-c"]);
+        command.args(["db", "--memory-limit", LIMIT, "--format", "json", "-c"]);
         command.arg(match random.below(4) {
             0 => format!("SELECT count(*) FROM '{name}'"),
             1 => format!("CREATE TABLE t AS SELECT * FROM '{name}'"),

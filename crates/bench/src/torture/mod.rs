@@ -106,8 +106,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let start = Instant::now();
     let mut trials = trials();
     trials.retain(|trial| plan.only.is_empty() || plan.only.iter().any(|name| name == trial.name()));
-    let empty = |trial: &Box<dyn Trial>| (trial.name(), Tally { about: trial.about(), ..Tally::default() });
-    let mut tallies: Vec<(&'static str, Tally)> = trials.iter().map(empty).collect();
+    let empty = |trial: &dyn Trial| (trial.name(), Tally { about: trial.about(), ..Tally::default() });
+    let mut tallies: Vec<_> = trials.iter().map(|trial| empty(trial.as_ref())).collect();
     for number in 0..plan.attempts {
         for (trial, (name, tally)) in trials.iter_mut().zip(&mut tallies) {
             let name: &str = name;

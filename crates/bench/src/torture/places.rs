@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::changes::{State, expected, found, names_below};
+use super::changes::{Change, State, expected, found, names_below};
 use super::disk::Disk;
 use super::program::{Program, Ran, Running, run};
 use super::{Trial, Verdict};
@@ -13,19 +13,20 @@ use crate::fuzz::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The state that every trial here begins with, as SQL and as what must still be there.
-const SETUP: &str = "CREATE TABLE a AS SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 999)";
-
+/// Makes the table that every trial here begins with.
 fn set_up(program: &Program, folder: &Path, database: &Path) -> Result<State> {
-    let made =
-        run(program.command(folder).arg(database).args(["-c", SETUP]), &folder.join("make"), PATIENCE)?;
+    let change = Change::Create("a", 1..1000);
+    let mut command = program.command(folder);
+    let made = run(command.arg(database).args(["-c", &change.sql()]), &folder.join("make"), PATIENCE)?;
     if !made.is_ok() {
         return Err(BenchError::Setup(made.describe("cannot make a table")));
     }
-    Ok(State::from([("a", vec![1..1000])]))
+    let mut state = State::new();
+    change.apply(&mut state);
+    Ok(state)
 }
 
-/// Something that writes more than it may: statement and whether it changes the database.
+/// Something that writes more than it may.
 fn hungry(random: &mut Random) -> String {
     let rows = "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1500000)";
     match random.below(6) {
@@ -83,7 +84,7 @@ impl Trial for FullDisk {
     }
 
     fn attempt(&mut self, program: &Program, folder: &Path, random: &mut Random) -> Result<Verdict> {
-        let disk = Disk::new(folder, "ext4", random.between(20, 80) as u64 + 20 << 20)?;
+        let disk = Disk::new(folder, "ext4", (random.between(40, 100) as u64) << 20)?;
         let database = disk.folder.join("db");
         let state = set_up(program, folder, &database)?;
         let limit = random.one_of(["8MB", "32MB"]);

@@ -58,7 +58,8 @@ impl FileSource for NamingSource {
         config: &FileScanConfig,
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
-        Ok(Box::new(NamingMorselizer(self.0.create_morselizer(store, config, partition)?)))
+        let morselizer = self.0.create_morselizer(store, config, partition)?;
+        Ok(Box::new(NamingMorselizer { morselizer, is_arrow: self.0.file_type().starts_with("arrow") }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -106,12 +107,15 @@ impl FileSource for NamingSource {
 }
 
 #[derive(Debug)]
-struct NamingMorselizer(Box<dyn Morselizer>);
+struct NamingMorselizer {
+    morselizer: Box<dyn Morselizer>,
+    is_arrow: bool,
+}
 
 impl Morselizer for NamingMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        let name = FileName::of(&file);
-        let planner = name.guard(|| self.0.plan_file(file))?;
+        let name = FileName::of(&file, self.is_arrow);
+        let planner = name.guard(|| self.morselizer.plan_file(file))?;
         Ok(Box::new(NamingPlanner { name, planner }))
     }
 }
@@ -172,13 +176,23 @@ impl Morsel for NamingMorsel {
 
 /// The path of a file that is being read.
 #[derive(Clone)]
-struct FileName(Arc<str>);
+struct FileName {
+    path: Arc<str>,
+    /// Whether it is of Arrow's own format, whose reader only takes bytes for arrays: all that Arrow refuses is about
+    /// them.
+    is_arrow: bool,
+}
 
 impl FileName {
-    fn of(file: &PartitionedFile) -> Self {
+    fn of(file: &PartitionedFile, is_arrow: bool) -> Self {
         let location = &file.object_meta.location;
         let path = LocalFileSystem::new().path_to_filesystem(location);
-        FileName(path.map_or_else(|_| location.as_ref().into(), |path| path.to_string_lossy().into()))
+        let path = path.map_or_else(|_| location.as_ref().into(), |path| path.to_string_lossy().into());
+        FileName { path, is_arrow }
+    }
+
+    fn is_about_bytes(&self, error: &DataFusionError) -> bool {
+        is_about_bytes(error) || self.is_arrow && matches!(error, DataFusionError::ArrowError(..))
     }
 
     fn planner(&self, planner: Box<dyn MorselPlanner>) -> Box<dyn MorselPlanner> {
@@ -192,9 +206,9 @@ impl FileName {
     /// What was read, or why not.
     fn checked<T>(&self, read: std::thread::Result<Result<T>>) -> Result<T> {
         match read {
-            Ok(Err(error)) if is_about_bytes(error.find_root()) => {
+            Ok(Err(error)) if self.is_about_bytes(error.find_root()) => {
                 let reason = error.strip_backtrace();
-                exec_err!("file '{}': it cannot be read, and may be damaged ({reason})", self.0)
+                exec_err!("file '{}': it cannot be read, and may be damaged ({reason})", self.path)
             }
             Ok(read) => read,
             Err(panic) => {
@@ -204,7 +218,7 @@ impl FileName {
                     // More text than a batch holds, which is no fault of the file.
                     resume_unwind(panic);
                 }
-                exec_err!("file '{}': it is damaged, or of a kind that cannot be read ({text})", self.0)
+                exec_err!("file '{}': it is damaged, or of a kind that cannot be read ({text})", self.path)
             }
         }
     }
