@@ -61,7 +61,7 @@ async fn nothing_is_held(session: &Session) {
     panic!("{} bytes are still reserved", session.governor().used_bytes());
 }
 
-fn is_whole(file: &PathBuf) -> bool {
+fn is_whole(file: &Path) -> bool {
     !file.to_string_lossy().contains('#')
 }
 
@@ -69,7 +69,7 @@ fn is_whole(file: &PathBuf) -> bool {
 async fn whole_files(folder: &Path) -> Vec<PathBuf> {
     for _ in 0..1000 {
         let found = files(folder);
-        if found.iter().all(is_whole) {
+        if found.iter().all(|file| is_whole(file)) {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
