@@ -129,7 +129,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
                 }
                 Err(error) => {
                     eprintln!("{name}, seed {seed}, cannot be tried: {error}\n");
-                    tally.skipped = Some(error.to_string());
+                    tally.skipped = error.to_string().lines().next().map(str::to_owned);
                 }
             }
         }
