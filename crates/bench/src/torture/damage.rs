@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::changes::names_below;
 use super::program::{Program, run};
-use super::{Trial, Verdict};
+use super::{Trial, Verdict, make_empty};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
 
@@ -144,7 +144,7 @@ fn read(database: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
 }
 
 fn write(database: &Path, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
-    let _ = std::fs::remove_dir_all(database);
+    make_empty(database)?;
     std::fs::create_dir_all(database.join("temp")).map_err(BenchError::file(database))?;
     for (below, bytes) in files {
         let path = database.join(below);

@@ -26,23 +26,41 @@ fn set_up(program: &Program, folder: &Path, database: &Path) -> Result<State> {
     Ok(state)
 }
 
-/// Something that writes more than it may.
-fn hungry(random: &mut Random) -> String {
+/// Something that writes more than it may, and what it changes in the database.
+fn hungry(random: &mut Random) -> (String, Option<Change>) {
+    let many = 1..1_500_001;
     let rows = "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1500000)";
-    match random.below(6) {
-        0 => format!("CREATE TABLE b AS {rows}"),
-        1 => format!("INSERT INTO a {rows}"),
-        2 => format!("CREATE OR REPLACE TABLE a AS {rows}"),
-        3 => format!("COPY ({rows}) TO 'copy.parquet'"),
-        4 => format!("SELECT count(*) FROM (SELECT s, i FROM ({rows}) ORDER BY s OFFSET 5)"),
-        _ => format!("SELECT count(*) FROM ({rows}) x JOIN ({rows}) y ON x.s = y.s"),
-    }
+    let change = match random.below(6) {
+        0 => Change::Create("b", many),
+        1 => Change::Insert("a", many),
+        2 => Change::Replace("a", many),
+        3 => return (format!("COPY ({rows}) TO 'copy.parquet'"), None),
+        4 => return (format!("SELECT count(*) FROM (SELECT s, i FROM ({rows}) ORDER BY s OFFSET 5)"), None),
+        _ => return (format!("SELECT count(*) FROM ({rows}) x JOIN ({rows}) y ON x.s = y.s"), None),
+    };
+    (change.sql(), Some(change))
 }
 
-/// What must be so after a statement that may have failed: the state before, nothing left behind, and room to drop tables.
-fn judge(program: &Program, folder: &Path, database: &Path, ran: &Ran, state: &State) -> Result<Verdict> {
+/// What must be so after a statement: the state after it if it succeeded; otherwise the state before, nothing left behind,
+/// and room to drop tables.
+fn judge(
+    program: &Program,
+    folder: &Path,
+    database: &Path,
+    ran: &Ran,
+    mut state: State,
+    change: Option<Change>,
+) -> Result<Verdict> {
     if let Some(mistake) = ran.mistake() {
         return Ok(Verdict::Broke(mistake));
+    }
+    if let Some(change) = change.filter(|_| ran.is_ok()) {
+        change.apply(&mut state);
+    }
+    match found(program, folder, database)? {
+        Ok(holds) if holds == expected(&state) => {}
+        Ok(holds) => return Ok(Verdict::Broke(ran.describe(&format!("the database holds {holds}")))),
+        Err(message) => return Ok(Verdict::Broke(ran.describe(&message))),
     }
     if ran.is_ok() {
         return Ok(Verdict::Held("had room"));
@@ -54,16 +72,8 @@ fn judge(program: &Program, folder: &Path, database: &Path, ran: &Ran, state: &S
     if !left.is_empty() {
         return Ok(Verdict::Broke(ran.describe(&format!("{} is left", left.join(", ")))));
     }
-    match found(program, folder, database)? {
-        Ok(holds) if holds == expected(state) => {}
-        Ok(holds) => return Ok(Verdict::Broke(ran.describe(&format!("the database holds {holds}")))),
-        Err(message) => return Ok(Verdict::Broke(ran.describe(&message))),
-    }
-    let dropped = run(
-        program.command(folder).arg(database).args(["-c", "DROP TABLE a"]),
-        &folder.join("drop"),
-        PATIENCE,
-    )?;
+    let mut drop = program.command(folder);
+    let dropped = run(drop.arg(database).args(["-c", "DROP TABLE a"]), &folder.join("drop"), PATIENCE)?;
     Ok(match dropped.is_ok() {
         true => Verdict::Held("refused"),
         false => Verdict::Broke(dropped.describe("the table cannot be dropped")),
@@ -88,13 +98,9 @@ impl Trial for FullDisk {
         let database = disk.folder.join("db");
         let state = set_up(program, folder, &database)?;
         let limit = random.one_of(["8MB", "32MB"]);
+        let (statement, change) = hungry(random);
         let mut command = program.command(folder);
-        command.current_dir(&disk.folder).arg(&database).args([
-            "--memory-limit",
-            limit,
-            "-c",
-            &hungry(random),
-        ]);
+        command.current_dir(&disk.folder).arg(&database).args(["--memory-limit", limit, "-c", &statement]);
         let running = Running::start(&mut command, &folder.join("run"))?;
         let filler = disk.folder.join("filler");
         let ran = match running.wait_until(Duration::from_millis(random.below(1500) as u64))? {
@@ -106,7 +112,7 @@ impl Trial for FullDisk {
             }
             Err(ran) => ran,
         };
-        judge(program, folder, &database, &ran, &state)
+        judge(program, folder, &database, &ran, state, change)
     }
 }
 
@@ -148,8 +154,9 @@ impl Trial for Limited {
         if random.chance(30) {
             command.args(["--threads", random.one_of(["1", "3", "16", "64"])]);
         }
-        let ran = run(command.args(["-c", &hungry(random)]), &folder.join("run"), PATIENCE)?;
-        judge(program, folder, &database, &ran, &state)
+        let (statement, change) = hungry(random);
+        let ran = run(command.args(["-c", &statement]), &folder.join("run"), PATIENCE)?;
+        judge(program, folder, &database, &ran, state, change)
     }
 }
 
@@ -179,7 +186,7 @@ impl Trial for Vanished {
         let statement = match random.below(3) {
             0 => "SELECT count(*) FROM (SELECT * FROM 'in.csv' ORDER BY s OFFSET 5)".to_owned(),
             1 => "INSERT INTO a SELECT * FROM 'in.csv'".to_owned(),
-            _ => hungry(random),
+            _ => hungry(random).0,
         };
         let mut command = program.command(folder);
         command.arg(&database).args(["--memory-limit", "16MB", "-c", &statement]);

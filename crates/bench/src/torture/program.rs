@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::system;
@@ -44,7 +44,9 @@ impl Program {
 /// A run that has not ended yet.
 #[derive(Debug)]
 pub struct Running {
-    process: u32,
+    child: Child,
+    /// The most memory that has been seen to be resident.
+    peak_bytes: u64,
     start: Instant,
     out: PathBuf,
     err: PathBuf,
@@ -65,16 +67,16 @@ impl Running {
             source,
             hint: "build it with `cargo build --release -p nandina-cli`, or name it with --program",
         })?;
-        Ok(Self { process: child.id(), start, out, err, shown })
+        Ok(Self { child, peak_bytes: 0, start, out, err, shown })
     }
 
     /// Waits at most `patience`; kills it then.
-    pub fn wait(self, patience: Duration) -> Result<Ran> {
+    pub fn wait(mut self, patience: Duration) -> Result<Ran> {
         let start = Instant::now();
         let mut was_given_up = false;
         loop {
-            if let Some(ended) = self.has_ended()? {
-                return Ok(self.ran(ended, was_given_up));
+            if let Some(status) = self.has_ended()? {
+                return Ok(self.ran(status, was_given_up));
             }
             if !was_given_up && start.elapsed() > patience {
                 was_given_up = true;
@@ -85,10 +87,10 @@ impl Running {
     }
 
     /// Waits until `elapsed` since it was started, and says whether it still runs; the run if not.
-    pub fn wait_until(self, elapsed: Duration) -> Result<std::result::Result<Self, Ran>> {
+    pub fn wait_until(mut self, elapsed: Duration) -> Result<std::result::Result<Self, Ran>> {
         while self.start.elapsed() < elapsed {
-            if let Some(ended) = self.has_ended()? {
-                return Ok(Err(self.ran(ended, false)));
+            if let Some(status) = self.has_ended()? {
+                return Ok(Err(self.ran(status, false)));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -96,11 +98,18 @@ impl Running {
     }
 
     pub fn signal(&self, signal: i32) -> Result<()> {
-        system::signal(self.process, signal).map_err(|source| self.failed(source))
+        system::signal(self.child.id(), signal).map_err(|source| self.failed(source))
     }
 
-    fn has_ended(&self) -> Result<Option<system::Ended>> {
-        system::has_ended(self.process).map_err(|source| self.failed(source))
+    /// Looks whether it has ended, and how much is resident until then. The system's own peak of a child that has ended
+    /// (`ru_maxrss`) begins with what its parent had when it was started.
+    fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let peak = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        self.peak_bytes = self.peak_bytes.max(peak.unwrap_or(0_u64) * 1024);
+        self.child.try_wait().map_err(|source| self.failed(source))
     }
 
     fn failed(&self, source: io::Error) -> BenchError {
@@ -111,15 +120,15 @@ impl Running {
         }
     }
 
-    fn ran(&self, ended: system::Ended, was_given_up: bool) -> Ran {
+    fn ran(&self, status: ExitStatus, was_given_up: bool) -> Ran {
         Ran {
             out: text(&self.out),
             err: text(&self.err),
-            code: ended.status.code(),
-            signal: ended.status.signal(),
+            code: status.code(),
+            signal: status.signal(),
             was_given_up,
             seconds: self.start.elapsed().as_secs_f64(),
-            peak_bytes: ended.peak_bytes,
+            peak_bytes: self.peak_bytes,
             shown: self.shown.clone(),
         }
     }

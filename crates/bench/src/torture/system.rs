@@ -3,32 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
-
-/// A process that has ended, and the most memory that was resident while it ran.
-#[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    pub status: ExitStatus,
-    pub peak_bytes: u64,
-}
-
-/// Looks whether a child has ended; its number is free afterwards.
-pub fn has_ended(process: u32) -> io::Result<Option<Ended>> {
-    let mut status = 0;
-    // SAFETY: plain numbers, for which every pattern of bits is a value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to variables of this function.
-    match unsafe { libc::wait4(process as libc::pid_t, &raw mut status, libc::WNOHANG, &raw mut usage) } {
-        0 => Ok(None),
-        number if number < 0 => Err(io::Error::last_os_error()),
-        _ => {
-            // Linux counts in KiB.
-            let peak_bytes = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
-            Ok(Some(Ended { status: ExitStatus::from_raw(status), peak_bytes }))
-        }
-    }
-}
 
 /// Sends a signal to a child that has not been waited for, so that its number is still its own.
 pub fn signal(process: u32, signal: i32) -> io::Result<()> {
