@@ -143,7 +143,7 @@ impl Runner {
                 let mut writer =
                     ResultWriter::new(self.presentation.format, schema, limits, self.sink.writer())?;
                 while let Some(batch) = running.next(&self.interrupt).await? {
-                    if is_terminal && self.presentation.format != Format::Table {
+                    if is_terminal && (self.presentation.format != Format::Table || limits.rows == 0) {
                         // Rows and a bar on the same terminal would overwrite each other.
                         progress = None;
                     }

@@ -1,7 +1,7 @@
-//! `COPY … TO 'file'`: DataFusion writes, under a provisional name; the file takes its own when it is whole.
+//! `COPY … TO 'file'`: a sink writes under a provisional name; the file takes its own when it is whole.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::execution::SessionState;
@@ -73,6 +73,17 @@ fn leave_out_dictionaries(copy: &mut CopyTo, limit: &MemoryLimit) {
     }
 }
 
+/// What stands before the name of a file while this process writes it.
+fn provisional_prefix() -> String {
+    format!(".unfinished-{}-", std::process::id())
+}
+
+/// The path that a file will have once it is whole.
+pub(crate) fn final_path(path: &Path) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&provisional_prefix()));
+    name.map_or_else(|| path.to_owned(), |name| path.with_file_name(name))
+}
+
 /// A file that is being written; removed unless it is finished.
 struct Provisional {
     provisional: PathBuf,
@@ -89,7 +100,7 @@ impl Provisional {
         }
         // The extension stays: DataFusion decides by it whether to write one file.
         let name = target.extension().and(target.file_name()).and_then(|name| name.to_str());
-        let name = name.map(|name| format!(".unfinished-{}-{name}", std::process::id()));
+        let name = name.map(|name| format!("{}{name}", provisional_prefix()));
         // Behind a link, the file that it leads to is replaced.
         let target = fs::canonicalize(&target).unwrap_or(target);
         if fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {

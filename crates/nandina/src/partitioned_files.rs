@@ -1,4 +1,5 @@
-//! File formats that write `PARTITIONED BY` one value after the other (`nandina_exec::partitioned_write`).
+//! File formats that write `PARTITIONED BY` one value after the other (`nandina_exec::partitioned_write`), and one file
+//! within the memory limit ([`file_sinks`]).
 //!
 //! A format is where the partition columns of a write are known, whichever statement it is for: `COPY … TO`, or
 //! `INSERT INTO` a table made by `CREATE EXTERNAL TABLE`. Everything else is the wrapped format's.
@@ -24,6 +25,7 @@ use datafusion_datasource::TableSchema;
 use nandina_exec::partitioned_write;
 
 use crate::csv_files::CsvFilesFactory;
+use crate::file_sinks;
 use crate::json_files::JsonFilesFactory;
 
 /// The formats that DataFusion knows, with our readers.
@@ -135,7 +137,11 @@ impl FileFormat for ByValue {
         let plan = self.0.create_writer_physical_plan(input, state, config, order).await?;
         let Some(planned) = plan.downcast_ref::<DataSinkExec>() else { return Ok(plan) };
         let by_value = partitioned_write::by_value(planned, &columns)?;
-        Ok(by_value.map_or(plan, |by_value| Arc::new(by_value)))
+        let ours = match by_value {
+            Some(by_value) => Some(by_value),
+            None => file_sinks::for_one_file(planned)?,
+        };
+        Ok(ours.map_or(plan, |ours| Arc::new(ours)))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

@@ -11,6 +11,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use datafusion::execution::SessionState;
@@ -65,8 +66,8 @@ pub(crate) async fn physical_plan(
     .await
 }
 
-/// Runs `work` on a thread with a large stack. If the returned future is dropped, the thread ends at the next point where
-/// it waits for something, and its result is dropped.
+/// Runs `work` on a thread with a large stack. If the returned future is dropped, the thread ends before the next rule of
+/// the optimizers, or where it waits for something, and its result is dropped.
 async fn on_planning_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T>
 where
     T: Send + 'static,
@@ -76,7 +77,10 @@ where
         message: "statements run on a Tokio runtime; call this from within one".to_owned(),
     })?;
     let (mut sender, result) = oneshot::channel();
+    let stop = SetOnDrop(Arc::default());
+    let is_stopped = Arc::clone(&stop.0);
     let plan = move || {
+        nandina_plan::stop_planning_when(is_stopped);
         let planned = panic::catch_unwind(AssertUnwindSafe(|| {
             runtime.block_on(async {
                 tokio::select! {
@@ -98,6 +102,15 @@ where
         message: format!("no thread could be started to plan the statement ({error})"),
     })?;
     result.await.unwrap_or_else(|_| Err(Error::bug("the planning thread ended without a plan")))
+}
+
+/// Tells a planning thread that nobody waits for it.
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The logical plan of a statement, if it is one that is supported. On the thread of the caller.

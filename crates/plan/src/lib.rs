@@ -41,6 +41,7 @@ mod session_state;
 mod settle_schemas;
 mod sort_again;
 mod spools;
+mod stop_planning;
 mod sub_queries;
 mod typed_operators;
 
@@ -88,6 +89,7 @@ pub use session_state::session_state;
 pub use settle_schemas::SettleSchemas;
 pub use sort_again::SortAgain;
 pub use spools::{Planner, ShareSpools, spool_volatile_expressions};
+pub use stop_planning::stop_planning_when;
 pub use sub_queries::{CorrelatedNames, ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
 

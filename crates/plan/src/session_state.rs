@@ -9,6 +9,7 @@ use nandina_exec::aggregate::{
     counted_xor, exact_average, exact_sum, joined_texts, list_of_values, maximum, minimum,
 };
 
+use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
     KeylessRelations, Planner, analyzer_rules, operator_planner, optimizer_rules, physical_optimizer_rules,
     replaced_column,
@@ -20,9 +21,9 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     // The first one that knows an operator plans it.
     builder.expr_planners().get_or_insert_default().insert(0, operator_planner());
     let mut state = builder
-        .with_analyzer_rules(analyzer_rules())
-        .with_optimizer_rules(optimizer_rules())
-        .with_physical_optimizer_rules(physical_optimizer_rules())
+        .with_analyzer_rules(stoppable_analyzer_rules(analyzer_rules()))
+        .with_optimizer_rules(stoppable_optimizer_rules(optimizer_rules()))
+        .with_physical_optimizer_rules(stoppable_physical_rules(physical_optimizer_rules()))
         .with_query_planner(Arc::new(Planner))
         .build();
     let options = state.config_mut().options_mut();

@@ -60,17 +60,11 @@ fn torture(arguments: Arguments) -> Result<bool> {
     if let Some(name) = arguments.only.iter().find(|name| !names().contains(&name.as_str())) {
         return Err(BenchError::Setup(format!("there is no trial '{name}': {}", names().join(", "))));
     }
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name("nandina"));
-    let path = arguments
-        .program
-        .or_else(beside)
-        .ok_or_else(|| BenchError::Setup("name the program with --program".to_owned()))?;
-    let path = path.canonicalize().map_err(BenchError::file(&path))?;
     std::fs::create_dir_all(&arguments.work).map_err(BenchError::file(&arguments.work))?;
     let work = arguments.work.canonicalize().map_err(BenchError::file(&arguments.work))?;
     let machine = Machine::this(&work).describe();
     let plan = Plan {
-        program: Program { path },
+        program: Program::beside(arguments.program.as_deref())?,
         work,
         out: arguments.out,
         seed: arguments.seed,

@@ -114,6 +114,24 @@ impl Operation {
         Operation::Recursion,
     ];
 
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Select => "select",
+            Operation::CopyText => "copy text",
+            Operation::CopyParquet => "copy parquet",
+            Operation::Table => "create table",
+            Operation::Sort => "sort",
+            Operation::Join => "join",
+            Operation::LeftJoin => "left join",
+            Operation::FullJoin => "full join",
+            Operation::Window => "window",
+            Operation::GroupAll => "group",
+            Operation::GroupLists => "group lists",
+            Operation::Distinct => "distinct",
+            Operation::Recursion => "recursion",
+        }
+    }
+
     fn sql(self, shape: &Shape) -> String {
         let (rows, last) = (shape.rows(), shape.last());
         let text = if shape.is_nested { "copy.json" } else { "copy.csv" };

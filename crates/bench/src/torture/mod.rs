@@ -11,7 +11,7 @@ mod damage;
 mod disk;
 mod ends;
 mod inputs;
-mod memory;
+pub mod memory;
 mod places;
 mod program;
 mod signals;

@@ -21,6 +21,17 @@ pub struct Program {
 }
 
 impl Program {
+    /// The program at `path`, or the one beside this one.
+    pub fn beside(path: Option<&Path>) -> Result<Self> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => std::env::current_exe()
+                .map(|this| this.with_file_name("nandina"))
+                .map_err(|error| BenchError::Setup(format!("name the program with --program: {error}")))?,
+        };
+        Ok(Self { path: path.canonicalize().map_err(BenchError::file(&path))? })
+    }
+
     /// The program, to be run in `folder`, which also gets what it says.
     pub fn command(&self, folder: &Path) -> Command {
         self.below_limits(folder, "")

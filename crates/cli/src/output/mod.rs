@@ -1,6 +1,6 @@
 //! Results on their way out: as a table for people, or as CSV, JSON or Parquet for programs.
 //!
-//! Everything but the table is streamed: a batch is written when it arrives and forgotten.
+//! A batch is written when it arrives and forgotten; a table keeps its first rows until it knows how wide columns are.
 
 mod sink;
 mod table;
@@ -19,6 +19,9 @@ use crate::failure::{Failure, Result};
 
 pub use sink::{Sink, format_of};
 pub use table::{Table, TableLimits};
+
+/// A row group is in memory until it is written.
+const MOST_ROW_GROUP_BYTES: usize = 16 << 20;
 
 /// Writes the batches of one result.
 pub enum ResultWriter<'a> {
@@ -40,7 +43,10 @@ impl<'a> ResultWriter<'a> {
             Format::Csv => ResultWriter::Csv { out, schema, has_header: false },
             Format::Json => ResultWriter::Json(out),
             Format::Parquet => {
-                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::SNAPPY)
+                    .set_max_row_group_bytes(Some(MOST_ROW_GROUP_BYTES))
+                    .build();
                 let options = ArrowWriterOptions::new().with_properties(properties);
                 let writer = ArrowWriter::try_new_with_options(out, schema, options);
                 ResultWriter::Parquet(Box::new(writer.map_err(parquet_failure)?))
@@ -50,12 +56,13 @@ impl<'a> ResultWriter<'a> {
 
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
-            ResultWriter::Table(table, _) => table.push(batch)?,
+            ResultWriter::Table(table, out) => table.push(batch, *out)?,
             ResultWriter::Csv { out, has_header, .. } => {
                 let header = !std::mem::replace(has_header, true);
                 let text = Vec::new();
                 let mut writer = arrow::csv::WriterBuilder::new().with_header(header).build(text);
-                writer.write(batch).map_err(nandina::Error::from)?;
+                let batch = nandina::nested_as_text(batch.clone()).map_err(nandina::Error::from)?;
+                writer.write(&batch).map_err(nandina::Error::from)?;
                 out.write_all(&writer.into_inner()).map_err(output_failure)?;
             }
             ResultWriter::Json(out) => {
@@ -71,14 +78,12 @@ impl<'a> ResultWriter<'a> {
 
     pub fn finish(self) -> Result<()> {
         match self {
-            ResultWriter::Table(table, out) => {
-                out.write_all(table.render()?.as_bytes()).map_err(output_failure)?;
-                out.flush().map_err(output_failure)
-            }
+            ResultWriter::Table(table, out) => table.finish(out),
             ResultWriter::Csv { out, schema, has_header } => {
                 if !has_header {
                     let empty = RecordBatch::new_empty(schema);
                     let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(Vec::new());
+                    let empty = nandina::nested_as_text(empty).map_err(nandina::Error::from)?;
                     writer.write(&empty).map_err(nandina::Error::from)?;
                     out.write_all(&writer.into_inner()).map_err(output_failure)?;
                 }

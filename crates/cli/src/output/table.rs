@@ -1,6 +1,7 @@
 //! A result as a table for people.
 //!
-//! Only the rows that will be shown are kept; the others are counted.
+//! Columns are as wide as the first few megabytes of text ask for; rows behind those are written as they come, so that a
+//! table of any length takes little memory. Rows that will not be shown are counted.
 //!
 //! ```text
 //!   ┌────────────┬───────┐
@@ -12,13 +13,19 @@
 //!   (42 rows)                    on a terminal
 //! ```
 
+use std::io::Write;
+
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use console::{measure_text_width, pad_str, truncate_str};
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use nandina::format_count;
 
+use super::output_failure;
 use crate::failure::Result;
+
+/// Text that is looked at before columns get their widths.
+const MOST_WAITING_BYTES: usize = 4 << 20;
 
 /// Narrowest that a column gets to make a table fit the terminal.
 const NARROWEST: usize = 8;
@@ -34,69 +41,118 @@ pub struct TableLimits {
     pub has_footer: bool,
 }
 
-/// Collects what will be shown of a result.
+/// Writes what will be shown of a result.
 pub struct Table {
     schema: SchemaRef,
     limits: TableLimits,
-    cells: Vec<Vec<String>>,
+    /// Rows that wait for the columns' widths.
+    waiting: Vec<Vec<String>>,
+    waiting_bytes: usize,
+    /// Once known.
+    columns: Option<Vec<Column>>,
+    shown: usize,
     rows: u64,
+}
+
+/// How a column is shown.
+struct Column {
+    width: usize,
+    alignment: Alignment,
+    /// Whether longer values are cut.
+    is_cut: bool,
 }
 
 impl Table {
     pub fn new(schema: SchemaRef, limits: TableLimits) -> Self {
-        Table { schema, limits, cells: Vec::new(), rows: 0 }
+        Table { schema, limits, waiting: Vec::new(), waiting_bytes: 0, columns: None, shown: 0, rows: 0 }
     }
 
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub fn push(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<()> {
         self.rows += batch.num_rows() as u64;
         let wanted = match self.limits.rows {
             0 => batch.num_rows(),
-            limit => batch.num_rows().min(limit.saturating_sub(self.cells.len())),
+            limit => batch.num_rows().min(limit.saturating_sub(self.shown)),
         };
         if wanted == 0 {
             return Ok(());
         }
+        self.shown += wanted;
         let options = FormatOptions::default().with_null("NULL");
         let formatters: Result<Vec<ArrayFormatter<'_>>, _> =
             batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options)).collect();
         let formatters = formatters.map_err(nandina::Error::from)?;
+        let mut text = String::new();
         for row in 0..wanted {
-            self.cells
-                .push(formatters.iter().map(|column| one_line(&column.value(row).to_string())).collect());
+            let cells: Vec<String> =
+                formatters.iter().map(|column| one_line(&column.value(row).to_string())).collect();
+            match &self.columns {
+                Some(columns) => line(&mut text, &cells, columns),
+                None => {
+                    self.waiting_bytes +=
+                        cells.iter().map(|cell| cell.len() + size_of::<String>()).sum::<usize>();
+                    self.waiting.push(cells);
+                    if self.waiting_bytes > MOST_WAITING_BYTES {
+                        self.begin(&mut text);
+                    }
+                }
+            }
+            if text.len() > MOST_WAITING_BYTES {
+                out.write_all(text.as_bytes()).map_err(output_failure)?;
+                text.clear();
+            }
         }
-        Ok(())
+        out.write_all(text.as_bytes()).map_err(output_failure)
     }
 
-    /// The finished text.
-    pub fn render(&self) -> Result<String> {
-        let names: Vec<String> = self.schema.fields().iter().map(|field| one_line(field.name())).collect();
-        let numeric: Vec<bool> =
-            self.schema.fields().iter().map(|field| is_number(field.data_type())).collect();
+    /// Writes what is left, and the end.
+    pub fn finish(mut self, out: &mut dyn Write) -> Result<()> {
         let mut text = String::new();
-        if !names.is_empty() {
-            let widths = self.widths(&names);
-            rule(&mut text, &widths, ["┌", "┬", "┐"]);
-            line(&mut text, &names, &widths, &numeric);
-            rule(&mut text, &widths, ["├", "┼", "┤"]);
-            for row in &self.cells {
-                line(&mut text, row, &widths, &numeric);
-            }
-            rule(&mut text, &widths, ["└", "┴", "┘"]);
+        self.begin(&mut text);
+        if let Some(columns) = self.columns.filter(|columns| !columns.is_empty()) {
+            rule(&mut text, &columns, ["└", "┴", "┘"]);
         }
-        let hidden = self.rows - self.cells.len() as u64;
+        let hidden = self.rows - self.shown as u64;
         if hidden > 0 {
             text.push_str(&format!("… {} more row{}\n", format_count(hidden), plural(hidden)));
         }
         if self.limits.has_footer {
             text.push_str(&format!("({} row{})\n", format_count(self.rows), plural(self.rows)));
         }
-        Ok(text)
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(output_failure)
+    }
+
+    /// Gives the columns their widths, and writes the head and the rows that have waited for them.
+    fn begin(&mut self, text: &mut String) {
+        if self.columns.is_some() {
+            return;
+        }
+        let fields = self.schema.fields();
+        let names: Vec<String> = fields.iter().map(|field| one_line(field.name())).collect();
+        let columns: Vec<Column> = self
+            .widths(&names)
+            .into_iter()
+            .zip(fields)
+            .map(|(width, field)| Column {
+                width,
+                alignment: if field.data_type().is_numeric() { Alignment::Right } else { Alignment::Left },
+                is_cut: self.limits.width.is_some(),
+            })
+            .collect();
+        if !columns.is_empty() {
+            rule(text, &columns, ["┌", "┬", "┐"]);
+            line(text, &names, &columns);
+            rule(text, &columns, ["├", "┼", "┤"]);
+            for row in std::mem::take(&mut self.waiting) {
+                line(text, &row, &columns);
+            }
+        }
+        self.columns = Some(columns);
     }
 
     /// Widths that show everything, or as much as fits: the widest columns give way first.
     fn widths(&self, names: &[String]) -> Vec<usize> {
         let mut widths: Vec<usize> = names.iter().map(|name| measure_text_width(name)).collect();
-        for row in &self.cells {
+        for row in &self.waiting {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(measure_text_width(cell));
             }
@@ -115,20 +171,22 @@ impl Table {
     }
 }
 
-fn rule(text: &mut String, widths: &[usize], [left, middle, right]: [&str; 3]) {
-    let bars: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
+fn rule(text: &mut String, columns: &[Column], [left, middle, right]: [&str; 3]) {
+    let bars: Vec<String> = columns.iter().map(|column| "─".repeat(column.width + 2)).collect();
     text.push_str(left);
     text.push_str(&bars.join(middle));
     text.push_str(right);
     text.push('\n');
 }
 
-fn line(text: &mut String, cells: &[String], widths: &[usize], numeric: &[bool]) {
-    for ((cell, width), is_number) in cells.iter().zip(widths).zip(numeric) {
-        let alignment = if *is_number { console::Alignment::Right } else { console::Alignment::Left };
-        let shown = truncate_str(cell, *width, "…");
+fn line(text: &mut String, cells: &[String], columns: &[Column]) {
+    for (cell, column) in cells.iter().zip(columns) {
+        let shown = match column.is_cut {
+            true => truncate_str(cell, column.width, "…"),
+            false => cell.into(),
+        };
         text.push_str("│ ");
-        text.push_str(&pad_str(&shown, *width, alignment, None));
+        text.push_str(&pad_str(&shown, column.width, column.alignment, None));
         text.push(' ');
     }
     text.push_str("│\n");
@@ -140,10 +198,6 @@ fn one_line(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-}
-
-fn is_number(data_type: &DataType) -> bool {
-    data_type.is_numeric()
 }
 
 fn plural(count: u64) -> &'static str {
@@ -165,8 +219,27 @@ mod tests {
     fn render(limits: TableLimits) -> String {
         let batch = batch();
         let mut table = Table::new(batch.schema(), limits);
-        table.push(&batch).unwrap();
-        table.render().unwrap()
+        let mut out = Vec::new();
+        table.push(&batch, &mut out).unwrap();
+        table.finish(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn long_tables_are_written_as_they_come() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(1 << 20); 8]));
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let limits = TableLimits { rows: 0, width: None, has_footer: true };
+        let (mut table, mut out) = (Table::new(batch.schema(), limits), Vec::new());
+        table.push(&batch, &mut out).unwrap();
+        assert!(out.len() > 8 << 20 && table.waiting.is_empty());
+        let longer: ArrayRef = Arc::new(StringArray::from(vec!["y".repeat(2 << 20)]));
+        table.push(&RecordBatch::try_new(batch.schema(), vec![longer]).unwrap(), &mut out).unwrap();
+        table.finish(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches('x').count(), 8 << 20);
+        assert_eq!(text.matches('y').count(), 2 << 20, "longer values are not cut");
+        assert!(text.ends_with("┘\n(9 rows)\n"));
     }
 
     #[test]

@@ -32,6 +32,8 @@ use datafusion::common::Result;
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::physical_plan::ExecutionPlanProperties;
 
+pub use self::order::sorting_columns;
+
 /// The write that `planned` describes, by one value of `columns` after the other. `None` if DataFusion's sink is to be
 /// used as it is: it names no folders after these columns, or will say itself why it cannot.
 ///

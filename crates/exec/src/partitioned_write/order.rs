@@ -55,7 +55,11 @@ pub fn below_projection(
 
 /// The order of the rows of one value for the footer of a Parquet file of `file` columns: as much of `within` as is
 /// said in columns of the file. The partition columns, with these numbers among the rows' own, have one value there.
-pub fn of_file(within: &LexRequirement, columns: &[usize], file: &Schema) -> Option<Vec<SortingColumn>> {
+pub fn sorting_columns(
+    within: &LexRequirement,
+    columns: &[usize],
+    file: &Schema,
+) -> Option<Vec<SortingColumn>> {
     // Footers number the leaves of nested columns.
     if file.fields().iter().any(|field| field.data_type().is_nested()) {
         return None;

@@ -44,7 +44,7 @@ impl ByValueSink {
         // A sink for each value: it keeps the footers of its files.
         let file = get_writer_schema(planned.config());
         let order = order::within_value(&self.planned)
-            .and_then(|within| order::of_file(&within, &self.columns, &file));
+            .and_then(|within| order::sorting_columns(&within, &self.columns, &file));
         let sink = ParquetSink::new(planned.config().clone(), planned.parquet_options().clone())
             .with_sorting_columns(order);
         let rows = DataSink::write_all(&sink, run, context).await?;

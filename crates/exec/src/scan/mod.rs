@@ -13,6 +13,7 @@
 
 mod adaptive_filter;
 mod conjunction;
+mod damage;
 mod exec;
 mod filter;
 mod named_files;

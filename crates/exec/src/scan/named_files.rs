@@ -12,6 +12,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
@@ -31,6 +32,8 @@ use datafusion_datasource::TableSchema;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
+
+use super::damage::place_of_damage;
 
 /// Does what the source inside does.
 pub struct NamingSource(Arc<dyn FileSource>);
@@ -59,7 +62,7 @@ impl FileSource for NamingSource {
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
         let morselizer = self.0.create_morselizer(store, config, partition)?;
-        Ok(Box::new(NamingMorselizer { morselizer, is_arrow: self.0.file_type().starts_with("arrow") }))
+        Ok(Box::new(NamingMorselizer { morselizer, file_type: self.0.file_type().to_owned() }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -109,12 +112,12 @@ impl FileSource for NamingSource {
 #[derive(Debug)]
 struct NamingMorselizer {
     morselizer: Box<dyn Morselizer>,
-    is_arrow: bool,
+    file_type: String,
 }
 
 impl Morselizer for NamingMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
-        let name = FileName::of(&file, self.is_arrow);
+        let name = FileName::of(&file, &self.file_type);
         let planner = name.guard(|| self.morselizer.plan_file(file))?;
         Ok(Box::new(NamingPlanner { name, planner }))
     }
@@ -181,14 +184,15 @@ struct FileName {
     /// Whether it is of Arrow's own format, whose reader only takes bytes for arrays: all that Arrow refuses is about
     /// them.
     is_arrow: bool,
+    is_parquet: bool,
 }
 
 impl FileName {
-    fn of(file: &PartitionedFile, is_arrow: bool) -> Self {
+    fn of(file: &PartitionedFile, file_type: &str) -> Self {
         let location = &file.object_meta.location;
         let path = LocalFileSystem::new().path_to_filesystem(location);
         let path = path.map_or_else(|_| location.as_ref().into(), |path| path.to_string_lossy().into());
-        FileName { path, is_arrow }
+        FileName { path, is_arrow: file_type.starts_with("arrow"), is_parquet: file_type == "parquet" }
     }
 
     fn is_about_bytes(&self, error: &DataFusionError) -> bool {
@@ -208,7 +212,11 @@ impl FileName {
         match read {
             Ok(Err(error)) if self.is_about_bytes(error.find_root()) => {
                 let reason = error.strip_backtrace();
-                exec_err!("file '{}': it cannot be read, and may be damaged ({reason})", self.path)
+                exec_err!(
+                    "file '{}': {}it cannot be read, and may be damaged ({reason})",
+                    self.path,
+                    self.place()
+                )
             }
             Ok(read) => read,
             Err(panic) => {
@@ -218,9 +226,21 @@ impl FileName {
                     // More text than a batch holds, which is no fault of the file.
                     resume_unwind(panic);
                 }
-                exec_err!("file '{}': it is damaged, or of a kind that cannot be read ({text})", self.path)
+                let place = self.place();
+                exec_err!(
+                    "file '{}': {place}it is damaged, or of a kind that cannot be read ({text})",
+                    self.path
+                )
             }
         }
+    }
+
+    /// Which part of the file is damaged, if that can be told.
+    fn place(&self) -> String {
+        if !self.is_parquet {
+            return String::new();
+        }
+        place_of_damage(Path::new(&*self.path)).map_or_else(String::new, |place| format!("{place}: "))
     }
 }
 

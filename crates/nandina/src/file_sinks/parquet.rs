@@ -1,0 +1,357 @@
+//! Parquet.
+//!
+//! Rows are gathered to a few megabytes; then tasks take one column after the other and encode it, while the next rows are
+//! computed. A row group ends when it has as many rows or bytes as one may have, or when memory is wanted elsewhere.
+//!
+//! ```text
+//!   input ─► stage ─► ┌ task: column 1, column 3, … ┐ ─► encoded columns ─► row group ─► file
+//!                     └ task: column 2, column 4, … ┘
+//! ```
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{RecordBatch, new_empty_array};
+use arrow::datatypes::{FieldRef, SchemaRef};
+use async_trait::async_trait;
+use datafusion::common::config::TableParquetOptions;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::file_format::parquet::ParquetSink;
+use datafusion::datasource::file_format::write::get_writer_schema;
+use datafusion::datasource::physical_plan::FileSink as _;
+use datafusion::datasource::sink::DataSink;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use futures::TryStreamExt as _;
+use nandina_exec::partitioned_write::sorting_columns;
+use parking_lot::Mutex;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::SerializedFileWriter;
+
+use super::failed;
+use super::text::lost;
+
+/// Rows that are encoded at a time, in bytes: enough that tasks are busy, and the share of the limit that they may take.
+const MOST_STAGE_BYTES: usize = 4 << 20;
+const STAGE_SHARE: usize = 64;
+
+/// Whether all that is asked for is done here.
+pub(super) fn can_write(options: &TableParquetOptions) -> bool {
+    let is_plain = options.crypto.file_encryption.is_none() && options.crypto.factory_id.is_none();
+    is_plain && !options.global.content_defined_chunking.enabled
+}
+
+/// Writes rows into one Parquet file.
+pub(super) struct OneParquetSink {
+    path: PathBuf,
+    schema: SchemaRef,
+    options: TableParquetOptions,
+    order: Option<Vec<SortingColumn>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl OneParquetSink {
+    pub fn new(path: PathBuf, planned: &ParquetSink, order: Option<&LexRequirement>) -> Self {
+        let schema = get_writer_schema(planned.config());
+        let order = order.and_then(|order| sorting_columns(order, &[], &schema));
+        let options = planned.parquet_options().clone();
+        Self { path, schema, options, order, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    fn properties(&self) -> Result<WriterProperties> {
+        let mut options = self.options.clone();
+        if !options.global.skip_arrow_metadata {
+            options.arrow_schema(&self.schema);
+        }
+        let builder = WriterPropertiesBuilder::try_from(&options)?;
+        Ok(builder.set_sorting_columns(self.order.clone()).build())
+    }
+
+    fn create(&self) -> Result<(SerializedFileWriter<File>, ArrowRowGroupWriterFactory)> {
+        let file = File::create(&self.path).map_err(|error| failed(&self.path, error))?;
+        let options = ArrowWriterOptions::new()
+            .with_properties(self.properties()?)
+            .with_skip_arrow_metadata(self.options.global.skip_arrow_metadata);
+        let writer = ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), options);
+        writer
+            .and_then(ArrowWriter::into_serialized_writer)
+            .map_err(|error| parquet_failed(&self.path, error))
+    }
+}
+
+#[async_trait]
+impl DataSink for OneParquetSink {
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(
+        &self,
+        mut data: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let stage_bytes = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(limit_bytes) => (limit_bytes / STAGE_SHARE).min(MOST_STAGE_BYTES),
+            _ => MOST_STAGE_BYTES,
+        };
+        let (writer, factory) = self.create()?;
+        let options = &self.options.global;
+        let writing = Writing {
+            path: self.path.clone(),
+            fields: self.schema.fields().iter().cloned().collect(),
+            factory,
+            writer: Some(writer),
+            row_groups: 0,
+            open: None,
+            most_rows: options.max_row_group_size.max(1),
+            most_bytes: options.max_row_group_bytes.map_or(usize::MAX, |bytes| bytes.get()),
+            stages_bytes: 2 * stage_bytes,
+            memory: MemoryConsumer::new("OneParquetSink").register(context.memory_pool()),
+            lanes: context.session_config().target_partitions().max(1),
+            encoding: MetricBuilder::new(&self.metrics).elapsed_compute(0),
+        };
+        let rows_written = MetricBuilder::new(&self.metrics).global_counter("rows_written");
+        let bytes_written = MetricBuilder::new(&self.metrics).global_counter("bytes_written");
+        let mut work = SpawnedTask::spawn(async move { Ok(writing) });
+        let writing = loop {
+            let stage = next_stage(&mut data, stage_bytes).await?;
+            let writing = work.join_unwind().await.map_err(lost)??;
+            if stage.is_empty() {
+                break writing;
+            }
+            rows_written.add(stage.iter().map(RecordBatch::num_rows).sum());
+            work = SpawnedTask::spawn(writing.add(stage));
+        };
+        bytes_written.add(writing.finish().await?);
+        Ok(rows_written.value() as u64)
+    }
+}
+
+impl fmt::Debug for OneParquetSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OneParquetSink").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for OneParquetSink {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ParquetFile({})", self.path.display())
+    }
+}
+
+/// The next rows, `bytes` of them or a little more; none at the end.
+async fn next_stage(data: &mut SendableRecordBatchStream, bytes: usize) -> Result<Vec<RecordBatch>> {
+    let (mut stage, mut staged_bytes) = (Vec::new(), 0);
+    while staged_bytes < bytes
+        && let Some(batch) = data.try_next().await?
+    {
+        if batch.num_rows() > 0 {
+            staged_bytes += batch.get_array_memory_size();
+            stage.push(batch);
+        }
+    }
+    Ok(stage)
+}
+
+/// A file that is being written.
+struct Writing {
+    path: PathBuf,
+    fields: Vec<FieldRef>,
+    factory: ArrowRowGroupWriterFactory,
+    /// Absent while it is used.
+    writer: Option<SerializedFileWriter<File>>,
+    row_groups: usize,
+    /// The row group that rows are added to.
+    open: Option<RowGroup>,
+    /// What a row group may have at most.
+    most_rows: usize,
+    most_bytes: usize,
+    /// Rows that wait for being encoded.
+    stages_bytes: usize,
+    memory: MemoryReservation,
+    lanes: usize,
+    encoding: Time,
+}
+
+struct RowGroup {
+    columns: Arc<Vec<Column>>,
+    rows: usize,
+}
+
+/// A column of the table in one row group.
+struct Column {
+    field: FieldRef,
+    /// One for each leaf of a nested column.
+    leaves: Mutex<Vec<ArrowColumnWriter>>,
+    encoded: Mutex<Vec<ArrowColumnChunk>>,
+}
+
+impl Writing {
+    /// Encodes rows, and writes the row groups that are complete.
+    async fn add(mut self, stage: Vec<RecordBatch>) -> Result<Self> {
+        let mut stage = stage.into_iter();
+        let mut rest = stage.next();
+        while rest.is_some() {
+            let (columns, mut rows) = match self.open.take() {
+                Some(open) => (open.columns, open.rows),
+                None => (self.columns()?, 0),
+            };
+            let mut batches = Vec::new();
+            while let Some(batch) = rest.take() {
+                let taken = batch.num_rows().min(self.most_rows - rows);
+                batches.push(batch.slice(0, taken));
+                rows += taken;
+                if taken < batch.num_rows() {
+                    rest = Some(batch.slice(taken, batch.num_rows() - taken));
+                    break;
+                }
+                rest = stage.next();
+                if rows == self.most_rows {
+                    break;
+                }
+            }
+            self.encode(&columns, batches).await?;
+            let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
+            let has_room = self.memory.try_resize(bytes + self.stages_bytes).is_ok();
+            self.open = Some(RowGroup { columns, rows });
+            if rows == self.most_rows || bytes > self.most_bytes || !has_room {
+                self.end_row_group().await?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// The columns of the next row group.
+    fn columns(&self) -> Result<Arc<Vec<Column>>> {
+        let fail = |error: ParquetError| failed(&self.path, error);
+        let mut writers = self.factory.create_column_writers(self.row_groups).map_err(fail)?.into_iter();
+        let mut columns = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            let leaves = compute_leaves(field, &new_empty_array(field.data_type())).map_err(fail)?.len();
+            let leaves: Vec<ArrowColumnWriter> = writers.by_ref().take(leaves).collect();
+            columns.push(Column {
+                field: Arc::clone(field),
+                leaves: Mutex::new(leaves),
+                encoded: Mutex::default(),
+            });
+        }
+        assert!(writers.next().is_none(), "every leaf belongs to a column");
+        Ok(Arc::new(columns))
+    }
+
+    async fn encode(&self, columns: &Arc<Vec<Column>>, batches: Vec<RecordBatch>) -> Result<()> {
+        self.on_columns(columns, move |at, column| {
+            let mut leaves = column.leaves.lock();
+            for batch in &batches {
+                let values = compute_leaves(&column.field, batch.column(at))?;
+                assert_eq!(values.len(), leaves.len(), "the leaves of a type are always as many");
+                for (leaf, values) in leaves.iter_mut().zip(&values) {
+                    leaf.write(values)?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn end_row_group(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        self.on_columns(&open.columns, |_, column| {
+            let leaves = std::mem::take(&mut *column.leaves.lock());
+            *column.encoded.lock() =
+                leaves.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>()?;
+            Ok(())
+        })
+        .await?;
+        let columns = open.columns;
+        self.on_writer(move |writer| {
+            let mut row_group = writer.next_row_group()?;
+            for column in columns.iter() {
+                for chunk in std::mem::take(&mut *column.encoded.lock()) {
+                    chunk.append_to_row_group(&mut row_group)?;
+                }
+            }
+            row_group.close().map(drop)
+        })
+        .await?;
+        self.row_groups += 1;
+        self.memory.resize(self.stages_bytes);
+        Ok(())
+    }
+
+    /// Writes what is left, and the footer. Returns the bytes of the file.
+    async fn finish(mut self) -> Result<usize> {
+        self.end_row_group().await?;
+        self.on_writer(|writer| writer.finish().map(drop)).await?;
+        Ok(self.writer.map_or(0, |writer| writer.bytes_written()))
+    }
+
+    /// Does `work` to every column, in as many tasks as there are lanes.
+    async fn on_columns<W>(&self, columns: &Arc<Vec<Column>>, work: W) -> Result<()>
+    where
+        W: Fn(usize, &Column) -> Result<(), ParquetError> + Send + Sync + 'static,
+    {
+        let (work, next) = (Arc::new(work), Arc::new(AtomicUsize::new(0)));
+        let task = |_| {
+            let (columns, work, next) = (Arc::clone(columns), Arc::clone(&work), Arc::clone(&next));
+            let encoding = self.encoding.clone();
+            SpawnedTask::spawn(async move {
+                let _timer = encoding.timer();
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(column) = columns.get(at) else { return Ok(()) };
+                    work(at, column)?;
+                }
+            })
+        };
+        let tasks: Vec<SpawnedTask<Result<(), ParquetError>>> =
+            (0..self.lanes.min(columns.len())).map(task).collect();
+        for task in tasks {
+            task.join_unwind().await.map_err(lost)?.map_err(|error| failed(&self.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Does `work` on a thread that may wait for the disk.
+    async fn on_writer<W>(&mut self, work: W) -> Result<()>
+    where
+        W: FnOnce(&mut SerializedFileWriter<File>) -> Result<(), ParquetError> + Send + 'static,
+    {
+        let Some(mut writer) = self.writer.take() else { unreachable!("a failed write is the last one") };
+        let task = SpawnedTask::spawn_blocking(move || work(&mut writer).map(|()| writer));
+        let writer =
+            task.join_unwind().await.map_err(lost)?.map_err(|error| parquet_failed(&self.path, error))?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+}
+
+impl Column {
+    fn memory_bytes(&self) -> usize {
+        self.leaves.lock().iter().map(ArrowColumnWriter::memory_size).sum()
+    }
+}
+
+fn parquet_failed(path: &Path, error: ParquetError) -> DataFusionError {
+    match error {
+        ParquetError::External(source) => failed(path, source),
+        other => failed(path, other),
+    }
+}

@@ -1,0 +1,4 @@
+//! What the fuzz targets feed their input to.
+
+pub mod inputs;
+pub mod page_decoder;
