@@ -74,9 +74,10 @@ pub fn read_file(input: &[u8]) {
     let folder = folder();
     let path = folder.join(format!("file.{format}"));
     std::fs::write(&path, bytes).expect("the temporary folder can be written to");
+    let database = database();
     runtime().block_on(async {
-        run(database(), &format!("SELECT * FROM '{}'", path.display())).await;
-        run(database(), &format!("SELECT count(*) FROM '{}'", path.display())).await;
+        run(database, &format!("SELECT * FROM '{}'", path.display())).await;
+        run(database, &format!("SELECT count(*) FROM '{}'", path.display())).await;
     });
     std::fs::remove_dir_all(&folder).expect("the folder is there");
 }

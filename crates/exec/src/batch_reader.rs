@@ -11,17 +11,20 @@ use nandina_spill::PartitionReader;
 
 use crate::error::{pages_error, spill_error};
 
+/// More bytes in a batch save no work per batch.
+const ENOUGH_BYTES: usize = 256 << 10;
+
 /// Joins small pages to batches.
 pub struct BatchReader {
     reader: PartitionReader,
     schema: Arc<PageSchema>,
     batch_rows: usize,
     waiting: Time,
-    held: Option<RecordBatch>,
+    held: Option<(RecordBatch, usize)>,
 }
 
 impl BatchReader {
-    /// Batches of up to `batch_rows` rows, unless a page has more; `waiting` counts the time spent on reads.
+    /// Batches of up to `batch_rows` rows or enough bytes, unless a page has more; `waiting` counts the time spent on reads.
     pub fn new(reader: PartitionReader, schema: Arc<PageSchema>, batch_rows: usize, waiting: Time) -> Self {
         Self { reader, schema, batch_rows, waiting, held: None }
     }
@@ -34,7 +37,7 @@ impl BatchReader {
     /// The next batch, or `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let mut batches: Vec<RecordBatch> = Vec::new();
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
         loop {
             let batch = match self.held.take() {
                 Some(batch) => Some(batch),
@@ -42,15 +45,18 @@ impl BatchReader {
                     let waiting = self.waiting.timer();
                     let page = self.reader.next().await.map_err(spill_error)?;
                     drop(waiting);
-                    page.map(|page| page.batch(None)).transpose().map_err(pages_error)?
+                    let page = page.map(|page| Ok((page.batch(None)?, page.memory_bytes())));
+                    page.transpose().map_err(pages_error)?
                 }
             };
-            let Some(batch) = batch else { break };
-            if rows > 0 && rows + batch.num_rows() > self.batch_rows {
-                self.held = Some(batch);
+            let Some((batch, page_bytes)) = batch else { break };
+            let is_full = rows + batch.num_rows() > self.batch_rows || bytes + page_bytes > ENOUGH_BYTES;
+            if rows > 0 && is_full {
+                self.held = Some((batch, page_bytes));
                 break;
             }
             rows += batch.num_rows();
+            bytes += page_bytes;
             batches.push(batch);
         }
         match batches.len() {

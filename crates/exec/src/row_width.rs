@@ -1,5 +1,6 @@
-//! How wide a row is: the bytes that it takes in memory, about, before any row has been seen, and its columns in files.
+//! How wide a row is: the bytes that it takes in memory, before any row has been seen and after, and its columns in files.
 
+use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use nandina_pages::ColumnLayout;
 
@@ -51,6 +52,17 @@ pub fn column_bytes(data_type: &DataType, text_bytes: usize) -> usize {
             ColumnLayout::Null => 0,
         },
     }
+}
+
+/// Bytes that the values of `array` have, however much of its buffers they are.
+pub fn value_bytes(array: &ArrayRef) -> usize {
+    if let Some(texts) = array.as_string_view_opt() {
+        return texts.total_bytes_len() + size_of_val(texts.views().as_ref());
+    }
+    if let Some(binary) = array.as_binary_view_opt() {
+        return binary.total_bytes_len() + size_of_val(binary.views().as_ref());
+    }
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
 #[cfg(test)]

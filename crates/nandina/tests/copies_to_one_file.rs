@@ -32,7 +32,8 @@ async fn rows_come_back_in_order_from_every_format() {
     for limit in [16 << 20, 1 << 30] {
         let session = session(limit);
         let query = format!("{ROWS} FROM generate_series(1, 30000)");
-        let sums = "count(*), count(s), sum(i), min(s), max(s), sum(f)::BIGINT, count(*) FILTER (b), max(d), sum(n)::BIGINT";
+        let sums = "count(*) AS c, count(s) AS s, sum(i) AS i, min(s) AS l, max(s) AS m, sum(f)::BIGINT AS f, \
+                    count(*) FILTER (WHERE b) AS b, max(d) AS d, sum(n)::BIGINT AS n";
         let expected = table(&session, &format!("SELECT {sums} FROM ({query})")).await;
         for name in ["a.parquet", "a.csv", "a.json", "b.csv.gz", "b.json.zst", "c.csv.bz2", "c.csv.xz"] {
             let path = folder.path().join(name);
@@ -49,7 +50,7 @@ async fn rows_come_back_in_order_from_every_format() {
             });
             copy(&session, &format!("{query} ORDER BY s DESC, i"), &path, &options).await;
             let file = path.display();
-            let types = if name.contains("json") { "sum(i), min(s), max(s)" } else { sums };
+            let types = if name.contains("json") { "sum(i) AS i, min(s) AS l, max(s) AS m" } else { sums };
             let read = table(&session, &format!("SELECT {types} FROM '{file}'")).await;
             let expected = match name.contains("json") {
                 true => table(&session, &format!("SELECT {types} FROM ({query})")).await,
@@ -121,8 +122,9 @@ async fn row_groups_end_where_memory_does() {
     let groups = reader.metadata().row_groups();
     assert!(groups.len() > 10, "{} row groups", groups.len());
     assert_eq!(groups.iter().map(|group| group.num_rows()).sum::<i64>(), 30_000);
-    let count = format!("SELECT count(*), count(DISTINCT c7), max(c39) FROM '{}'", path.display());
-    let made = format!("SELECT count(*), count(DISTINCT c7), max(c39) FROM ({query})");
+    let count =
+        format!("SELECT count(*) AS a, count(DISTINCT c7) AS b, max(c39) AS c FROM '{}'", path.display());
+    let made = format!("SELECT count(*) AS a, count(DISTINCT c7) AS b, max(c39) AS c FROM ({query})");
     assert_eq!(table(&session, &count).await, table(&session, &made).await);
 }
 
@@ -137,8 +139,13 @@ async fn no_rows_make_a_file_with_columns() {
     assert_eq!(std::fs::read_to_string(folder.path().join("none.csv")).unwrap(), "i,s,f,b,d,n\n");
     assert_eq!(std::fs::read(folder.path().join("none.json")).unwrap(), b"");
     let file = folder.path().join("none.parquet");
-    let read = table(&session, &format!("SELECT count(*), max(s), max(n) FROM '{}'", file.display())).await;
-    assert_eq!(read, table(&session, &format!("SELECT count(*), max(s), max(n) FROM ({query})")).await);
+    let read =
+        table(&session, &format!("SELECT count(*) AS a, max(s) AS b, max(n) AS c FROM '{}'", file.display()))
+            .await;
+    assert_eq!(
+        read,
+        table(&session, &format!("SELECT count(*) AS a, max(s) AS b, max(n) AS c FROM ({query})")).await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

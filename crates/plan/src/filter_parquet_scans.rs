@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::config::ConfigOptions;
+use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
 };
@@ -94,12 +95,15 @@ fn without_filter(
     else {
         return Ok(None);
     };
+    let is_coarse = selections_outgrow_memory(scan);
     let Some(scan) = filtering_scan(scan, orders_matter) else { return Ok(None) };
     let stay = moving.into_iter().zip(&pushed.filters);
     let stay = stay.filter(|(_, answer)| matches!(answer, PushedDown::No)).map(|(term, _)| term);
     let mut remaining: Vec<_> = volatile.into_iter().chain(stay).collect();
     let handed_on = projected(filter, Arc::clone(&scan))?;
-    if orders_matter && !is_implied(filter.properties().equivalence_properties(), &handed_on)? {
+    let says_more =
+        || Ok::<_, DataFusionError>(!is_implied(filter.properties().equivalence_properties(), &handed_on)?);
+    if is_coarse || orders_matter && says_more()? {
         // What a range of one value makes constant, for one, only a filter knows.
         remaining = vec![Arc::clone(filter.predicate())];
     }
@@ -158,8 +162,8 @@ fn filtering_scan(scan: &FileScanConfig, orders_matter: bool) -> Option<Arc<dyn 
     if terms.is_empty() {
         return None;
     }
-    let source =
-        source.with_predicate(conjunction(in_passes(terms, orders_matter))).with_pushdown_filters(true);
+    let passes = in_passes(terms, orders_matter, selections_outgrow_memory(scan));
+    let source = source.with_predicate(conjunction(passes)).with_pushdown_filters(true);
     let adapters = AllOrNothing::over(scan.expr_adapter_factory.clone());
     let scan = FileScanConfigBuilder::from(scan.clone())
         .with_source(Arc::new(source))
@@ -172,13 +176,37 @@ fn filtering_scan(scan: &FileScanConfig, orders_matter: bool) -> Option<Arc<dyn 
 ///
 /// All together: a pass over a row group costs more than most terms do. But where something above depends on an order,
 /// equalities stay as they are, for they say which columns are constant, on which orders may rest.
-fn in_passes(terms: Vec<Arc<dyn PhysicalExpr>>, orders_matter: bool) -> Vec<Arc<dyn PhysicalExpr>> {
+fn in_passes(
+    terms: Vec<Arc<dyn PhysicalExpr>>,
+    orders_matter: bool,
+    is_coarse: bool,
+) -> Vec<Arc<dyn PhysicalExpr>> {
     let (mut passes, others): (Vec<_>, Vec<_>) =
         terms.into_iter().partition(|term| orders_matter && is_equality(term));
     if !others.is_empty() {
-        passes.push(Arc::new(AdaptiveFilter::new(others)));
+        let filter = if is_coarse { AdaptiveFilter::coarse(others) } else { AdaptiveFilter::new(others) };
+        passes.push(Arc::new(filter));
     }
     passes
+}
+
+/// Rows that a row group has at most, usually.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+/// What a scan holds for each run of rows that pass, or do not.
+const RUN_BYTES: usize = 16;
+/// The memory that runs may take, against that of columns which filters have looked at.
+const RUNS_PER_CACHE: usize = 4;
+
+/// Whether the runs of rows that pass a filter may take more than a scan has memory for: nobody reserves them.
+fn selections_outgrow_memory(scan: &FileScanConfig) -> bool {
+    let Some(source) = scan.file_source().downcast_ref::<ParquetSource>() else { return false };
+    let Some(cache_bytes) = source.table_parquet_options().global.max_predicate_cache_size else {
+        return false;
+    };
+    let rows_of = |file: &PartitionedFile| file.statistics.as_ref()?.num_rows.get_value().copied();
+    let files = scan.file_groups.iter().flat_map(|group| group.iter());
+    let rows = files.map(|file| rows_of(file).unwrap_or(ROW_GROUP_ROWS)).max().unwrap_or(0);
+    rows.min(ROW_GROUP_ROWS) * RUN_BYTES > cache_bytes.saturating_mul(RUNS_PER_CACHE)
 }
 
 /// Of a column with a constant, or with another one.

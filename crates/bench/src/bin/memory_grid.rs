@@ -14,7 +14,7 @@ use clap::Parser;
 use nandina_bench::machine::Machine;
 use nandina_bench::table::Table;
 use nandina_bench::torture::Program;
-use nandina_bench::torture::memory::{Cell, Operation, PROMISED_BYTES, Shape, make, measure};
+use nandina_bench::torture::memory::{Cell, Operation, PROMISED_BYTES, Shape, is_refused, make, measure};
 use nandina_bench::{BenchError, Result, quantity};
 
 /// Measure what is resident under a memory limit.
@@ -83,6 +83,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         let folder = arguments.work.join(number.to_string());
+        // What an interrupted run has left.
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).map_err(BenchError::file(&folder))?;
+        }
         std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
         make(&program, &folder, &shape)?;
         for &operation in &operations {
@@ -90,7 +94,7 @@ fn run(arguments: &Arguments) -> Result<()> {
                 for &limit_bytes in &arguments.limits {
                     let cell = Cell { shape, is_file, operation, limit_bytes, threads: arguments.threads };
                     let ran = measure(&program, &folder, &cell)?;
-                    let is_refused = !ran.is_ok() && ran.err.contains("Raise the limit");
+                    let is_refused = is_refused(&ran);
                     if let Some(mistake) = ran.mistake() {
                         return Err(BenchError::Setup(mistake));
                     }

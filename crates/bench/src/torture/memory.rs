@@ -204,6 +204,11 @@ pub fn measure(program: &Program, folder: &Path, cell: &Cell) -> Result<Ran> {
     run(command.arg(sql), &folder.join("run"), PATIENCE)
 }
 
+/// Whether a query was told that its memory limit is too small for it.
+pub fn is_refused(ran: &Ran) -> bool {
+    !ran.is_ok() && ran.err.to_lowercase().contains("raise the limit")
+}
+
 /// The limit, for rows of any shape.
 pub(super) struct Resident;
 
@@ -234,7 +239,7 @@ impl Trial for Resident {
             if let Some(mistake) = ran.mistake() {
                 return Ok(Verdict::Broke(mistake));
             }
-            if !ran.is_ok() && !ran.err.contains("Raise the limit") {
+            if !ran.is_ok() && !is_refused(&ran) {
                 return Ok(Verdict::Broke(ran.describe(&format!("{cell:?}"))));
             }
             if ran.peak_bytes > cell.limit_bytes + PROMISED_BYTES {

@@ -15,9 +15,6 @@ use crate::hash_filter::HashFilter;
 use crate::key_hasher::KeyHasher;
 use crate::memory::MAX_PAGE_ROWS;
 
-/// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
-const MAX_OUTPUT_BYTES: usize = 16 << 20;
-
 /// Tables up to this size stay in a processor's second-level cache while they are probed.
 const CACHED_TABLE_BYTES: usize = 512 << 10;
 
@@ -234,10 +231,9 @@ impl BuildSide {
         self.visited.as_deref()
     }
 
-    /// Rows in an output batch whose probe rows take `probe_row_bytes` on average: `batch_rows`, unless rows
-    /// are so wide that a batch of them would not be small.
-    pub fn output_rows(&self, batch_rows: usize, probe_row_bytes: usize) -> usize {
-        (MAX_OUTPUT_BYTES / (self.row_bytes + probe_row_bytes + 1)).clamp(1, batch_rows)
+    /// Rows in an output batch of `spec` whose probe rows take `probe_row_bytes` on average.
+    pub fn output_rows(&self, spec: &JoinSpec, probe_row_bytes: usize) -> usize {
+        spec.output_rows(self.row_bytes + probe_row_bytes)
     }
 
     /// The partitions' tables; `None` stands for a spilled partition.

@@ -40,6 +40,7 @@ use super::spec::JoinSpec;
 use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
 use crate::equivalences::without_padded_sides;
+use crate::memory::{output_bytes, pool_limit};
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
@@ -116,7 +117,7 @@ impl HybridHashJoinExec {
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         };
-        join.spec(1)?;
+        join.spec(1, 1)?;
         Ok(join)
     }
 
@@ -152,7 +153,7 @@ impl HybridHashJoinExec {
         self.estimate
     }
 
-    fn spec(&self, batch_rows: usize) -> Result<JoinSpec> {
+    fn spec(&self, batch_rows: usize, batch_bytes: usize) -> Result<JoinSpec> {
         JoinSpec::try_new(
             &self.planned.left.schema(),
             &self.planned.right.schema(),
@@ -164,6 +165,7 @@ impl HybridHashJoinExec {
             self.planned.null_equality,
             self.planned.null_aware,
             batch_rows,
+            batch_bytes,
         )
     }
 
@@ -173,7 +175,10 @@ impl HybridHashJoinExec {
     }
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
-        let spec = Arc::new(self.spec(context.session_config().batch_size())?);
+        let spec = Arc::new(self.spec(
+            context.session_config().batch_size(),
+            output_bytes(pool_limit(context.memory_pool().as_ref())),
+        )?);
         for filter in self.filter.iter().chain(&self.filters_of_keys) {
             // What an earlier run has said is not true of this one.
             filter.update(lit(true))?;

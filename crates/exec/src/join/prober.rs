@@ -180,7 +180,7 @@ impl Prober {
         self.hashes.extend_from_slice(hashes);
         self.gave_probe_rows = false;
         let probe_row_bytes = data_bytes(&batch) / batch.num_rows().max(1);
-        self.step_rows = build.output_rows(self.spec.batch_rows, probe_row_bytes);
+        self.step_rows = build.output_rows(&self.spec, probe_row_bytes);
         if let Some(keys) = build.spilled_keys() {
             keys.note(filtered + spilled.len(), spilled.len());
         }
@@ -460,7 +460,7 @@ impl BuildRows {
         let Some(visited) = self.build.visited() else { return Ok(None) };
         let table = Arc::clone(table);
         loop {
-            let batch_rows = self.build.output_rows(self.spec.batch_rows, 0);
+            let batch_rows = self.build.output_rows(&self.spec, 0);
             let mut refs: Vec<RowRef> = Vec::with_capacity(batch_rows);
             while let Some(page) = table.pages().get(self.page)
                 && refs.len() < batch_rows

@@ -132,9 +132,16 @@ pub struct JoinSpec {
     pub schema: SchemaRef,
     /// Most rows in an output batch.
     pub batch_rows: usize,
+    /// Bytes at which it is full, however few its rows are.
+    pub batch_bytes: usize,
 }
 
 impl JoinSpec {
+    /// Rows in an output batch of rows of so many bytes.
+    pub fn output_rows(&self, row_bytes: usize) -> usize {
+        (self.batch_bytes / (row_bytes + 1)).clamp(1, self.batch_rows)
+    }
+
     /// The join of two inputs; `columns` are the output columns after projection, `schema` their schema.
     #[expect(clippy::too_many_arguments, reason = "these are the parts of DataFusion's hash join node")]
     pub fn try_new(
@@ -148,6 +155,7 @@ impl JoinSpec {
         null_equality: NullEquality,
         null_aware: bool,
         batch_rows: usize,
+        batch_bytes: usize,
     ) -> Result<Self> {
         let filter_columns = filter.map_or(&[][..], |filter| filter.column_indices());
         let needed = |side: JoinSide, width: usize| {
@@ -183,6 +191,7 @@ impl JoinSpec {
             output,
             schema,
             batch_rows,
+            batch_bytes,
         })
     }
 

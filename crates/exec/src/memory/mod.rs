@@ -16,6 +16,6 @@ mod unrefused;
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle, ReclaimOrder};
 pub use resident::ResidentBound;
 pub(crate) use shares::{
-    MAX_PAGE_ROWS, has_room, partitioner_options, pool_limit, portion_rows, read_window_bytes,
+    MAX_PAGE_ROWS, has_room, output_bytes, partitioner_options, pool_limit, portion_rows, read_window_bytes,
 };
 pub(crate) use unrefused::Unrefused;

@@ -36,6 +36,17 @@ pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
     }
 }
 
+/// The share of memory, and the bounds, of the rows of one output batch.
+const OUTPUT_SHARE: usize = 64;
+const MIN_OUTPUT_BYTES: usize = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
+
+/// Bytes at which a batch of rows is full, however few they are, of an operator under `limit`. Nobody reserves those that
+/// are on their way.
+pub fn output_bytes(limit: Option<usize>) -> usize {
+    (limit.unwrap_or(usize::MAX) / OUTPUT_SHARE).clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES)
+}
+
 /// Whether `bytes` more fit without anybody having to spill.
 pub fn has_room(pool: &dyn MemoryPool, bytes: usize) -> bool {
     pool_limit(pool).is_none_or(|limit| pool.reserved().saturating_add(bytes) <= limit)

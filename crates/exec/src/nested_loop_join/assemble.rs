@@ -12,14 +12,6 @@ use crate::join::kind::{JoinKind, SideRows};
 use crate::join::rows::{RowRef, row_ref};
 use crate::join::spec::{JoinSpec, OutputColumn, SideOf};
 
-/// Size beyond which an output batch is cut short. Rows of a kilobyte still fill a batch of 8192.
-const MAX_OUTPUT_BYTES: usize = 16 << 20;
-
-/// Rows in an output batch of rows of so many bytes.
-pub fn output_rows(spec: &JoinSpec, row_bytes: usize) -> usize {
-    (MAX_OUTPUT_BYTES / (row_bytes + 1)).clamp(1, spec.batch_rows)
-}
-
 /// Build rows of an output batch.
 #[derive(Clone, Copy)]
 pub enum BuildRows<'a> {
@@ -146,7 +138,7 @@ impl BuildRowsOut {
     /// The next output batch, or `None` after the last.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some(matched) = self.block.matched() else { return Ok(None) };
-        let most = output_rows(&self.spec, self.block.row_bytes());
+        let most = self.spec.output_rows(self.block.row_bytes());
         let mut refs: Vec<RowRef> = Vec::new();
         let mut marks = Vec::new();
         while !self.pages.is_empty() && refs.len() < most {

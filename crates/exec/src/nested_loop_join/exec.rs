@@ -25,6 +25,7 @@ use super::state::LoopState;
 use super::worker::{BuildDone, Workers, output};
 use crate::equivalences::without_padded_sides;
 use crate::join::spec::JoinSpec;
+use crate::memory::{output_bytes, pool_limit};
 use crate::shared_execution::SharedExecution;
 use crate::temp::operator_space;
 
@@ -82,7 +83,7 @@ impl BlockNestedLoopJoinExec {
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         };
-        join.spec(1)?;
+        join.spec(1, 1)?;
         Ok(join)
     }
 
@@ -101,7 +102,7 @@ impl BlockNestedLoopJoinExec {
         *self.planned.join_type()
     }
 
-    fn spec(&self, batch_rows: usize) -> Result<JoinSpec> {
+    fn spec(&self, batch_rows: usize, batch_bytes: usize) -> Result<JoinSpec> {
         let (left, right) = (self.planned.left().schema(), self.planned.right().schema());
         let columns = output_columns(&self.planned);
         JoinSpec::try_new(
@@ -115,6 +116,7 @@ impl BlockNestedLoopJoinExec {
             NullEquality::NullEqualsNothing,
             false,
             batch_rows,
+            batch_bytes,
         )
     }
 
@@ -124,7 +126,10 @@ impl BlockNestedLoopJoinExec {
     }
 
     fn start(&self, context: &Arc<TaskContext>) -> Result<Execution> {
-        let spec = Arc::new(self.spec(context.session_config().batch_size())?);
+        let spec = Arc::new(self.spec(
+            context.session_config().batch_size(),
+            output_bytes(pool_limit(context.memory_pool().as_ref())),
+        )?);
         let space = operator_space(context, "nested loop join")?;
         let inputs = self.planned.left().output_partitioning().partition_count();
         let outputs = self.planned.right().output_partitioning().partition_count();

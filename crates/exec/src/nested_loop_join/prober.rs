@@ -20,7 +20,7 @@ use arrow::compute::take;
 use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;
 
-use super::assemble::{BuildRows, ProbeRows, ProbeRowsOut, assemble, output_rows};
+use super::assemble::{BuildRows, ProbeRows, ProbeRowsOut, assemble};
 use super::block::Block;
 use super::pair_filter::{OneAgainstMany, PairFilter};
 use crate::batch_bytes::data_bytes;
@@ -115,7 +115,7 @@ impl Prober {
     pub fn start(&mut self, block: Arc<Block>, batch: RecordBatch, matched: Vec<bool>) -> Result<()> {
         let rows = batch.num_rows();
         let probe_row_bytes = data_bytes(&batch) / rows.max(1);
-        self.output_rows = output_rows(&self.spec, block.row_bytes() + probe_row_bytes);
+        self.output_rows = self.spec.output_rows(block.row_bytes() + probe_row_bytes);
         self.matched = matched;
         self.open = None;
         (self.page, self.open_page, self.next_slot, self.next_row) = (0, None, 0, 0);

@@ -23,6 +23,8 @@ use super::conjunction::{Conjunction, Rows, all_of};
 #[derive(Debug)]
 pub struct AdaptiveFilter {
     filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Whether it is true for other rows, too, where those that pass lie scattered.
+    is_coarse: bool,
     /// Known with the first batch.
     terms: OnceLock<Conjunction>,
 }
@@ -30,8 +32,21 @@ pub struct AdaptiveFilter {
 impl AdaptiveFilter {
     /// The conjunction of `filters`, of which those that may change are optional.
     pub fn new(filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        Self { filters, terms: OnceLock::new() }
+        Self { filters, is_coarse: false, terms: OnceLock::new() }
     }
+
+    /// The same for a scan whose memory is short: which rows of a row group pass is kept there as a list of runs, 16 bytes
+    /// for each, which for scattered rows is more than the columns take. Somebody else has to evaluate the filters again.
+    pub fn coarse(filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { is_coarse: true, ..Self::new(filters) }
+    }
+}
+
+/// Rows for a run of those that pass and one of those that do not, at least, or else all rows are handed on.
+const SCATTERED_ROWS: usize = 8;
+
+fn is_scattered(passing: &BooleanArray) -> bool {
+    passing.values().set_slices().count() > passing.len() / SCATTERED_ROWS
 }
 
 impl Rows for &RecordBatch {
@@ -63,7 +78,7 @@ impl PhysicalExpr for AdaptiveFilter {
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         let terms = self.terms.get_or_init(|| Conjunction::new(batch.schema(), self.filters.clone()));
         let mut rows = batch;
-        let passing = terms.passing(&mut rows)?;
+        let passing = terms.passing(&mut rows)?.filter(|passing| !self.is_coarse || !is_scattered(passing));
         let all = || BooleanArray::new(BooleanBuffer::new_set(batch.num_rows()), None);
         Ok(ColumnarValue::Array(Arc::new(passing.unwrap_or_else(all))))
     }
@@ -76,7 +91,7 @@ impl PhysicalExpr for AdaptiveFilter {
         self: Arc<Self>,
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(Arc::new(Self::new(children)))
+        Ok(Arc::new(Self { is_coarse: self.is_coarse, ..Self::new(children) }))
     }
 
     /// What bounds can be held against.
@@ -97,7 +112,7 @@ impl Display for AdaptiveFilter {
 
 impl PartialEq for AdaptiveFilter {
     fn eq(&self, other: &Self) -> bool {
-        self.filters == other.filters
+        self.filters == other.filters && self.is_coarse == other.is_coarse
     }
 }
 

@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 
 use super::storage_error;
 use super::window::ReadWindow;
+use crate::memory::{output_bytes, pool_limit};
+use crate::row_width::value_bytes;
 
 /// Figures of all partitions together; each reports what has been added since anyone did.
 #[derive(Debug)]
@@ -74,7 +76,9 @@ pub(super) struct ScanStream {
     schema: SchemaRef,
     batch_rows: usize,
     page_bytes: usize,
-    /// Joins what a filter leaves of pages, copying it: a few rows would keep a whole page in memory.
+    /// Whether what a filter leaves of pages is joined, copying it: a few rows would keep a whole page in memory.
+    joins_pages: bool,
+    /// Does it, from the first rows on.
     coalescer: Option<BatchCoalescer>,
     is_exhausted: bool,
     /// Rows of the last batch that are yet to be handed out.
@@ -101,16 +105,14 @@ impl ScanStream {
         let schema = Arc::clone(reader.scan().schema());
         // Under a limit, the first rows are wanted as soon as they are there.
         let is_limited = rows_left.load(Ordering::Relaxed) != usize::MAX;
-        let coalescer = (reader.scan().filters_rows() && !is_limited).then(|| {
-            BatchCoalescer::new(Arc::clone(&schema), batch_rows)
-                .with_biggest_coalesce_batch_size(Some(batch_rows / 2))
-        });
+        let joins_pages = reader.scan().filters_rows() && !is_limited;
         Self {
             reader,
             schema,
             batch_rows,
             page_bytes,
-            coalescer,
+            joins_pages,
+            coalescer: None,
             is_exhausted: false,
             rest: None,
             rows_left,
@@ -134,17 +136,34 @@ impl ScanStream {
                 return Poll::Ready(None);
             }
             let batch = ready!(self.poll_page(context)).transpose()?;
-            let Some(coalescer) = &mut self.coalescer else {
+            if !self.joins_pages {
                 return Poll::Ready(batch.map(Ok));
-            };
+            }
             match batch {
-                Some(batch) => coalescer.push_batch(batch)?,
+                Some(batch) => self.join(batch)?,
                 None => {
                     self.is_exhausted = true;
-                    coalescer.finish_buffered_batch()?;
+                    self.coalescer.as_mut().map_or(Ok(()), BatchCoalescer::finish_buffered_batch)?;
                 }
             }
         }
+    }
+
+    /// Adds what is left of a page to the rows that wait for more.
+    fn join(&mut self, page: RecordBatch) -> Result<()> {
+        if page.num_rows() == 0 {
+            return Ok(());
+        }
+        let coalescer = self.coalescer.get_or_insert_with(|| {
+            // As wide as the first rows, so that wide ones do not make large batches.
+            let bytes: usize = page.columns().iter().map(value_bytes).sum();
+            let row_bytes = bytes / page.num_rows() + 1;
+            let most_bytes = output_bytes(pool_limit(self.context.memory_pool().as_ref()));
+            let rows = (most_bytes / row_bytes).clamp(1, self.batch_rows);
+            BatchCoalescer::new(Arc::clone(&self.schema), rows)
+                .with_biggest_coalesce_batch_size(Some(rows / 2))
+        });
+        Ok(coalescer.push_batch(page)?)
     }
 
     fn poll_page(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {

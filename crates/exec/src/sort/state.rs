@@ -12,7 +12,7 @@ use super::spec::SortSpec;
 use super::stored_run::StoredRun;
 use super::threshold::Threshold;
 use crate::held_memory::HeldMemory;
-use crate::memory::{partitioner_options, pool_limit};
+use crate::memory::{output_bytes, partitioner_options, pool_limit};
 
 /// The share of memory that a page of a run may be as large as, and its bounds. A merge holds a few pages of every run:
 /// small ones let it merge more of them at once.
@@ -21,10 +21,6 @@ const MIN_PAGE_BYTES: usize = 4 << 10;
 const MAX_PAGE_BYTES: usize = 256 << 10;
 /// Buffers of writes are shaped as if so many runs were written at once, as log2: every lane may write one.
 const WRITERS_BITS: u32 = 4;
-/// The share of memory, and the bounds, of the rows of one output batch.
-const OUTPUT_SHARE: usize = 64;
-const MIN_OUTPUT_BYTES: usize = 64 << 10;
-const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The shared state of one execution of a sort, of one output.
 pub struct SortState {
@@ -78,8 +74,7 @@ impl SortState {
 
     /// Bytes at which an output batch is full, however few its rows are.
     pub fn output_bytes(&self) -> usize {
-        let share = self.memory_limit.unwrap_or(usize::MAX) / OUTPUT_SHARE;
-        share.clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES)
+        output_bytes(self.memory_limit)
     }
 
     /// Most rows that are wanted.

@@ -6,6 +6,8 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use datafusion::common::{Result, ScalarValue};
 
+use crate::row_width::value_bytes;
+
 /// A queue of values, in the order of the rows that they belong to.
 #[derive(Debug, Default)]
 pub struct Results {
@@ -29,9 +31,7 @@ impl Results {
     /// Bytes of the values.
     pub fn bytes(&self) -> usize {
         let bytes = self.pieces.iter().map(|piece| match piece {
-            Piece::Values(values) => {
-                values.to_data().get_slice_memory_size().unwrap_or_else(|_| values.get_array_memory_size())
-            }
+            Piece::Values(values) => value_bytes(values),
             Piece::Constant(value, _) => value.size(),
         });
         bytes.sum()

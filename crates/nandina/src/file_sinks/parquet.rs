@@ -31,6 +31,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder,
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::TryStreamExt as _;
 use nandina_exec::partitioned_write::sorting_columns;
+use nandina_exec::row_width::value_bytes;
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
@@ -71,8 +72,15 @@ impl OneParquetSink {
         Self { path, schema, options, order, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    fn properties(&self) -> Result<WriterProperties> {
+    /// For rows like those of `first`.
+    fn properties(&self, first: &[RecordBatch]) -> Result<WriterProperties> {
         let mut options = self.options.clone();
+        // Whether a page is full is looked at once for so many values.
+        let rows: usize = first.iter().map(RecordBatch::num_rows).sum();
+        let of_column = |at| first.iter().map(|batch| value_bytes(batch.column(at))).sum::<usize>();
+        let widest = (0..self.schema.fields().len()).map(of_column).max().unwrap_or(0) / rows.max(1);
+        let values = (options.global.data_pagesize_limit / widest.max(1)).max(1);
+        options.global.write_batch_size = options.global.write_batch_size.min(values);
         if !options.global.skip_arrow_metadata {
             options.arrow_schema(&self.schema);
         }
@@ -80,10 +88,13 @@ impl OneParquetSink {
         Ok(builder.set_sorting_columns(self.order.clone()).build())
     }
 
-    fn create(&self) -> Result<(SerializedFileWriter<File>, ArrowRowGroupWriterFactory)> {
+    fn create(
+        &self,
+        first: &[RecordBatch],
+    ) -> Result<(SerializedFileWriter<File>, ArrowRowGroupWriterFactory)> {
         let file = File::create(&self.path).map_err(|error| failed(&self.path, error))?;
         let options = ArrowWriterOptions::new()
-            .with_properties(self.properties()?)
+            .with_properties(self.properties(first)?)
             .with_skip_arrow_metadata(self.options.global.skip_arrow_metadata);
         let writer = ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), options);
         writer
@@ -111,7 +122,8 @@ impl DataSink for OneParquetSink {
             MemoryLimit::Finite(limit_bytes) => (limit_bytes / STAGE_SHARE).min(MOST_STAGE_BYTES),
             _ => MOST_STAGE_BYTES,
         };
-        let (writer, factory) = self.create()?;
+        let mut stage = next_stage(&mut data, stage_bytes).await?;
+        let (writer, factory) = self.create(&stage)?;
         let options = &self.options.global;
         let writing = Writing {
             path: self.path.clone(),
@@ -131,13 +143,13 @@ impl DataSink for OneParquetSink {
         let bytes_written = MetricBuilder::new(&self.metrics).global_counter("bytes_written");
         let mut work = SpawnedTask::spawn(async move { Ok(writing) });
         let writing = loop {
-            let stage = next_stage(&mut data, stage_bytes).await?;
             let writing = work.join_unwind().await.map_err(lost)??;
             if stage.is_empty() {
                 break writing;
             }
             rows_written.add(stage.iter().map(RecordBatch::num_rows).sum());
             work = SpawnedTask::spawn(writing.add(stage));
+            stage = next_stage(&mut data, stage_bytes).await?;
         };
         bytes_written.add(writing.finish().await?);
         Ok(rows_written.value() as u64)
