@@ -5,6 +5,7 @@ pub mod aggregate;
 mod batch_bytes;
 mod batch_reader;
 mod batch_rows;
+mod bounded_projection;
 mod chapter;
 mod compact;
 mod equivalences;
@@ -37,3 +38,4 @@ pub mod temp;
 pub mod window;
 
 pub use batch_rows::BatchRowsExec;
+pub use bounded_projection::BoundedProjectionExec;

@@ -5,6 +5,7 @@
 
 mod all_or_nothing;
 mod balance_conditions;
+mod bound_projections;
 mod choose_build_side;
 mod distincts;
 mod fences;
@@ -54,6 +55,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 pub use balance_conditions::BalanceConditions;
+pub use bound_projections::BoundProjections;
 pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
 pub use filter_first_rows::FilterFirstRows;
@@ -184,7 +186,7 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 ///
 /// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
 /// behind all of them: after it no plan says any more how many rows a filter leaves. [`BalanceConditions`] goes over the
-/// filters that are left, and [`NameFiles`] over the scans as they are then. [`ShareSpools`] is the last: equal
+/// filters that are left, [`BoundProjections`] over the projections, and [`NameFiles`] over the scans as they are then. [`ShareSpools`] is the last: equal
 /// parts of a plan have been through all rules then, and those that read know the one that computes. Whatever changes
 /// the plan after that, as [`fit_batches`] does, has to keep them together.
 pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -214,6 +216,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
     rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
     rules.push(Arc::new(BalanceConditions));
+    rules.push(Arc::new(BoundProjections));
     rules.push(Arc::new(NameFiles));
     rules.push(Arc::new(ShareSpools));
     for rule in &mut rules {

@@ -155,8 +155,31 @@ struct ColumnEntries {
     nulls: Vec<u32>,
     checksums: Vec<u32>,
     encodings: Vec<u8>,
-    mins: Vec<ArrayRef>,
-    maxes: Vec<ArrayRef>,
+    mins: Pieces,
+    maxes: Pieces,
+}
+
+/// An array that grows: pieces of which each is longer than the next. An array of each value would take half a kilobyte,
+/// which of hundreds of columns is more than the rows take.
+#[derive(Debug, Default)]
+struct Pieces(Vec<ArrayRef>);
+
+impl Pieces {
+    fn push(&mut self, piece: ArrayRef) -> Result<()> {
+        self.0.push(piece);
+        while let [.., longer, last] = self.0.as_slice()
+            && longer.len() <= last.len()
+        {
+            let joined = concat(&[Arc::clone(longer), Arc::clone(last)])?;
+            self.0.truncate(self.0.len() - 2);
+            self.0.push(joined);
+        }
+        Ok(())
+    }
+
+    fn join(&self) -> Result<ArrayRef> {
+        concat(&self.0)
+    }
 }
 
 /// What the directory keeps of a stripe's columns.
@@ -178,7 +201,13 @@ impl StripeIndexBuilder {
     }
 
     /// Adds the next page. `bounds` holds least and greatest value of each column.
-    pub fn push(&mut self, first_slot: u32, slots: u32, meta: &PageMeta, bounds: Vec<(ArrayRef, ArrayRef)>) {
+    pub fn push(
+        &mut self,
+        first_slot: u32,
+        slots: u32,
+        meta: &PageMeta,
+        bounds: Vec<(ArrayRef, ArrayRef)>,
+    ) -> Result<()> {
         self.first_slots.push(first_slot);
         self.slots.push(slots);
         self.rows.push(meta.rows);
@@ -188,9 +217,10 @@ impl StripeIndexBuilder {
             entries.nulls.push(mini_page.null_count);
             entries.checksums.push(mini_page.checksum);
             entries.encodings.push(mini_page.encoding as u8);
-            entries.mins.push(min);
-            entries.maxes.push(max);
+            entries.mins.push(min)?;
+            entries.maxes.push(max)?;
         }
+        Ok(())
     }
 
     pub fn pages(&self) -> usize {
@@ -214,7 +244,7 @@ impl StripeIndexBuilder {
         ];
         let mut summary = Vec::with_capacity(self.columns.len());
         for entries in self.columns {
-            let (mins, maxes) = (concat(&entries.mins)?, concat(&entries.maxes)?);
+            let (mins, maxes) = (entries.mins.join()?, entries.maxes.join()?);
             let has_values = |page: usize| entries.nulls.get(page) < self.rows.get(page);
             let (min, max) = joined(&mins, &maxes, has_values);
             let nulls = entries.nulls.iter().map(|&nulls| u64::from(nulls)).sum();

@@ -495,7 +495,7 @@ impl LaneOutput {
         let identity = PageIdentity::new(stripe.first_page + stripe.used);
         let meta = filled.page.write(identity, target.unwrap_or_default()).map_err(StorageError::Encode)?;
         let used_bytes = meta.used_bytes.next_multiple_of(BLOCK_BYTES as usize);
-        stripe.entries.push(stripe.used as u32, slots as u32, &meta, filled.bounds);
+        stripe.entries.push(stripe.used as u32, slots as u32, &meta, filled.bounds)?;
         stripe.used_bytes = stripe.used * page_bytes as u64 + used_bytes as u64;
         stripe.used += slots;
         block.used_bytes = block.filled_bytes + used_bytes;
