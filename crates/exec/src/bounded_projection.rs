@@ -26,7 +26,7 @@ use crate::memory::{output_bytes, pool_limit};
 use crate::row_width::value_bytes;
 
 /// Rows that are computed before anything is known of how long they get.
-const FIRST_ROWS: usize = 64;
+const FIRST_ROWS: usize = 8;
 /// How many times as many rows may follow, as those before may have been shorter.
 const GROWTH: usize = 16;
 

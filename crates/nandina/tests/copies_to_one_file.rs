@@ -57,18 +57,12 @@ async fn rows_come_back_in_order_from_every_format() {
                 false => expected.clone(),
             };
             assert_eq!(read, expected, "{name} at {limit}");
-            let first = "SELECT i FROM (SELECT *, row_number() OVER () AS at FROM";
-            let unordered = table(
-                &session,
-                &format!("{first} (SELECT * FROM '{file}') ) WHERE at IN (1, 2, 5000, 29999, 30000)"),
-            )
-            .await;
-            let ordered = table(
-                &session,
-                &format!("{first} ({query} ORDER BY s DESC, i)) WHERE at IN (1, 2, 5000, 29999, 30000)"),
-            )
-            .await;
-            assert_eq!(unordered, ordered, "the order of {name} at {limit}");
+            let places = "WHERE at IN (1, 2, 5000, 29999, 30000) ORDER BY at";
+            let in_file = format!("SELECT i, row_number() OVER () AS at FROM '{file}'");
+            let sorted = format!("SELECT i, row_number() OVER (ORDER BY s DESC, i) AS at FROM ({query})");
+            let found = table(&session, &format!("SELECT i FROM ({in_file}) {places}")).await;
+            let wanted = table(&session, &format!("SELECT i FROM ({sorted}) {places}")).await;
+            assert_eq!(found, wanted, "the order of {name} at {limit}");
         }
     }
 }

@@ -143,3 +143,49 @@ fn a_cancelled_build_leaves_nothing_when_the_runtime_ends() {
         assert_eq!(left, 0, "cancelled after {millis} ms");
     }
 }
+
+/// 3 GB of text in all, and more than an array of 8,192 rows can hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_computed_texts_come_in_small_batches() {
+    let options = Options { memory_limit: Some(64 << 20), threads: Some(2), ..Options::default() };
+    let session = Database::in_memory(options).unwrap().session().unwrap();
+    let sql = "SELECT value AS i, repeat('x', 300000) || value AS t FROM generate_series(1, 10000)";
+    let mut query = session.sql(sql).await.unwrap();
+    let (mut rows, mut widest) = (0, 0);
+    while let Some(batch) = query.next().await.unwrap() {
+        rows += batch.num_rows();
+        widest = widest.max(batch.get_array_memory_size());
+    }
+    assert_eq!(rows, 10_000);
+    assert!(widest < 8 << 20, "a batch of {widest} bytes");
+}
+
+/// Rows that pass a filter and lie scattered: a list of them would be larger than the column.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn filters_of_parquet_scans_are_coarse_where_memory_is_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("numbers.parquet");
+    let database = Database::in_memory(Options { threads: Some(2), ..Options::default() }).unwrap();
+    let roomy = session(&database, "2GB");
+    let copy = format!(
+        "COPY (SELECT value AS k, value % 7 AS v FROM generate_series(1, 400000)) TO '{}'",
+        file.display()
+    );
+    roomy.run(&copy).await.unwrap();
+    let cramped = session(&database, "32MB");
+    for condition in ["k % 3 > 0", "k % 1000 = 7", "k BETWEEN 1000 AND 200000 AND v <> 3"] {
+        let sql = format!("SELECT count(*), sum(k), sum(v) FROM '{}' WHERE {condition}", file.display());
+        let answer = async |session: &Session| {
+            let query = session.sql(&sql).await.unwrap();
+            let plan = query.plan().unwrap();
+            let has_filter = datafusion::physical_plan::displayable(plan.as_ref())
+                .indent(false)
+                .to_string()
+                .contains("FilterExec");
+            (pretty_format_batches(&query.collect().await.unwrap()).unwrap().to_string(), has_filter)
+        };
+        let (expected, is_above) = answer(&roomy).await;
+        assert!(!is_above, "with much memory the scan filters alone");
+        assert_eq!(answer(&cramped).await, (expected, true), "{condition}");
+    }
+}

@@ -76,7 +76,9 @@ fn widest_row_bytes(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
 
 fn text_bytes_of_input(node: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     let known = StatisticsContext::new().compute(node.as_ref(), &StatisticsArgs::new())?;
-    let (rows, bytes) = (known.num_rows.get_value(), known.total_byte_size.get_value());
-    let (Some(&rows @ 1..), Some(&bytes)) = (rows, bytes) else { return Ok(None) };
+    // Of files, often only the columns are known.
+    let of_columns = || known.column_statistics.iter().map(|column| column.byte_size.get_value()).sum();
+    let bytes: Option<usize> = known.total_byte_size.get_value().copied().or_else(of_columns);
+    let (Some(&rows @ 1..), Some(bytes)) = (known.num_rows.get_value(), bytes) else { return Ok(None) };
     Ok(text_bytes(&node.schema(), bytes / rows))
 }

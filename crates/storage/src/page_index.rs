@@ -170,7 +170,7 @@ impl Pieces {
         while let [.., longer, last] = self.0.as_slice()
             && longer.len() <= last.len()
         {
-            let joined = concat(&[Arc::clone(longer), Arc::clone(last)])?;
+            let joined = without_spare_bytes(concat(&[Arc::clone(longer), Arc::clone(last)])?);
             self.0.truncate(self.0.len() - 2);
             self.0.push(joined);
         }
@@ -290,6 +290,15 @@ pub(crate) fn encode_directory(
         arrays.push(concat(&of_column().map(|column| Arc::clone(&column.max)).collect::<Vec<_>>())?);
     }
     encode_rows(&layout.directory, arrays, PageIdentity::default())
+}
+
+/// Views that are concatenated keep the buffers of all arrays.
+fn without_spare_bytes(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => array,
+    }
 }
 
 fn concat(arrays: &[ArrayRef]) -> Result<ArrayRef> {

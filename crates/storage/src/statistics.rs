@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
+use arrow_array::builder::{GenericByteBuilder, GenericByteViewBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    BinaryType, BinaryViewType, LargeBinaryType, LargeUtf8Type, StringViewType, Utf8Type,
+    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, LargeBinaryType, LargeUtf8Type, StringViewType,
+    Utf8Type,
 };
 use arrow_array::{
-    Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, BinaryArray, BinaryViewArray, BooleanArray,
-    LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray, downcast_primitive,
-    new_null_array,
+    Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, BooleanArray, GenericByteArray,
+    GenericByteViewArray, PrimitiveArray, downcast_primitive, new_null_array,
 };
 use arrow_schema::DataType;
 
@@ -54,21 +55,21 @@ pub(crate) fn bounds(array: &dyn Array) -> (ArrayRef, ArrayRef) {
         };
     }
     macro_rules! of_bytes {
-        ($array:ty, $iterator:expr, $text:expr) => {{
+        ($one_value:expr, $iterator:expr) => {{
             let (min, max) = extremes($iterator);
-            let min = min.map(|min| cut_down(min, $text));
-            let max = max.and_then(|max| cut_up(max, $text));
-            (<$array>::from_iter([min]), <$array>::from_iter([max]))
+            let min = min.map(|min| cut_down(min, false));
+            let max = max.and_then(|max| cut_up(max, false));
+            ($one_value(min), $one_value(max))
         }};
     }
     /// Strings are handled as bytes; cutting respects characters.
     macro_rules! of_text {
-        ($array:ty, $iterator:expr) => {{
+        ($one_value:expr, $iterator:expr) => {{
             let (min, max) = extremes($iterator);
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
             let min = min.and_then(|min| text(cut_down(min, true)));
             let max = max.and_then(|max| text(cut_up(max, true)?));
-            (<$array>::from_iter([min]), <$array>::from_iter([max]))
+            ($one_value(min), $one_value(max))
         }};
     }
     fn erased<A: Array + 'static>((min, max): (A, A)) -> (ArrayRef, ArrayRef) {
@@ -86,28 +87,47 @@ pub(crate) fn bounds(array: &dyn Array) -> (ArrayRef, ArrayRef) {
             ))
         },
         DataType::Utf8 => erased(of_text!(
-            StringArray,
+            one_value::<Utf8Type, _>,
             array.as_bytes::<Utf8Type>().iter().flatten().map(str::as_bytes)
         )),
         DataType::LargeUtf8 => erased(of_text!(
-            LargeStringArray,
+            one_value::<LargeUtf8Type, _>,
             array.as_bytes::<LargeUtf8Type>().iter().flatten().map(str::as_bytes)
         )),
         DataType::Utf8View => erased(of_text!(
-            StringViewArray,
+            one_view::<StringViewType, _>,
             array.as_byte_view::<StringViewType>().iter().flatten().map(str::as_bytes)
         )),
         DataType::Binary => {
-            erased(of_bytes!(BinaryArray, array.as_bytes::<BinaryType>().iter().flatten(), false))
+            erased(of_bytes!(one_value::<BinaryType, _>, array.as_bytes::<BinaryType>().iter().flatten()))
         },
         DataType::LargeBinary => {
-            erased(of_bytes!(LargeBinaryArray, array.as_bytes::<LargeBinaryType>().iter().flatten(), false))
+            let values = array.as_bytes::<LargeBinaryType>().iter().flatten();
+            erased(of_bytes!(one_value::<LargeBinaryType, _>, values))
         },
         DataType::BinaryView => {
-            erased(of_bytes!(BinaryViewArray, array.as_byte_view::<BinaryViewType>().iter().flatten(), false))
+            let values = array.as_byte_view::<BinaryViewType>().iter().flatten();
+            erased(of_bytes!(one_view::<BinaryViewType, _>, values))
         },
         _ => unknown(&DataType::Null),
     }
+}
+
+/// An array of one value that takes what the value takes: collecting one reserves kilobytes.
+fn one_value<T: ByteArrayType, V: AsRef<T::Native>>(value: Option<V>) -> GenericByteArray<T> {
+    let bytes = value.as_ref().map_or(0, |value| AsRef::<[u8]>::as_ref(value.as_ref()).len());
+    let mut builder = GenericByteBuilder::with_capacity(1, bytes);
+    builder.append_option(value);
+    builder.finish()
+}
+
+/// The same as a view.
+fn one_view<T: ByteViewType, V: AsRef<T::Native>>(value: Option<V>) -> GenericByteViewArray<T> {
+    let bytes = value.as_ref().map_or(0, |value| AsRef::<[u8]>::as_ref(value.as_ref()).len());
+    let mut builder = GenericByteViewBuilder::with_capacity(1)
+        .with_fixed_block_size(bytes.clamp(1, u32::MAX as usize) as u32);
+    builder.append_option(value);
+    builder.finish()
 }
 
 /// Bounds of which nothing is known.
@@ -213,9 +233,19 @@ mod tests {
     use arrow_array::{Float64Array, Int32Array};
 
     use super::*;
+    use arrow_array::{BinaryArray, StringArray, StringViewArray};
 
     fn integers(array: &ArrayRef) -> Option<i32> {
         array.is_valid(0).then(|| array.as_primitive::<Int32Type>().value(0))
+    }
+
+    #[test]
+    fn bounds_take_what_their_values_take() {
+        let texts = StringViewArray::from(vec!["somewhat longer than a view", "and another one of them"]);
+        let (min, max) = bounds(&texts);
+        assert!(min.get_array_memory_size() + max.get_array_memory_size() < 1_000);
+        let (min, _) = bounds(&StringArray::from(vec!["a", "b"]));
+        assert!(min.get_array_memory_size() < 500, "{}", min.get_array_memory_size());
     }
 
     #[test]

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn long_tables_are_written_as_they_come() {
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(1 << 20); 8]));
-        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let batch = RecordBatch::try_from_iter([("t", texts)]).unwrap();
         let limits = TableLimits { rows: 0, width: None, has_footer: true };
         let (mut table, mut out) = (Table::new(batch.schema(), limits), Vec::new());
         table.push(&batch, &mut out).unwrap();

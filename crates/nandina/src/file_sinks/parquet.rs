@@ -31,7 +31,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder,
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::TryStreamExt as _;
 use nandina_exec::partitioned_write::sorting_columns;
-use nandina_exec::row_width::value_bytes;
+use nandina_exec::row_width::{leaf_columns, value_bytes};
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
@@ -48,6 +48,14 @@ use super::text::lost;
 /// Rows that are encoded at a time, in bytes: enough that tasks are busy, and the share of the limit that they may take.
 const MOST_STAGE_BYTES: usize = 4 << 20;
 const STAGE_SHARE: usize = 64;
+
+/// Bytes that the pages of all columns may have together, and those of one nevertheless.
+const PAGES_BYTES: usize = 16 << 20;
+const LEAST_PAGE_BYTES: usize = 64 << 10;
+
+/// Bytes that a column of a row group has at least: each stands in the footer with its bounds, which is in memory until the
+/// end.
+const LEAST_CHUNK_BYTES: usize = 16 << 10;
 
 /// Whether all that is asked for is done here.
 pub(super) fn can_write(options: &TableParquetOptions) -> bool {
@@ -75,6 +83,10 @@ impl OneParquetSink {
     /// For rows like those of `first`.
     fn properties(&self, first: &[RecordBatch]) -> Result<WriterProperties> {
         let mut options = self.options.clone();
+        // Who reads the file holds a page and a dictionary of every column at a time.
+        let page_bytes = (PAGES_BYTES / leaf_columns(&self.schema).max(1)).max(LEAST_PAGE_BYTES);
+        options.global.data_pagesize_limit = options.global.data_pagesize_limit.min(page_bytes);
+        options.global.dictionary_page_size_limit = options.global.dictionary_page_size_limit.min(page_bytes);
         // Whether a page is full is looked at once for so many values.
         let rows: usize = first.iter().map(RecordBatch::num_rows).sum();
         let of_column = |at| first.iter().map(|batch| value_bytes(batch.column(at))).sum::<usize>();
@@ -133,7 +145,9 @@ impl DataSink for OneParquetSink {
             row_groups: 0,
             open: None,
             most_rows: options.max_row_group_size.max(1),
-            most_bytes: options.max_row_group_bytes.map_or(usize::MAX, |bytes| bytes.get()),
+            most_bytes: options
+                .max_row_group_bytes
+                .map_or(usize::MAX, |bytes| bytes.get().max(leaf_columns(&self.schema) * LEAST_CHUNK_BYTES)),
             stages_bytes: 2 * stage_bytes,
             memory: MemoryConsumer::new("OneParquetSink").register(context.memory_pool()),
             lanes: context.session_config().target_partitions().max(1),
