@@ -14,11 +14,10 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use arrow::ipc::reader::FileReader;
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
@@ -32,6 +31,7 @@ use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
 use futures::FutureExt as _;
 use parking_lot::RwLock;
 
+use crate::arrow_files;
 use crate::csv_files::{CsvDialect, CsvFiles, likely_options};
 use crate::error::{Error, Result, panic_message};
 use crate::json_files::JsonFiles;
@@ -192,7 +192,7 @@ async fn infer_schema(
     }
     match kind.format {
         Format::Parquet => files.iter().try_for_each(|file| check_footer(file))?,
-        Format::Arrow => files.iter().try_for_each(|file| check_arrow(file))?,
+        Format::Arrow => files.iter().try_for_each(|file| arrow_files::check(file))?,
         Format::Csv | Format::Json => {}
     }
     let inferred = async |objects: &[ObjectMeta]| -> Result<arrow::datatypes::SchemaRef> {
@@ -251,37 +251,6 @@ fn check_footer(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// DataFusion takes a file whose footer is damaged for a stream, and asks for as much memory as its first message would then
-/// have.
-fn check_arrow(file: &Path) -> Result<()> {
-    const MAGIC: &[u8] = b"ARROW1";
-    const CONTINUES: [u8; 4] = [0xFF; 4];
-    let not_arrow =
-        |reason: &str| Error::file(display(file), format!("not a readable Arrow IPC file ({reason})"));
-    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
-    let mut opened = File::open(file).map_err(unreadable)?;
-    let bytes = opened.metadata().map_err(unreadable)?.len();
-    let mut start = [0; 8];
-    if bytes < start.len() as u64 {
-        return Err(not_arrow("it is too short to be one"));
-    }
-    opened.read_exact(&mut start).map_err(unreadable)?;
-    if start.starts_with(MAGIC) {
-        return match catch_unwind(|| FileReader::try_new_buffered(opened, None)) {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(not_arrow(&error.to_string())),
-            Err(panic) => Err(not_arrow(panic_message(&*panic))),
-        };
-    }
-    // Streams of old versions begin with the length.
-    let [a, b, c, d, e, f, g, h] = start;
-    let length = if [a, b, c, d] == CONTINUES { [e, f, g, h] } else { [a, b, c, d] };
-    match u64::try_from(i32::from_le_bytes(length)) {
-        Ok(length) if length <= bytes => Ok(()),
-        _ => Err(not_arrow("it begins neither with ARROW1 nor with a message that it could hold")),
-    }
-}
-
 /// The DataFusion reader for a kind of file, with the session's defaults.
 fn reader(
     state: &SessionState,
@@ -325,11 +294,11 @@ fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-fn display(path: &Path) -> String {
+pub(crate) fn display(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn describe(error: &std::io::Error) -> String {
+pub(crate) fn describe(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "no permission to read it".to_owned(),

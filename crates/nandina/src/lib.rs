@@ -18,6 +18,7 @@
 //! # }).unwrap();
 //! ```
 
+mod arrow_files;
 pub mod byte_size;
 mod calibrate;
 mod copy_from;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt as _;
 use nandina::{Database, Options, Profile, Session};
 
 const JOIN: &str = "SELECT o_orderpriority, count(*) AS n, min(l_comment) AS l, max(o_comment) AS o
@@ -152,7 +153,7 @@ async fn long_computed_texts_come_in_small_batches() {
     let sql = "SELECT value AS i, repeat('x', 300000) || value AS t FROM generate_series(1, 10000)";
     let mut query = session.sql(sql).await.unwrap();
     let (mut rows, mut widest) = (0, 0);
-    while let Some(batch) = query.next().await.unwrap() {
+    while let Some(batch) = query.try_next().await.unwrap() {
         rows += batch.num_rows();
         widest = widest.max(batch.get_array_memory_size());
     }
