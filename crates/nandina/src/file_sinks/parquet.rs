@@ -51,7 +51,7 @@ const STAGE_SHARE: usize = 64;
 
 /// Bytes that the pages of all columns may have together, and those of one nevertheless.
 const PAGES_BYTES: usize = 16 << 20;
-const LEAST_PAGE_BYTES: usize = 64 << 10;
+const LEAST_PAGE_BYTES: usize = 16 << 10;
 
 /// Bytes that a column of a row group has at least: each stands in the footer with its bounds, which is in memory until the
 /// end.
