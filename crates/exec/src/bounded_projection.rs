@@ -30,6 +30,9 @@ const FIRST_ROWS: usize = 8;
 /// How many times as many rows may follow, as those before may have been shorter.
 const GROWTH: usize = 16;
 
+/// Constants of fewer bytes make no large batches.
+const SHORT_BYTES: usize = 1 << 10;
+
 /// A projection whose batches are small, however long the texts are that it computes.
 #[derive(Debug)]
 pub struct BoundedProjectionExec {
@@ -44,7 +47,9 @@ impl BoundedProjectionExec {
         let is_long = planned.expr().iter().zip(schema.fields()).any(|(computed, field)| {
             let layout = ColumnLayout::of(field.data_type());
             let has_length = matches!(layout, ColumnLayout::Variable | ColumnLayout::Nested);
-            has_length && !computed.expr.is::<Column>() && !computed.expr.is::<Literal>()
+            let is_short_literal = |literal: &Literal| literal.value().size() < SHORT_BYTES;
+            let is_short = computed.expr.downcast_ref::<Literal>().is_some_and(is_short_literal);
+            has_length && !computed.expr.is::<Column>() && !is_short
         });
         is_long.then(|| Self { planned: planned.clone(), metrics: ExecutionPlanMetricsSet::new() })
     }
@@ -115,8 +120,10 @@ impl ExecutionPlan for BoundedProjectionExec {
                     let bytes: usize = computed.columns().iter().map(value_bytes).sum();
                     timer.done();
                     from += rows.max(1);
-                    let fitting = most_bytes / (bytes / rows.max(1) + 1);
-                    at_once = fitting.clamp(1, at_once.saturating_mul(GROWTH));
+                    if let Some(row_bytes) = bytes.checked_div(rows) {
+                        let fitting = most_bytes / (row_bytes + 1);
+                        at_once = fitting.clamp(1, rows.saturating_mul(GROWTH));
+                    }
                     metrics.record_output(computed.num_rows());
                     yield computed;
                 }

@@ -1,5 +1,7 @@
 //! How wide a row is: the bytes that it takes in memory, before any row has been seen and after, and its columns in files.
 
+use std::sync::Arc;
+
 use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use nandina_pages::ColumnLayout;
@@ -62,6 +64,30 @@ pub fn value_bytes(array: &ArrayRef) -> usize {
     if let Some(binary) = array.as_binary_view_opt() {
         return binary.total_bytes_len() + size_of_val(binary.views().as_ref());
     }
+    // Slices of lists and maps keep the items of all.
+    let items = |values: &ArrayRef, from: usize, to: usize| value_bytes(&values.slice(from, to - from));
+    if let Some(list) = array.as_list_opt::<i32>()
+        && let (Some(first), Some(last)) = (list.value_offsets().first(), list.value_offsets().last())
+    {
+        return items(list.values(), *first as usize, *last as usize) + size_of_val(list.value_offsets());
+    }
+    if let Some(list) = array.as_list_opt::<i64>()
+        && let (Some(first), Some(last)) = (list.value_offsets().first(), list.value_offsets().last())
+    {
+        return items(list.values(), *first as usize, *last as usize) + size_of_val(list.value_offsets());
+    }
+    if let Some(map) = array.as_map_opt()
+        && let (Some(first), Some(last)) = (map.value_offsets().first(), map.value_offsets().last())
+    {
+        let entries: ArrayRef = Arc::new(map.entries().clone());
+        return items(&entries, *first as usize, *last as usize) + size_of_val(map.value_offsets());
+    }
+    if let Some(parts) = array.as_struct_opt() {
+        return parts.columns().iter().map(value_bytes).sum();
+    }
+    if let Some(dictionary) = array.as_any_dictionary_opt() {
+        return dictionary.keys().to_data().get_slice_memory_size().unwrap_or(0);
+    }
     array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
@@ -83,6 +109,18 @@ mod tests {
         assert_eq!(row_bytes(&schema, 100), 8 + 100 + 1 + 100 + 4);
         assert_eq!(text_bytes(&schema, 213), Some(100));
         assert_eq!(text_bytes(&schema, 5), Some(0));
+    }
+
+    #[test]
+    fn slices_of_lists_have_the_bytes_of_their_items() {
+        use arrow::array::ListArray;
+        use arrow::datatypes::Int64Type;
+        let row = |length: i64| Some((0..length).map(Some).collect::<Vec<_>>());
+        let lists: ArrayRef =
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([row(1000), row(2), row(3)]));
+        assert_eq!(value_bytes(&lists.slice(1, 2)), 5 * 8 + 3 * 4);
+        assert!(value_bytes(&lists) >= 1005 * 8);
+        assert_eq!(value_bytes(&lists.slice(1, 0)), 4);
     }
 
     #[test]

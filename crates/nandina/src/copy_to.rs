@@ -78,10 +78,18 @@ fn provisional_prefix() -> String {
     format!(".unfinished-{}-", std::process::id())
 }
 
+/// Whether a file gets another name once it is whole.
+pub(crate) fn is_provisional(path: &Path) -> bool {
+    final_name(path).is_some()
+}
+
 /// The path that a file will have once it is whole.
 pub(crate) fn final_path(path: &Path) -> PathBuf {
-    let name = path.file_name().and_then(|name| name.to_str()?.strip_prefix(&provisional_prefix()));
-    name.map_or_else(|| path.to_owned(), |name| path.with_file_name(name))
+    final_name(path).map_or_else(|| path.to_owned(), |name| path.with_file_name(name))
+}
+
+fn final_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_prefix(&provisional_prefix())
 }
 
 /// A file that is being written; removed unless it is finished.

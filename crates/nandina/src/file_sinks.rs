@@ -23,7 +23,7 @@ use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::physical_expr::LexRequirement;
 
-use crate::copy_to::final_path;
+use crate::copy_to::{final_path, is_provisional};
 use crate::error::Error;
 
 /// The write that `planned` describes by a sink of ours; `None` if it is not of one local file, or needs what only
@@ -47,16 +47,18 @@ pub(crate) fn for_one_file(planned: &DataSinkExec) -> Result<Option<DataSinkExec
     Ok(ours.map(|sink| DataSinkExec::new(Arc::clone(input), sink, order.clone())))
 }
 
-/// The path of the one local file that is to be written.
+/// The path of the one local file that is to be written, if it is a provisional one: the sinks write in place, and whoever
+/// made up that name puts the file in the place of the old one when it is whole.
 fn one_file(config: &FileSinkConfig) -> Result<Option<PathBuf>> {
     let [target] = config.table_paths.as_slice() else { return Ok(None) };
     let is_one = config.table_partition_cols.is_empty()
         && config.file_output_mode.single_file_output(target)
         && target.scheme() == "file";
-    match is_one {
-        true => Ok(Some(LocalFileSystem::new().path_to_filesystem(target.prefix())?)),
-        false => Ok(None),
+    if !is_one {
+        return Ok(None);
     }
+    let path = LocalFileSystem::new().path_to_filesystem(target.prefix())?;
+    Ok(is_provisional(&path).then_some(path))
 }
 
 /// What went wrong with a file that is being written, under the name that it will have.

@@ -160,3 +160,24 @@ async fn failures_leave_the_old_file() {
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing unfinished is left");
 }
+
+/// Names that are no paths, and plans that are explained, are not written under a provisional name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_read_are_not_emptied_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(64 << 20);
+    for name in ["a.csv", "a.json", "a.parquet"] {
+        let path = folder.path().join(name);
+        copy(&session, "SELECT value AS x FROM generate_series(1, 5000)", &path, "").await;
+        let file = path.display();
+        for statement in [
+            format!("EXPLAIN ANALYZE COPY (SELECT x FROM '{file}' WHERE x > 10) TO '{file}'"),
+            format!("COPY (SELECT x FROM '{file}' WHERE x > 20) TO 'file://{file}'"),
+            format!("COPY (SELECT x FROM '{file}' WHERE x > 30) TO '{file}'"),
+        ] {
+            session.run(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+        let left = table(&session, &format!("SELECT count(*) AS n, min(x) AS x FROM '{file}'")).await;
+        assert_eq!(left, table(&session, "SELECT 4970 AS n, 31 AS x").await, "{name}");
+    }
+}

@@ -67,8 +67,11 @@ pub fn sorting_columns(
     let of_file = |requirement: &PhysicalSortRequirement| {
         let column = requirement.expr.downcast_ref::<Column>()?;
         let options = requirement.options.unwrap_or_default();
+        let mut named = (0..file.fields().len()).filter(|&at| file.field(at).name() == column.name());
+        // Two columns of a name cannot be told apart.
+        let (Some(at), None) = (named.next(), named.next()) else { return None };
         Some(SortingColumn {
-            column_idx: file.index_of(column.name()).ok()?.try_into().ok()?,
+            column_idx: at.try_into().ok()?,
             descending: options.descending,
             nulls_first: options.nulls_first,
         })

@@ -240,7 +240,8 @@ impl FileName {
         if !self.is_parquet {
             return String::new();
         }
-        place_of_damage(Path::new(&*self.path)).map_or_else(String::new, |place| format!("{place}: "))
+        let place = place_of_damage(Path::new(&*self.path));
+        place.map_or_else(String::new, |place| format!("; the first damage is in {place}"))
     }
 }
 

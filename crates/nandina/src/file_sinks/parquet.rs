@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::{RecordBatch, new_empty_array};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use datafusion::common::config::TableParquetOptions;
+use datafusion::common::config::{ParquetOptions, TableParquetOptions};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::parquet::ParquetSink;
@@ -85,8 +85,14 @@ impl OneParquetSink {
         let mut options = self.options.clone();
         // Who reads the file holds a page and a dictionary of every column at a time.
         let page_bytes = (PAGES_BYTES / leaf_columns(&self.schema).max(1)).max(LEAST_PAGE_BYTES);
-        options.global.data_pagesize_limit = options.global.data_pagesize_limit.min(page_bytes);
-        options.global.dictionary_page_size_limit = options.global.dictionary_page_size_limit.min(page_bytes);
+        let usual = ParquetOptions::default();
+        // What was asked for stays.
+        if options.global.data_pagesize_limit == usual.data_pagesize_limit {
+            options.global.data_pagesize_limit = usual.data_pagesize_limit.min(page_bytes);
+        }
+        if options.global.dictionary_page_size_limit == usual.dictionary_page_size_limit {
+            options.global.dictionary_page_size_limit = usual.dictionary_page_size_limit.min(page_bytes);
+        }
         // Whether a page is full is looked at once for so many values.
         let rows: usize = first.iter().map(RecordBatch::num_rows).sum();
         let of_column = |at| first.iter().map(|batch| value_bytes(batch.column(at))).sum::<usize>();
@@ -137,6 +143,7 @@ impl DataSink for OneParquetSink {
         let mut stage = next_stage(&mut data, stage_bytes).await?;
         let (writer, factory) = self.create(&stage)?;
         let options = &self.options.global;
+        let least_bytes = leaf_columns(&self.schema) * LEAST_CHUNK_BYTES;
         let writing = Writing {
             path: self.path.clone(),
             fields: self.schema.fields().iter().cloned().collect(),
@@ -145,9 +152,8 @@ impl DataSink for OneParquetSink {
             row_groups: 0,
             open: None,
             most_rows: options.max_row_group_size.max(1),
-            most_bytes: options
-                .max_row_group_bytes
-                .map_or(usize::MAX, |bytes| bytes.get().max(leaf_columns(&self.schema) * LEAST_CHUNK_BYTES)),
+            most_bytes: options.max_row_group_bytes.map_or(usize::MAX, |bytes| bytes.get().max(least_bytes)),
+            least_bytes,
             stages_bytes: 2 * stage_bytes,
             memory: MemoryConsumer::new("OneParquetSink").register(context.memory_pool()),
             lanes: context.session_config().target_partitions().max(1),
@@ -189,7 +195,7 @@ async fn next_stage(data: &mut SendableRecordBatchStream, bytes: usize) -> Resul
         && let Some(batch) = data.try_next().await?
     {
         if batch.num_rows() > 0 {
-            staged_bytes += batch.get_array_memory_size();
+            staged_bytes += batch.columns().iter().map(value_bytes).sum::<usize>();
             stage.push(batch);
         }
     }
@@ -209,6 +215,8 @@ struct Writing {
     /// What a row group may have at most.
     most_rows: usize,
     most_bytes: usize,
+    /// What it has at least, even if memory is wanted elsewhere.
+    least_bytes: usize,
     /// Rows that wait for being encoded.
     stages_bytes: usize,
     memory: MemoryReservation,
@@ -257,7 +265,8 @@ impl Writing {
             let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
             let has_room = self.memory.try_resize(bytes + self.stages_bytes).is_ok();
             self.open = Some(RowGroup { columns, rows });
-            if rows == self.most_rows || bytes > self.most_bytes || !has_room {
+            let is_large = bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
+            if rows == self.most_rows || is_large {
                 self.end_row_group().await?;
             }
         }

@@ -127,10 +127,9 @@ impl DataSink for TextSink {
                 }
             })
             .buffered(lanes);
-        let mut longest = 0;
         while let Some((rows, text)) = texts.try_next().await? {
-            longest = longest.max(text.len());
-            texts_in_memory.resize(longest * lanes);
+            // They are there already: to refuse them would not make them smaller.
+            let _ = texts_in_memory.try_resize(text.len() * lanes);
             file.write_all(&text).await.map_err(|error| failed(&self.path, error))?;
             rows_written.add(rows);
             bytes_written.add(text.len());
