@@ -86,7 +86,8 @@ pub fn value_bytes(array: &ArrayRef) -> usize {
         return parts.columns().iter().map(value_bytes).sum();
     }
     if let Some(dictionary) = array.as_any_dictionary_opt() {
-        return dictionary.keys().to_data().get_slice_memory_size().unwrap_or(0);
+        let keys = dictionary.keys();
+        return keys.to_data().get_slice_memory_size().unwrap_or_else(|_| keys.get_array_memory_size());
     }
     array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }

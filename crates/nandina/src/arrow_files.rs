@@ -175,5 +175,6 @@ impl Lengths<'_> {
 
 /// The first four bytes as a length.
 fn length_of(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length))
+    let Some(length) = bytes.first_chunk() else { unreachable!("a length is read as four bytes or more") };
+    u32::from_le_bytes(*length)
 }

@@ -47,8 +47,8 @@ pub(crate) fn for_one_file(planned: &DataSinkExec) -> Result<Option<DataSinkExec
     Ok(ours.map(|sink| DataSinkExec::new(Arc::clone(input), sink, order.clone())))
 }
 
-/// The path of the one local file that is to be written, if it is a provisional one: the sinks write in place, and whoever
-/// made up that name puts the file in the place of the old one when it is whole.
+/// The local file to be written. Only a provisional one, which `copy_to` renames to its target once it is complete: the
+/// sinks truncate what they write to.
 fn one_file(config: &FileSinkConfig) -> Result<Option<PathBuf>> {
     let [target] = config.table_paths.as_slice() else { return Ok(None) };
     let is_one = config.table_partition_cols.is_empty()

@@ -335,7 +335,8 @@ impl Writing {
     async fn finish(mut self) -> Result<usize> {
         self.end_row_group().await?;
         self.on_writer(|writer| writer.finish().map(drop)).await?;
-        Ok(self.writer.map_or(0, |writer| writer.bytes_written()))
+        let Some(writer) = self.writer else { unreachable!("a write that succeeds gives the writer back") };
+        Ok(writer.bytes_written())
     }
 
     /// Does `work` to every column, in as many tasks as there are lanes.
