@@ -17,6 +17,13 @@ const PROGRAM: &str = include_str!("../../peers/duckdb_lines.py");
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct DuckDb {
+    python: String,
+    /// None once a query was not answered in time: a late answer would be taken for that of the next query.
+    process: Option<Process>,
+}
+
+/// A running child.
+struct Process {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
@@ -25,6 +32,44 @@ pub struct DuckDb {
 impl DuckDb {
     /// Starts it with a Python program.
     pub fn start(python: &str) -> Result<Self> {
+        Ok(Self { python: python.to_owned(), process: Some(Process::start(python)?) })
+    }
+
+    fn ask(&mut self, request: &Json) -> std::result::Result<Json, String> {
+        let process = self.process.as_mut().ok_or("DuckDB has not answered an earlier query")?;
+        let Some(line) = process.ask(request) else {
+            self.process = None;
+            return Err("DuckDB does not answer".to_owned());
+        };
+        let answer: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        match answer.get("error").and_then(Json::as_str) {
+            Some(message) => Err(message.to_owned()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Replaces all tables.
+    pub fn load(&mut self, tables: &[Table]) -> Result<()> {
+        if self.process.is_none() {
+            self.process = Some(Process::start(&self.python)?);
+        }
+        let statements: Vec<String> = tables.iter().map(|table| table.create(Dialect::DuckDb)).collect();
+        self.ask(&json!({ "load": statements })).map(drop).map_err(BenchError::Setup)
+    }
+
+    pub fn answer(&mut self, sql: &str) -> Answer {
+        match self.ask(&json!({ "query": sql })) {
+            Err(message) => Answer::Error(message),
+            Ok(answer) => {
+                let rows = answer.get("rows").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+                Answer::Rows(rows_of_json(rows))
+            }
+        }
+    }
+}
+
+impl Process {
+    fn start(python: &str) -> Result<Self> {
         let fail = |source| BenchError::Program {
             program: python.to_owned(),
             source,
@@ -50,34 +95,14 @@ impl DuckDb {
         Ok(Self { child, input, lines })
     }
 
-    fn ask(&mut self, request: &Json) -> std::result::Result<Json, String> {
-        writeln!(self.input, "{request}").map_err(|error| error.to_string())?;
-        let line = self.lines.recv_timeout(TIMEOUT).map_err(|_| "DuckDB does not answer".to_owned())?;
-        let answer: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        match answer.get("error").and_then(Json::as_str) {
-            Some(message) => Err(message.to_owned()),
-            None => Ok(answer),
-        }
-    }
-
-    /// Replaces all tables.
-    pub fn load(&mut self, tables: &[Table]) -> Result<()> {
-        let statements: Vec<String> = tables.iter().map(|table| table.create(Dialect::DuckDb)).collect();
-        self.ask(&json!({ "load": statements })).map(drop).map_err(BenchError::Setup)
-    }
-
-    pub fn answer(&mut self, sql: &str) -> Answer {
-        match self.ask(&json!({ "query": sql })) {
-            Err(message) => Answer::Error(message),
-            Ok(answer) => {
-                let rows = answer.get("rows").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-                Answer::Rows(rows_of_json(rows))
-            }
-        }
+    /// The line that answers a request, if one comes in time.
+    fn ask(&mut self, request: &Json) -> Option<String> {
+        writeln!(self.input, "{request}").ok()?;
+        self.lines.recv_timeout(TIMEOUT).ok()
     }
 }
 
-impl Drop for DuckDb {
+impl Drop for Process {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

@@ -1,13 +1,15 @@
 //! Parquet.
 //!
 //! Rows are gathered to a few megabytes; then tasks take one column after the other and encode it, while the next rows are
-//! computed. A row group ends when it has as many rows or bytes as one may have, or when memory is wanted elsewhere.
+//! computed. A row group ends when it has as many rows or bytes as one may have, or when memory is wanted elsewhere, and
+//! is written while the next one is encoded.
 //!
 //! ```text
 //!   input ─► stage ─► ┌ task: column 1, column 3, … ┐ ─► encoded columns ─► row group ─► file
 //!                     └ task: column 2, column 4, … ┘
 //! ```
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -148,7 +150,7 @@ impl DataSink for OneParquetSink {
             path: self.path.clone(),
             fields: self.schema.fields().iter().cloned().collect(),
             factory,
-            writer: Some(writer),
+            writer: FileWriter::Idle(writer),
             row_groups: 0,
             open: None,
             most_rows: options.max_row_group_size.max(1),
@@ -207,8 +209,7 @@ struct Writing {
     path: PathBuf,
     fields: Vec<FieldRef>,
     factory: ArrowRowGroupWriterFactory,
-    /// Absent while it is used.
-    writer: Option<SerializedFileWriter<File>>,
+    writer: FileWriter,
     row_groups: usize,
     /// The row group that rows are added to.
     open: Option<RowGroup>,
@@ -227,6 +228,14 @@ struct Writing {
 struct RowGroup {
     columns: Arc<Vec<Column>>,
     rows: usize,
+}
+
+enum FileWriter {
+    Idle(SerializedFileWriter<File>),
+    /// Writes a row group of so many bytes.
+    Busy(SpawnedTask<Result<SerializedFileWriter<File>, ParquetError>>, usize),
+    /// A write has failed, which is the last one.
+    Failed,
 }
 
 /// A column of the table in one row group.
@@ -263,7 +272,7 @@ impl Writing {
             }
             self.encode(&columns, batches).await?;
             let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
-            let has_room = self.memory.try_resize(bytes + self.stages_bytes).is_ok();
+            let has_room = self.has_room(bytes).await?;
             self.open = Some(RowGroup { columns, rows });
             let is_large = bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
             if rows == self.most_rows || is_large {
@@ -291,6 +300,16 @@ impl Writing {
         Ok(Arc::new(columns))
     }
 
+    /// Whether an open row group of so many bytes has room, if need be once the one before has been written.
+    async fn has_room(&mut self, bytes: usize) -> Result<bool> {
+        let needed_bytes = bytes + self.stages_bytes;
+        if self.memory.try_resize(needed_bytes + self.writer.held_bytes()).is_ok() {
+            return Ok(true);
+        }
+        self.writer = FileWriter::Idle(self.written().await?);
+        Ok(self.memory.try_resize(needed_bytes).is_ok())
+    }
+
     async fn encode(&self, columns: &Arc<Vec<Column>>, batches: Vec<RecordBatch>) -> Result<()> {
         self.on_columns(columns, move |at, column| {
             let mut leaves = column.leaves.lock();
@@ -316,27 +335,31 @@ impl Writing {
         })
         .await?;
         let columns = open.columns;
-        self.on_writer(move |writer| {
+        let bytes = columns.iter().map(Column::encoded_bytes).sum();
+        let mut writer = self.written().await?;
+        let write = SpawnedTask::spawn_blocking(move || {
             let mut row_group = writer.next_row_group()?;
             for column in columns.iter() {
                 for chunk in std::mem::take(&mut *column.encoded.lock()) {
                     chunk.append_to_row_group(&mut row_group)?;
                 }
             }
-            row_group.close().map(drop)
-        })
-        .await?;
+            row_group.close()?;
+            Ok(writer)
+        });
+        self.writer = FileWriter::Busy(write, bytes);
         self.row_groups += 1;
-        self.memory.resize(self.stages_bytes);
+        self.memory.resize(self.stages_bytes + bytes);
         Ok(())
     }
 
     /// Writes what is left, and the footer. Returns the bytes of the file.
     async fn finish(mut self) -> Result<usize> {
         self.end_row_group().await?;
-        self.on_writer(|writer| writer.finish().map(drop)).await?;
-        let Some(writer) = self.writer else { unreachable!("a write that succeeds gives the writer back") };
-        Ok(writer.bytes_written())
+        let mut writer = self.written().await?;
+        let finish = SpawnedTask::spawn_blocking(move || writer.finish().map(|_| writer.bytes_written()));
+        let bytes = finish.join_unwind().await.map_err(lost)?;
+        bytes.map_err(|error| parquet_failed(&self.path, error))
     }
 
     /// Does `work` to every column, in as many tasks as there are lanes.
@@ -344,15 +367,20 @@ impl Writing {
     where
         W: Fn(usize, &Column) -> Result<(), ParquetError> + Send + Sync + 'static,
     {
-        let (work, next) = (Arc::new(work), Arc::new(AtomicUsize::new(0)));
+        // The largest first: all tasks wait for the one that ends last.
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by_cached_key(|&at| Reverse(columns.get(at).map(Column::memory_bytes)));
+        let (order, work, next) = (Arc::new(order), Arc::new(work), Arc::new(AtomicUsize::new(0)));
         let task = |_| {
-            let (columns, work, next) = (Arc::clone(columns), Arc::clone(&work), Arc::clone(&next));
+            let (columns, order) = (Arc::clone(columns), Arc::clone(&order));
+            let (work, next) = (Arc::clone(&work), Arc::clone(&next));
             let encoding = self.encoding.clone();
             SpawnedTask::spawn(async move {
                 let _timer = encoding.timer();
                 loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(column) = columns.get(at) else { return Ok(()) };
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&at) = order.get(turn) else { return Ok(()) };
+                    let Some(column) = columns.get(at) else { unreachable!("columns are ordered") };
                     work(at, column)?;
                 }
             })
@@ -365,23 +393,36 @@ impl Writing {
         Ok(())
     }
 
-    /// Does `work` on a thread that may wait for the disk.
-    async fn on_writer<W>(&mut self, work: W) -> Result<()>
-    where
-        W: FnOnce(&mut SerializedFileWriter<File>) -> Result<(), ParquetError> + Send + 'static,
-    {
-        let Some(mut writer) = self.writer.take() else { unreachable!("a failed write is the last one") };
-        let task = SpawnedTask::spawn_blocking(move || work(&mut writer).map(|()| writer));
-        let writer =
-            task.join_unwind().await.map_err(lost)?.map_err(|error| parquet_failed(&self.path, error))?;
-        self.writer = Some(writer);
-        Ok(())
+    /// The writer, once it has written what it was given.
+    async fn written(&mut self) -> Result<SerializedFileWriter<File>> {
+        match std::mem::replace(&mut self.writer, FileWriter::Failed) {
+            FileWriter::Idle(writer) => Ok(writer),
+            FileWriter::Busy(write, _) => {
+                let written = write.join_unwind().await.map_err(lost)?;
+                written.map_err(|error| parquet_failed(&self.path, error))
+            }
+            FileWriter::Failed => unreachable!("a failed write is the last one"),
+        }
+    }
+}
+
+impl FileWriter {
+    /// Encoded bytes that are still in memory.
+    fn held_bytes(&self) -> usize {
+        match self {
+            FileWriter::Busy(_, bytes) => *bytes,
+            FileWriter::Idle(_) | FileWriter::Failed => 0,
+        }
     }
 }
 
 impl Column {
     fn memory_bytes(&self) -> usize {
         self.leaves.lock().iter().map(ArrowColumnWriter::memory_size).sum()
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        self.encoded.lock().iter().map(|chunk| chunk.close().bytes_written as usize).sum()
     }
 }
 

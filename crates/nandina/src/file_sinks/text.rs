@@ -27,6 +27,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
 
 use super::failed;
 
@@ -115,8 +116,17 @@ impl DataSink for TextSink {
         let mut file = self.create().await?;
         // Names of columns are written even if no row is.
         let head = serializer.serialize(RecordBatch::new_empty(Arc::clone(&self.schema)), true)?;
-        file.write_all(&head).await.map_err(|error| failed(&self.path, error))?;
-        let mut texts = data
+        let (texts, mut next_text) = mpsc::channel::<Bytes>(lanes);
+        let path = self.path.clone();
+        let write = SpawnedTask::spawn(async move {
+            let fail = |error| failed(&path, error);
+            file.write_all(&head).await.map_err(fail)?;
+            while let Some(text) = next_text.recv().await {
+                file.write_all(&text).await.map_err(fail)?;
+            }
+            file.shutdown().await.map_err(fail)
+        });
+        let mut serialized = data
             .map(|batch| {
                 let serializer = Arc::clone(&serializer);
                 async move {
@@ -126,15 +136,18 @@ impl DataSink for TextSink {
                     Ok::<_, DataFusionError>((rows, task.join_unwind().await.map_err(lost)??))
                 }
             })
-            .buffered(lanes);
-        while let Some((rows, text)) = texts.try_next().await? {
+            .buffered(2 * lanes);
+        while let Some((rows, text)) = serialized.try_next().await? {
             // They are there already: to refuse them would not make them smaller.
-            let _ = texts_in_memory.try_resize(text.len() * lanes);
-            file.write_all(&text).await.map_err(|error| failed(&self.path, error))?;
+            let _ = texts_in_memory.try_resize(text.len() * 3 * lanes);
             rows_written.add(rows);
             bytes_written.add(text.len());
+            if texts.send(text).await.is_err() {
+                break; // The write has failed, and says how.
+            }
         }
-        file.shutdown().await.map_err(|error| failed(&self.path, error))?;
+        drop(texts);
+        write.join_unwind().await.map_err(lost)??;
         Ok(rows_written.value() as u64)
     }
 }
