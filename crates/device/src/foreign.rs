@@ -180,7 +180,7 @@ impl Reading {
 
 /// Turns the kernel's read-ahead off for a descriptor. Reads of cached ranges would start it, the ranges behind them would
 /// look cached then, and be read this way, too.
-fn without_read_ahead(file: &fs::File) {
+pub fn without_read_ahead(file: &fs::File) {
     #[cfg(target_os = "linux")]
     // SAFETY: a descriptor that is open. It is advice: what the kernel answers changes nothing.
     unsafe {

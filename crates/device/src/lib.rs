@@ -51,6 +51,6 @@ pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY
 pub use device::{Backend, Device, DeviceOptions, DirectoryLock, PacedDrive};
 pub use error::{Error, Result};
 pub use file::{File, OpenMode};
-pub use foreign::{ForeignFile, Reading};
+pub use foreign::{ForeignFile, Reading, without_read_ahead};
 pub use governor::Priority;
 pub use request::{Completion, Request};

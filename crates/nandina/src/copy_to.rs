@@ -1,5 +1,6 @@
 //! `COPY … TO 'file'`: a sink writes under a provisional name; the file takes its own when it is whole.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::physical_plan::execute_stream;
+use datafusion::sql::parser::Statement;
 use futures::TryStreamExt as _;
 use nandina_exec::row_width::leaf_columns;
 
@@ -40,6 +42,29 @@ pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Que
         count_row(rows)
     };
     Ok(Query::working(Answer::RowsWritten, count_schema(), Some(plan), work))
+}
+
+/// Refuses a statement that does not say in which format to write.
+pub(crate) fn check_format(state: &SessionState, statement: &Statement) -> Result<()> {
+    let copy = match statement {
+        Statement::Explain(explain) => return check_format(state, &explain.statement),
+        Statement::CopyTo(copy) => copy,
+        _ => return Ok(()),
+    };
+    let is_known = |format: &str| state.get_file_format_factory(format).is_some();
+    let target = &copy.target;
+    let problem = match (&copy.stored_as, Path::new(target).extension().and_then(OsStr::to_str)) {
+        (Some(format), _) if is_known(format) => return Ok(()),
+        (None, Some(ending)) if is_known(ending) => return Ok(()),
+        (Some(format), _) => format!("there is no format '{format}'"),
+        (None, Some(ending)) => format!("'.{ending}' is the ending of no format"),
+        (None, None) => "the name does not tell the format".to_owned(),
+    };
+    let message = format!(
+        "COPY … TO '{target}': {problem}; end the name with .csv, .json or .parquet, or say STORED AS CSV, JSON or \
+         PARQUET behind it"
+    );
+    Err(Error::Unsupported { message })
 }
 
 /// The same statement with `~` and relative paths resolved.

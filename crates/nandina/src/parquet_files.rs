@@ -11,6 +11,8 @@
 //!                         └─ begin to read those of the next row group (Ahead)
 //! ```
 //!
+//! Row groups that are too large for this are read as windows of their rows ([`windows`]).
+//!
 //! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
 //! and hold the columns in between. What the page cache does not have is read past it, all ranges at once, and
 //! while one row group is decoded the next one is on its way.
@@ -20,7 +22,9 @@ mod budget;
 mod footers;
 mod nans;
 mod reader;
+mod windows;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -54,11 +58,15 @@ pub(crate) use self::budget::ReadBudget;
 pub(crate) use self::footers::Footers;
 use self::nans::without_greatest;
 use self::reader::{AccountedReader, FileToRead, ScanOfFiles};
+use self::windows::{Wanted, WithPages};
 use crate::engine::Sources;
 
 /// The share of the memory limit that columns may take which a filter has looked at and that are wanted afterwards. What
 /// does not fit is decoded twice.
 const FILTERED_SHARE: usize = 16;
+
+/// The share of the memory limit that the row groups of all lanes of a scan may take. Larger ones are read as windows.
+const ROW_GROUPS_SHARE: usize = 2;
 
 /// Rows per batch of a scan. Where a filter leaves one row of twenty, so many rows are decoded at a time as hold a batch
 /// of those that are left: twenty times as many, of every column, which nobody reserves.
@@ -156,9 +164,19 @@ impl FileFormat for AccountedParquet {
         let pool = Arc::clone(&runtime.memory_pool);
         let readers = AccountedReaders { footers, scan: ScanOfFiles { sources, pool, habits, account } };
         let mut options = source.table_parquet_options().clone();
+        let mut file_groups = config.file_groups.clone();
         if let MemoryLimit::Finite(limit_bytes) = runtime.memory_pool.memory_limit() {
-            let share = limit_bytes / FILTERED_SHARE / state.config().target_partitions().max(1);
-            options.global.max_predicate_cache_size.get_or_insert(share);
+            let lanes = state.config().target_partitions().max(1);
+            options.global.max_predicate_cache_size.get_or_insert(limit_bytes / FILTERED_SHARE / lanes);
+            let wanted = Wanted {
+                fields: fields_that_are_read(&config),
+                most_bytes: (limit_bytes / ROW_GROUPS_SHARE / lanes) as u64,
+            };
+            let unmeasured = ExecutionPlanMetricsSet::new();
+            let reader = |file: &PartitionedFile| {
+                readers.reader(0, file.clone(), file.metadata_size_hint, &unmeasured)
+            };
+            file_groups = wanted.in_windows(file_groups, reader).await?;
         }
         let source =
             source.with_table_parquet_options(options).with_parquet_file_reader_factory(Arc::new(readers));
@@ -166,6 +184,7 @@ impl FileFormat for AccountedParquet {
             filtered_batch_rows(state.config().batch_size(), &runtime.memory_pool.memory_limit());
         let config = FileScanConfigBuilder::from(config)
             .with_source(Arc::new(source))
+            .with_file_groups(file_groups)
             .with_batch_size(Some(batch_rows))
             .build();
         Ok(DataSourceExec::from_data_source(config))
@@ -183,6 +202,19 @@ impl FileFormat for AccountedParquet {
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
         self.0.file_source(table_schema)
+    }
+}
+
+/// The fields of the files' schema of which a scan reads anything.
+fn fields_that_are_read(config: &FileScanConfig) -> HashSet<&str> {
+    let fields = config.file_schema().fields();
+    match config.file_source().projection() {
+        None => fields.iter().map(|field| field.name().as_str()).collect(),
+        Some(projection) => {
+            // Behind the files' fields come those that their folders' names give.
+            let read = projection.column_indices().into_iter().filter_map(|at| fields.get(at));
+            read.map(|field| field.name().as_str()).collect()
+        }
     }
 }
 
@@ -207,6 +239,25 @@ impl fmt::Debug for AccountedReaders {
     }
 }
 
+impl AccountedReaders {
+    fn reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<AccountedReader> {
+        let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
+        let part = file.range.clone();
+        let bytes_scanned = MetricBuilder::new(metrics).counter("bytes_scanned", partition);
+        let object = file.object_meta.clone();
+        let with_pages = file.extension::<WithPages>().map(|known| Arc::clone(&known.0));
+        let footer = self.footers.create_reader(partition, file, metadata_size_hint, metrics)?;
+        let file = FileToRead { path, object, part, with_pages };
+        Ok(AccountedReader::new(self.scan.clone(), footer, file, bytes_scanned))
+    }
+}
+
 impl ParquetFileReaderFactory for AccountedReaders {
     fn create_reader(
         &self,
@@ -215,12 +266,6 @@ impl ParquetFileReaderFactory for AccountedReaders {
         metadata_size_hint: Option<usize>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
-        let path = LocalFileSystem::new().path_to_filesystem(&file.object_meta.location)?;
-        let part = file.range.clone();
-        let bytes_scanned = MetricBuilder::new(metrics).counter("bytes_scanned", partition);
-        let object = file.object_meta.clone();
-        let footer = self.footers.create_reader(partition, file, metadata_size_hint, metrics)?;
-        let file = FileToRead { path, object, part };
-        Ok(Box::new(AccountedReader::new(self.scan.clone(), footer, file, bytes_scanned)))
+        Ok(Box::new(self.reader(partition, file, metadata_size_hint, metrics)?))
     }
 }

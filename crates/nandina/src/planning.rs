@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
-use crate::{file_alias, nesting, statement_text, wide_files, wrong_plans};
+use crate::{copy_to, file_alias, nesting, statement_text, wide_files, wrong_plans};
 
 /// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
 const STACK_BYTES: usize = 256 << 20;
@@ -116,6 +116,7 @@ impl Drop for SetOnDrop {
 /// The logical plan of a statement, if it is one that is supported. On the thread of the caller.
 pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
+    copy_to::check_format(state, &statement)?;
     file_alias::add(&mut statement);
     wrong_plans::write_out_natural_joins(state, &mut statement).await?;
     let expressions = wrong_plans::avoid(&mut statement)?;

@@ -181,3 +181,20 @@ async fn files_that_are_read_are_not_emptied_before() {
         assert_eq!(left, table(&session, "SELECT 4970 AS n, 31 AS x").await, "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_copy_that_does_not_say_its_format_is_told_how() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(64 << 20);
+    for (end, problem) in [
+        ("x'", "the name does not tell the format"),
+        ("x.dat'", "'.dat' is the ending of no format"),
+        ("x.csv' STORED AS xyz", "there is no format 'XYZ'"),
+    ] {
+        let sql = format!("COPY (SELECT 1 AS a) TO '{}/{end}", folder.path().display());
+        let refused = session.run(&sql).await.unwrap_err().to_string();
+        assert!(refused.contains(problem) && refused.contains("STORED AS CSV"), "{refused}");
+        assert!(session.sql(&format!("EXPLAIN {sql}")).await.is_err());
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -1,7 +1,7 @@
 //! Reads the row groups of one Parquet file, ahead of their being asked for.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,6 +49,8 @@ pub(super) struct FileToRead {
     pub path: PathBuf,
     pub object: ObjectMeta,
     pub part: Option<FileRange>,
+    /// The metadata of a file that is read by windows of rows.
+    pub with_pages: Option<Arc<ParquetMetaData>>,
 }
 
 /// What the readers of a scan, one for each file or part of a file, have in common.
@@ -84,6 +86,10 @@ impl AccountedReader {
     ) -> Self {
         let (reading_ahead, held) = Default::default();
         Self { scan, footer, from, file: None, ahead: None, reading_ahead, held, bytes_scanned }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.from.path
     }
 
     async fn read(&mut self, ranges: Vec<Range<u64>>) -> parquet::errors::Result<Vec<Bytes>> {
@@ -239,8 +245,13 @@ impl AsyncFileReader for AccountedReader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         async move {
-            let read = self.footer.get_metadata(options).map(|read| with_nans(read?));
-            let metadata = self.scan.sources.footers.of(&self.from.object, read).await?;
+            let metadata = match &self.from.with_pages {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let read = self.footer.get_metadata(options).map(|read| with_nans(read?));
+                    self.scan.sources.footers.of(&self.from.object, read).await?
+                }
+            };
             self.ahead = Some(Ahead::new(
                 Arc::clone(&metadata),
                 self.from.part.clone(),
@@ -300,7 +311,6 @@ fn external(error: impl Into<DataFusionError>) -> ParquetError {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::atomic::AtomicBool;
 
     use super::*;
@@ -324,7 +334,7 @@ mod tests {
         let location = ObjectPath::from_absolute_path(path).unwrap();
         let (last_modified, size) = Default::default();
         let object = ObjectMeta { location, last_modified, size, e_tag: None, version: None };
-        let from = FileToRead { path: path.to_path_buf(), object, part: None };
+        let from = FileToRead { path: path.to_path_buf(), object, part: None, with_pages: None };
         (AccountedReader::new(scan, Box::new(Footer(None)), from, Count::new()), pool)
     }
 
