@@ -7,9 +7,9 @@ pub fn device_error(error: nandina_device::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// A page that could not be made or read.
+/// A page that could not be made, or was read from temporary space and is damaged.
 pub fn pages_error(error: nandina_pages::PageError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
+    spill_error(error.into())
 }
 
 /// Temporary space that could not be had, written or read.

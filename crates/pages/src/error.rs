@@ -8,12 +8,12 @@ pub type Result<T, E = PageError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error(
-        "page is {found_bytes} bytes long, but its {part} needs {needed_bytes}: the file is truncated or was not written completely; restore it from a copy"
+        "page is {found_bytes} bytes long, but its {part} needs {needed_bytes}: it is truncated or was not written completely"
     )]
     Truncated { part: &'static str, found_bytes: usize, needed_bytes: usize },
 
     #[error(
-        "not a PAX page: it starts with {found:#010x} instead of {expected:#010x}; the file is damaged or is not a Nandina file"
+        "not a PAX page: it starts with {found:#010x} instead of {expected:#010x}: it is damaged, or the file is not one of Nandina's"
     )]
     Magic { found: u32, expected: u32 },
 
@@ -22,18 +22,16 @@ pub enum PageError {
     )]
     Version { page_number: u64, found: u16, supported: u16 },
 
-    #[error(
-        "header of page {page_number} is damaged: checksum {found:#010x}, computed {computed:#010x}; restore the file from a copy"
-    )]
+    #[error("header of page {page_number} is damaged: checksum {found:#010x}, computed {computed:#010x}")]
     HeaderChecksum { page_number: u64, found: u32, computed: u32 },
 
-    #[error("mini-page of column {column:?}{page} is damaged: checksum {expected:#010x}, computed {computed:#010x}; restore the file from a copy", page = on_page(*page_number))]
+    #[error("mini-page of column {column:?}{page} is damaged: checksum {expected:#010x}, computed {computed:#010x}", page = on_page(*page_number))]
     MiniPageChecksum { page_number: Option<u64>, column: String, expected: u32, computed: u32 },
 
     #[error("page {page_number} has {found} columns, its schema has {expected}: it belongs to another table")]
     ColumnCount { page_number: u64, found: usize, expected: usize },
 
-    #[error("column {column:?}{page} cannot be decoded: {reason}; the file is damaged or belongs to another table", page = on_page(*page_number))]
+    #[error("column {column:?}{page} cannot be decoded: {reason}; it is damaged or belongs to another table", page = on_page(*page_number))]
     Malformed { page_number: Option<u64>, column: String, reason: String },
 
     #[error("column number {column} was asked for, the page has {columns}")]
@@ -68,6 +66,27 @@ fn on_page(page_number: Option<u64>) -> String {
 }
 
 impl PageError {
+    /// Whether what was read is not what was written.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Truncated { .. }
+            | Self::Magic { .. }
+            | Self::HeaderChecksum { .. }
+            | Self::MiniPageChecksum { .. }
+            | Self::ColumnCount { .. }
+            | Self::Malformed { .. } => true,
+            Self::Version { .. }
+            | Self::NoSuchColumn { .. }
+            | Self::TypeMismatch { .. }
+            | Self::BatchColumns { .. }
+            | Self::RowOutOfRange { .. }
+            | Self::ValueTooLong { .. }
+            | Self::BufferTooSmall { .. }
+            | Self::Unsupported { .. }
+            | Self::Arrow(_) => false,
+        }
+    }
+
     /// Adds the page number to errors of mini-pages, which do not know the page they come from.
     #[must_use]
     pub fn in_page(mut self, number: u64) -> Self {

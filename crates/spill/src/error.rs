@@ -28,19 +28,42 @@ pub enum SpillError {
     #[error(transparent)]
     Io(#[from] nandina_device::Error),
 
-    #[error(transparent)]
+    #[error("{}", of_page(.0))]
     Page(#[from] nandina_pages::PageError),
 
     /// A failure that several waited for.
     #[error(transparent)]
     Shared(#[from] Arc<SpillError>),
 
-    #[error(
-        "a group of compressed pages in temporary space is damaged ({reason}): the disk, or what leads to it, lost or \
-         changed what was written; choose a folder on another disk (SET temp_directory)"
-    )]
+    #[error("{}", damaged("a group of compressed pages", reason))]
     Damaged { reason: String },
 
     #[error("a read of {pieces} spilled pages returned no data; this is a defect, please report it")]
     LostRead { pieces: usize },
+}
+
+fn of_page(error: &nandina_pages::PageError) -> String {
+    if error.is_damage() { damaged("a page", error) } else { error.to_string() }
+}
+
+fn damaged(what: &str, reason: impl std::fmt::Display) -> String {
+    format!(
+        "{what} in temporary space is damaged ({reason}): the disk, or what leads to it, lost or changed what was \
+         written; choose a folder on another disk (SET temp_directory)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_of_temporary_data_is_told_as_such() {
+        let page = nandina_pages::PageError::HeaderChecksum { page_number: 7, found: 1, computed: 2 };
+        let told = SpillError::from(page).to_string();
+        assert!(told.starts_with("a page in temporary space is damaged (header of page 7"), "{told}");
+        assert!(told.contains("SET temp_directory"), "{told}");
+        let long = nandina_pages::PageError::NoSuchColumn { column: 3, columns: 2 };
+        assert_eq!(SpillError::from(long).to_string(), "column number 3 was asked for, the page has 2");
+    }
 }

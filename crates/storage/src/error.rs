@@ -30,7 +30,7 @@ pub enum StorageError {
     )]
     Version { file: String, found: u32, supported: u32 },
 
-    #[error("{file}, page {page}: {source}")]
+    #[error("{file}, page {page}: {source}{}", if source.is_damage() { "; restore the database from a copy" } else { "" })]
     Page { file: String, page: u64, source: PageError },
 
     #[error("{file}, page {page}: {source}")]

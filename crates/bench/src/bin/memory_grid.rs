@@ -168,9 +168,13 @@ fn table(measured: &[Measured], operations: &[Operation], is_file: bool) -> Tabl
 
 fn head(arguments: &Arguments) -> String {
     let limits: Vec<String> = arguments.limits.iter().map(|limit| quantity::bytes(*limit)).collect();
+    let only = match arguments.only.join(",") {
+        all if all.is_empty() => String::new(),
+        some => format!(" --only \"{some}\""),
+    };
     format!(
         "# Resident memory above the limit\n\nMade by\n\n```sh\ncargo build --release && cargo run --release -p nandina-bench \
-         --bin memory_grid -- --threads {} --limits {}\n```\n\non {}. Every cell is the program in a process of its own over \
+         --bin memory_grid -- --threads {} --limits {}{only}\n```\n\non {}. Every cell is the program in a process of its own over \
          160 MB of rows (20 MB of the first shape): the most that was resident, in MB above the limit, and the most of all \
          limits. 64 are promised; what exceeds them is bold.\n",
         arguments.threads,

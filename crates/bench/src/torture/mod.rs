@@ -144,6 +144,9 @@ fn make_empty(folder: &Path) -> Result<()> {
     }
 }
 
+/// Files of a trial that broke are kept if they are no larger together.
+const MOST_KEPT_BYTES: u64 = 64 << 20;
+
 /// Keeps the files of an attempt that broke, and what is known of it.
 fn keep(plan: &Plan, name: &str, seed: u64, folder: &Path, message: &str) -> Result<()> {
     let Some(out) = &plan.out else { return Ok(()) };
@@ -151,10 +154,23 @@ fn keep(plan: &Plan, name: &str, seed: u64, folder: &Path, message: &str) -> Res
     make_empty(&place)?;
     let text = place.join("what.txt");
     std::fs::write(&text, message).map_err(BenchError::file(&text))?;
-    let files = place.join("files");
-    // Across file systems a folder cannot be moved; the message and the seed are enough then.
-    let _ = std::fs::rename(folder, files);
+    // The seed makes large ones again, which would fill the disk in half an hour; and across file systems a folder cannot
+    // be moved.
+    if bytes_below(folder) <= MOST_KEPT_BYTES {
+        let _ = std::fs::rename(folder, place.join("files"));
+    }
     Ok(())
+}
+
+/// Bytes of the files in a folder, as far as it can be read.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    entries.map(bytes).sum()
 }
 
 impl Report {

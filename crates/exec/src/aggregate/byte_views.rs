@@ -1,8 +1,8 @@
-//! Texts or bytes, one for every group: 16-byte views like Arrow's, whose longer values lie in one heap.
+//! Texts or bytes, one for every group: Arrow's 16-byte views, whose longer values lie in a heap.
 //!
 //! ```text
-//!   up to 12 bytes   │ length 32 │ value, padded with zeros        96 │
-//!   longer           │ length 32 │ first four bytes 32 │ place    64 │ ──► heap
+//!   up to 12 bytes   │ length 32 │ value, padded with zeros                   96 │
+//!   longer           │ length 32 │ first four bytes 32 │ piece 32 │ offset 32 │ ──► heap
 //! ```
 //!
 //! Most comparisons end with the length and the first four bytes.
@@ -13,6 +13,7 @@
 )]
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryViewArray, StringViewArray};
@@ -21,9 +22,12 @@ use arrow::datatypes::DataType;
 
 /// Longest value that a view holds itself.
 const INLINE_BYTES: usize = 12;
-/// Arrow's views address windows of the heap that begin at multiples of this. A window reaches twice as far, so that
-/// every value lies inside one.
-const HEAP_WINDOW_BYTES: usize = 1 << 30;
+/// Of a heap that grows, the next piece is this part of what it has, within bounds.
+const PIECE_SHARE: usize = 16;
+const LEAST_PIECE_BYTES: usize = 4 << 10;
+const MOST_PIECE_BYTES: usize = 16 << 20;
+/// Values longer than this part of the next piece have one of their own, so that pieces have no large gaps at their ends.
+const OWN_PIECE_SHARE: usize = 4;
 /// A heap smaller than this may hold as much that nobody needs any more as it likes.
 const SMALL_HEAP_BYTES: usize = 64 << 10;
 
@@ -38,9 +42,22 @@ pub struct BatchViews<'a> {
 #[derive(Debug, Default)]
 pub struct ByteViews {
     views: Vec<u128>,
-    heap: Vec<u8>,
+    heap: Heap,
     /// Bytes of the heap that no view points to.
     unused_bytes: usize,
+}
+
+/// Values in pieces that never move. In one piece it would grow by being copied into another of twice its size, so that
+/// there were three times as many bytes as values for a moment.
+#[derive(Debug, Default)]
+struct Heap {
+    pieces: Vec<Vec<u8>>,
+    /// The piece that is being filled.
+    current: usize,
+    /// Of all values.
+    used_bytes: usize,
+    /// Of all pieces, with what is free at their ends.
+    capacity_bytes: usize,
 }
 
 #[inline]
@@ -95,14 +112,13 @@ impl ByteViews {
         if length_of(view) <= INLINE_BYTES {
             return view;
         }
-        let place = append(&mut self.heap, batch.long(view)) as u128;
-        place << 64 | u128::from(view as u64)
+        self.heap.append(batch.long(view)) | u128::from(view as u64)
     }
 
     #[inline]
     fn long(&self, view: u128) -> &[u8] {
-        let place = (view >> 64) as usize;
-        &self.heap[place..place + length_of(view)]
+        let (piece, range) = place_of(view);
+        &self.heap.pieces[piece][range]
     }
 
     /// Whether the value of `group` is that of `row`.
@@ -140,8 +156,9 @@ impl ByteViews {
         let (old, new) = (self.views[group], batch.views[row]);
         let old_bytes = if length_of(old) > INLINE_BYTES { length_of(old) } else { 0 };
         if (INLINE_BYTES + 1..=old_bytes).contains(&length_of(new)) {
-            let place = (old >> 64) as usize;
-            self.heap[place..place + length_of(new)].copy_from_slice(batch.long(new));
+            let (piece, old_range) = place_of(old);
+            let range = old_range.start..old_range.start + length_of(new);
+            self.heap.pieces[piece][range].copy_from_slice(batch.long(new));
             self.unused_bytes += old_bytes - length_of(new);
             self.views[group] = old >> 64 << 64 | u128::from(new as u64);
             return;
@@ -150,18 +167,17 @@ impl ByteViews {
         self.unused_bytes += old_bytes;
         // It looks at all groups: rarely, if there are many of them and few bytes.
         let is_worth_it = self.unused_bytes > SMALL_HEAP_BYTES.max(self.views.len());
-        if is_worth_it && self.unused_bytes > self.heap.len() / 2 {
+        if is_worth_it && self.unused_bytes > self.heap.used_bytes / 2 {
             self.compact();
         }
     }
 
     /// Lets go of what no view points to.
     fn compact(&mut self) {
-        let mut heap = Vec::with_capacity(self.heap.len() - self.unused_bytes);
+        let mut heap = Heap::default();
         for view in self.views.iter_mut().filter(|view| length_of(**view) > INLINE_BYTES) {
-            let from = (*view >> 64) as usize;
-            let place = append(&mut heap, &self.heap[from..from + length_of(*view)]) as u128;
-            *view = place << 64 | u128::from(*view as u64);
+            let (piece, range) = place_of(*view);
+            *view = heap.append(&self.heap.pieces[piece][range]) | u128::from(*view as u64);
         }
         self.heap = heap;
         self.unused_bytes = 0;
@@ -169,16 +185,19 @@ impl ByteViews {
 
     /// Bytes held, spare capacity included.
     pub fn memory_bytes(&self) -> usize {
-        self.views.capacity() * size_of::<u128>() + self.heap.capacity()
+        let pieces = self.heap.pieces.capacity() * size_of::<Vec<u8>>();
+        self.views.capacity() * size_of::<u128>() + self.heap.capacity_bytes + pieces
     }
 
     /// The values of all groups as an array of views of this type; none remain.
     pub fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> ArrayRef {
-        if self.heap.len() > SMALL_HEAP_BYTES && self.unused_bytes > self.heap.len() / 4 {
+        let heap_bytes = self.heap.used_bytes;
+        if heap_bytes > SMALL_HEAP_BYTES && self.unused_bytes > heap_bytes / 4 {
             self.compact();
         }
         let Self { views, heap, .. } = std::mem::take(self);
-        let (views, buffers) = arrow_views(views, heap);
+        let views = ScalarBuffer::from(views);
+        let buffers: Vec<Buffer> = heap.pieces.into_iter().map(Buffer::from_vec).collect();
         match data_type {
             DataType::Utf8View => Arc::new(
                 // SAFETY: values were copied whole from arrays of strings; views lie within the buffers.
@@ -192,28 +211,42 @@ impl ByteViews {
     }
 }
 
-/// Appends a value; where it begins. One that is longer than what windows overlap by begins with a window.
-fn append(heap: &mut Vec<u8>, value: &[u8]) -> usize {
-    if value.len() >= HEAP_WINDOW_BYTES {
-        heap.resize(heap.len().next_multiple_of(HEAP_WINDOW_BYTES), 0);
-    }
-    let place = heap.len();
-    heap.extend_from_slice(value);
-    place
+/// Piece and range of a value of more than [`INLINE_BYTES`].
+#[inline]
+fn place_of(view: u128) -> (usize, Range<usize>) {
+    let (piece, offset) = ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize);
+    (piece, offset..offset + length_of(view))
 }
 
-/// Views as Arrow has them, and the windows of the heap that they point into.
-fn arrow_views(mut views: Vec<u128>, heap: Vec<u8>) -> (ScalarBuffer<u128>, Vec<Buffer>) {
-    for view in views.iter_mut().filter(|view| length_of(**view) > INLINE_BYTES) {
-        let place = (*view >> 64) as usize;
-        let (window, offset) = (place / HEAP_WINDOW_BYTES, place % HEAP_WINDOW_BYTES);
-        *view = (offset as u128) << 96 | (window as u128) << 64 | u128::from(*view as u64);
+impl Heap {
+    /// Appends a value. Its place, in the upper half of a view.
+    fn append(&mut self, value: &[u8]) -> u128 {
+        let has_room = |piece: &Vec<u8>| piece.capacity() - piece.len() >= value.len();
+        let index = if self.pieces.get(self.current).is_some_and(has_room) {
+            self.current
+        } else {
+            self.begin_piece(value.len())
+        };
+        let piece = &mut self.pieces[index];
+        let offset = piece.len();
+        piece.extend_from_slice(value);
+        self.used_bytes += value.len();
+        (offset as u128) << 96 | (index as u128) << 64
     }
-    let heap = Buffer::from_vec(heap);
-    let windows = (0..heap.len())
-        .step_by(HEAP_WINDOW_BYTES)
-        .map(|start| heap.slice_with_length(start, (heap.len() - start).min(2 * HEAP_WINDOW_BYTES - 1)));
-    (ScalarBuffer::from(views), windows.collect())
+
+    /// A piece with room for a value of so many bytes.
+    fn begin_piece(&mut self, value_bytes: usize) -> usize {
+        let next_bytes = (self.capacity_bytes / PIECE_SHARE).clamp(LEAST_PIECE_BYTES, MOST_PIECE_BYTES);
+        let is_own = value_bytes > next_bytes / OWN_PIECE_SHARE;
+        let piece = Vec::with_capacity(if is_own { value_bytes } else { next_bytes });
+        self.capacity_bytes += piece.capacity();
+        self.pieces.push(piece);
+        let index = self.pieces.len() - 1;
+        if !is_own {
+            self.current = index;
+        }
+        index
+    }
 }
 
 #[cfg(test)]
@@ -268,5 +301,21 @@ mod tests {
             assert_eq!(taken.value(group), texts[(group + 19 * 13) % texts.len()]);
         }
         assert_eq!(groups.take(&DataType::Utf8View, None).len(), 0);
+    }
+
+    #[test]
+    fn heaps_grow_by_little() {
+        for length in [13, 100, 3_000, 32_000] {
+            let texts: Vec<String> = (0..400).map(|number| format!("{number:0length$}")).collect();
+            let values = StringViewArray::from(texts.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut groups = ByteViews::default();
+            for _ in 0..3 {
+                (0..texts.len()).for_each(|row| groups.push(batch(&values), row));
+                let bytes = groups.views.len() * length;
+                assert!(groups.heap.capacity_bytes < bytes + bytes / 8 + (8 << 10), "{length}");
+            }
+            let taken = groups.take(&DataType::Utf8View, None);
+            assert!(taken.as_string_view().iter().flatten().eq(texts.iter().cycle().take(1_200)));
+        }
     }
 }

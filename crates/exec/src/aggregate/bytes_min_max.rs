@@ -1,15 +1,17 @@
-//! `min` and `max` of texts and bytes.
+//! `min` and `max` of texts, bytes, lists and structs.
 //!
 //! DataFusion's accumulator has an allocation of its own for every group, which costs more than all the rest where there
-//! are tens of millions of them. Here the values of all groups lie in one heap ([`ByteViews`]).
+//! are tens of millions of them; that of lists and structs also looks at one row at a time. Here the values of all groups
+//! lie in one heap ([`ByteViews`]), lists and structs in Arrow's row format, whose bytes have the order of the values.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray as _, BinaryArray, BooleanArray, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
+use arrow::compute::{SortOptions, cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::DataType;
+use arrow::row::{RowConverter, SortField};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -17,12 +19,15 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use super::byte_views::ByteViews;
 use super::key_columns::BatchKey;
 use super::min_max::winner_of;
+use crate::floats::canonical;
 
 /// The least or greatest value of every group.
 pub struct BytesMinMax {
     /// What a value is, compared with the one it takes the place of.
     wins: Ordering,
     data_type: DataType,
+    /// For lists and structs.
+    converter: Option<RowConverter>,
     values: ByteViews,
     /// Whether a group has a value.
     present: Vec<bool>,
@@ -33,8 +38,25 @@ impl BytesMinMax {
     pub fn of(function: &AggregateFunctionExpr) -> Option<Self> {
         let wins = winner_of(function)?;
         let data_type = function.field().data_type().clone();
-        views_of(&data_type)?;
-        Some(Self { wins, data_type, values: ByteViews::default(), present: Vec::new() })
+        let converter = match views_of(&data_type) {
+            Some(_) => None,
+            None => Some(converter_of(&data_type)?),
+        };
+        Some(Self { wins, data_type, converter, values: ByteViews::default(), present: Vec::new() })
+    }
+
+    /// Values as bytes that have their order.
+    fn as_bytes(&self, values: &ArrayRef) -> Result<BatchKey> {
+        let bytes: ArrayRef = match &self.converter {
+            None => cast(values, &views_of(&self.data_type).unwrap_or(DataType::BinaryView))?,
+            Some(converter) => {
+                let rows = converter.convert_columns(&[canonical(values)?])?.try_into_binary()?;
+                let (offsets, bytes, _) = rows.into_parts();
+                let rows = BinaryArray::new(offsets, bytes, values.logical_nulls());
+                cast(&rows, &DataType::BinaryView)?
+            }
+        };
+        Ok(BatchKey::of(&bytes))
     }
 
     fn take_in(
@@ -46,8 +68,8 @@ impl BytesMinMax {
     ) -> Result<()> {
         self.present.resize(group_count, false);
         self.values.extend_to(group_count);
-        let (Some(values), Some(views)) = (values.first(), views_of(&self.data_type)) else { return Ok(()) };
-        let batch = BatchKey::of(&cast(values, &views)?);
+        let Some(values) = values.first() else { return Ok(()) };
+        let batch = self.as_bytes(values)?;
         let Some(views) = batch.views() else { return Ok(()) };
         for (row, &group) in groups.iter().enumerate() {
             let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
@@ -66,7 +88,19 @@ impl BytesMinMax {
         let present = BooleanBuffer::from(std::mem::take(&mut self.present));
         let nulls = Some(NullBuffer::new(present)).filter(|nulls| nulls.null_count() > 0);
         let views = views_of(&self.data_type).unwrap_or(DataType::BinaryView);
-        Ok(cast(&self.values.take(&views, nulls), &self.data_type)?)
+        let values = self.values.take(&views, nulls);
+        let Some(converter) = &self.converter else { return Ok(cast(&values, &self.data_type)?) };
+        let parser = converter.parser();
+        let no_value = converter.convert_columns(&[new_null_array(&self.data_type, 1)])?;
+        let rows = values.as_binary_view().iter().map(|row| match row {
+            Some(row) => parser.parse(row),
+            None => no_value.row(0),
+        });
+        let Some(column) = converter.convert_rows(rows)?.pop() else {
+            unreachable!("a converter of one column gives one");
+        };
+        // Dictionaries inside have become plain.
+        Ok(cast(&column, &self.data_type)?)
     }
 }
 
@@ -77,6 +111,18 @@ fn views_of(data_type: &DataType) -> Option<DataType> {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Some(DataType::BinaryView),
         _ => None,
     }
+}
+
+/// What writes lists and structs as rows, nulls inside of them as the greatest values.
+fn converter_of(data_type: &DataType) -> Option<RowConverter> {
+    let is_list = matches!(
+        data_type,
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_)
+    );
+    let options = SortOptions { descending: false, nulls_first: false };
+    let field = SortField::new_with_options(data_type.clone(), options);
+    let fields = vec![field];
+    (is_list && RowConverter::supports_fields(&fields)).then(|| RowConverter::new(fields).ok())?
 }
 
 impl GroupsAccumulator for BytesMinMax {

@@ -115,6 +115,7 @@ impl Wanted<'_> {
         let leaves = self.leaves(&metadata);
         let row_groups = metadata.row_groups();
         let bytes = |group: &RowGroupMetaData| -> u64 { columns(group, &leaves).map(chunk_bytes).sum() };
+        // What is hardly larger is not worth reading dictionaries twice.
         let is_large = |group: &RowGroupMetaData| bytes(group) > self.most_bytes + self.most_bytes / 2;
         let large = row_groups.iter().enumerate().filter(|(_, group)| is_large(group));
         let large: Vec<usize> = large.map(|(at, _)| at).collect();
@@ -183,8 +184,7 @@ impl Wanted<'_> {
         // What every window reads beside its share: dictionaries, and pages of which it has but some rows.
         let extra = dictionaries + columns.iter().map(Column::largest_page).sum::<u64>();
         let window = self.most_bytes.saturating_sub(extra).max(extra).max(1);
-        // Rounded: what is hardly larger is not worth reading dictionaries twice.
-        let windows = ((bytes - dictionaries.min(bytes) + window / 2) / window).max(1);
+        let windows = (bytes - dictionaries.min(bytes)).div_ceil(window);
 
         let (Some(first), Some(last)) = (largest.pages.first(), largest.pages.last()) else {
             return Vec::new();
