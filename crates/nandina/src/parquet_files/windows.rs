@@ -374,7 +374,7 @@ fn offset_index(
         Ok::<_, ParquetError>(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..HEADERS_AT_A_TIME.min(chunks.len())).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..HEADERS_AT_A_TIME.min(chunks.len())).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(read) => read,
             Err(panic) => std::panic::resume_unwind(panic),
