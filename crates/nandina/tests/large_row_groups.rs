@@ -48,7 +48,7 @@ fn hashed(number: i64) -> u64 {
 fn rows(from: i64, to: i64) -> RecordBatch {
     let numbers = || from..to;
     let id: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers()));
-    let few = numbers().map(|i| (hashed(i) % 11 > 0).then(|| (hashed(i) % 50) as i32));
+    let few = numbers().map(|i| (!hashed(i).is_multiple_of(11)).then(|| (hashed(i) % 50) as i32));
     let double = numbers().map(|i| if i == 31_000 { f64::NAN } else { (hashed(i) % 1_000) as f64 / 8.0 });
     let wide =
         numbers().map(|i| format!("{:016x}", hashed(i)).repeat(12) + &format!("{:016x}", hashed(i + 7)));
