@@ -104,8 +104,8 @@ where
     result.await.unwrap_or_else(|_| Err(Error::bug("the planning thread ended without a plan")))
 }
 
-/// Tells a planning thread that nobody waits for it.
-struct SetOnDrop(Arc<AtomicBool>);
+/// Tells a thread that nobody waits for it.
+pub(crate) struct SetOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for SetOnDrop {
     fn drop(&mut self) {

@@ -12,8 +12,10 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray};
-use arrow::datatypes::Int32Type;
+use arrow::array::{
+    ArrayRef, AsArray as _, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+};
+use arrow::datatypes::{Int32Type, Int64Type};
 use arrow::util::pretty::pretty_format_batches;
 use nandina::{Database, Options, Session};
 use parquet::arrow::ArrowWriter;
@@ -172,6 +174,62 @@ async fn lists_have_windows_unless_nothing_tells_the_rows_of_their_pages() {
     let nested = format!("SELECT max(list), max(wide), max(odd) FROM '{}'", plain.display());
     let refused = small.sql(&nested).await.unwrap().collect().await.unwrap_err().to_string();
     assert!(refused.contains("one row group of") && refused.contains("plain.parquet"), "{refused}");
+}
+
+/// `rows` with texts that are long in the first rows of the large row groups alone.
+fn with_early_texts(rows: RecordBatch) -> RecordBatch {
+    let ids = rows.column(0).as_primitive::<Int64Type>().values().clone();
+    let is_early = |id: usize| id < 2 * ROW_GROUP && id % ROW_GROUP < 4_000;
+    let early = ids.iter().map(|&id| match is_early(id as usize) {
+        true => (0..100).map(|part| format!("{:016x}", hashed(id * 100 + part))).collect(),
+        false => "late".to_owned(),
+    });
+    let early: ArrayRef = Arc::new(StringArray::from_iter_values(early));
+    let names = rows.schema();
+    let names = names.fields().iter().map(|field| field.name().as_str());
+    let columns = names.zip(rows.columns().iter().cloned()).chain([("early", early)]);
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
+}
+
+/// Cut by the rows of the largest column alone, one window would exceed the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_are_cut_by_the_pages_of_all_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("early.parquet");
+    let properties = WriterProperties::builder().set_dictionary_enabled(false);
+    write(&file, properties, with_early_texts);
+    assert_same_answers(&file, "*, length(early) AS characters").await;
+    let (small, large) = (session(SMALL).await, session(LARGE).await);
+    let sql = format!("SELECT count(*), max(wide), max(early), sum(length(odd)) FROM '{}'", file.display());
+    assert_eq!(answer(&small, &sql).await, answer(&large, &sql).await);
+}
+
+/// What is wrong with a page is said by who reads it, and not by planning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_page_headers_name_the_file_or_are_not_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("damaged.parquet");
+    write(&file, without_index(), |rows| rows);
+    let whole = std::fs::read(&file).unwrap();
+    // The first column begins behind the magic number; its first header is damaged in every way in turn.
+    for at in 4..24 {
+        for flip in [0x01, 0x04, 0x10, 0x80] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            std::fs::write(&file, bytes).unwrap();
+            let small = session(SMALL).await;
+            let explained = small.sql(&format!("EXPLAIN SELECT id, wide FROM '{}'", file.display())).await;
+            explained.unwrap().collect().await.unwrap();
+            let sum = format!("SELECT sum(id), max(wide), max(odd) FROM '{}'", file.display());
+            if let Err(error) = small.sql(&sum).await.unwrap().collect().await {
+                let error = error.to_string();
+                assert!(
+                    error.contains("damaged.parquet") && !error.contains("defect"),
+                    "{at}, {flip}: {error}"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

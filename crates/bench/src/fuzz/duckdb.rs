@@ -35,17 +35,17 @@ impl DuckDb {
         Ok(Self { python: python.to_owned(), process: Some(Process::start(python)?) })
     }
 
-    fn ask(&mut self, request: &Json) -> std::result::Result<Json, String> {
-        let process = self.process.as_mut().ok_or("DuckDB has not answered an earlier query")?;
-        let Some(line) = process.ask(request) else {
+    /// What DuckDB says, if it answers in time; nothing until the next load if it has not.
+    fn ask(&mut self, request: &Json) -> Option<std::result::Result<Json, String>> {
+        let Some(line) = self.process.as_mut()?.ask(request) else {
             self.process = None;
-            return Err("DuckDB does not answer".to_owned());
+            return None;
         };
-        let answer: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        match answer.get("error").and_then(Json::as_str) {
+        let answer = serde_json::from_str::<Json>(&line).map_err(|error| error.to_string());
+        Some(answer.and_then(|answer| match answer.get("error").and_then(Json::as_str) {
             Some(message) => Err(message.to_owned()),
             None => Ok(answer),
-        }
+        }))
     }
 
     /// Replaces all tables.
@@ -54,17 +54,20 @@ impl DuckDb {
             self.process = Some(Process::start(&self.python)?);
         }
         let statements: Vec<String> = tables.iter().map(|table| table.create(Dialect::DuckDb)).collect();
-        self.ask(&json!({ "load": statements })).map(drop).map_err(BenchError::Setup)
+        let answer = self.ask(&json!({ "load": statements }));
+        let loaded = answer.unwrap_or_else(|| Err("DuckDB does not answer".to_owned()));
+        loaded.map(drop).map_err(BenchError::Setup)
     }
 
-    pub fn answer(&mut self, sql: &str) -> Answer {
-        match self.ask(&json!({ "query": sql })) {
+    /// The answer; none if DuckDB does not give one in time, or has not for an earlier query on these tables.
+    pub fn answer(&mut self, sql: &str) -> Option<Answer> {
+        Some(match self.ask(&json!({ "query": sql }))? {
             Err(message) => Answer::Error(message),
             Ok(answer) => {
                 let rows = answer.get("rows").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
                 Answer::Rows(rows_of_json(rows))
             }
-        }
+        })
     }
 }
 

@@ -149,7 +149,7 @@ impl Judge {
         };
         let theirs = match &mut self.duckdb {
             Some(duckdb) if self.oracles.contains(&Oracle::Duckdb) => {
-                Some(duckdb.answer(&query.sql(Dialect::DuckDb)))
+                duckdb.answer(&query.sql(Dialect::DuckDb))
             }
             _ => None,
         };

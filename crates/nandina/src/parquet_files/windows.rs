@@ -1,17 +1,17 @@
 //! Row groups that are too large for the memory limit, read as windows of their rows.
 //!
-//! A lane of a scan holds the columns of a row group until it is decoded. Of one that would take more than the lane's
-//! share of the limit it reads a window of rows after the other: of every column the dictionary, and the pages that have
-//! rows of the window.
+//! A lane of a scan holds the columns of a row group until it is decoded. Where that would take more than the lane's share
+//! of the limit, it reads one window of rows at a time: of every column the dictionary, and the pages that have rows of
+//! the window.
 //!
 //! ```text
-//!   windows   │  1  │  2  │  3  │     cut where pages of the largest column begin;
+//!   windows   │  1  │  2  │  3  │     cut where pages begin;
 //!   column a  ▐▌▐██▌▐▌▐██▌▐▌▐██▌      pages of other columns that lie across a cut
 //!   column b  ▐▌▐█████▌▐███████▌      are read for both windows
 //! ```
 //!
 //! Which rows a page has tells the file's page index. Where a file was written without one, the headers of its pages do,
-//! but for lists in data pages of version 1: such row groups are read as a whole.
+//! except for lists in data pages of version 1: such row groups are read as a whole.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use datafusion::common::Statistics;
@@ -43,6 +43,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::reader::AccountedReader;
+use crate::planning::SetOnDrop;
 
 /// Page headers that are read at a time: as many requests as keep a device busy.
 const HEADERS_AT_A_TIME: usize = 16;
@@ -90,7 +91,7 @@ impl Wanted<'_> {
                     Ok(Some(windows)) => files.extend(windows),
                     Ok(None) => files.push(file),
                     Err(error) => {
-                        // What is wrong with the file says who reads it.
+                        // Reading the file will say what is wrong with it.
                         log::debug!("'{}' is read by whole row groups: {error}", reader.path().display());
                         files.push(file);
                     }
@@ -119,7 +120,7 @@ impl Wanted<'_> {
         let is_large = |group: &RowGroupMetaData| bytes(group) > self.most_bytes + self.most_bytes / 2;
         let large = row_groups.iter().enumerate().filter(|(_, group)| is_large(group));
         let large: Vec<usize> = large.map(|(at, _)| at).collect();
-        // A scan tells row groups by where they begin.
+        // A part of a file is a range of places, and has the row groups that begin there: those must rise.
         let begins: Option<Vec<i64>> = row_groups.iter().map(begin).collect();
         let Some(begins) = begins.filter(|begins| begins.is_sorted_by(|one, next| one < next)) else {
             return Ok(None);
@@ -138,7 +139,7 @@ impl Wanted<'_> {
                 unreachable!("row group {at} is one of the file's");
             };
             let Some(columns) = columns_with_pages(&metadata, at, &leaves) else { return Ok(None) };
-            let cuts = self.cuts(&columns, group.num_rows());
+            let cuts = self.cuts(&columns);
             if cuts.is_empty() {
                 continue;
             }
@@ -174,34 +175,25 @@ impl Wanted<'_> {
         columns.filter(|(_, column)| is_wanted(column.path().parts())).map(|(at, _)| at).collect()
     }
 
-    /// The rows before which a row group of so many rows is cut.
-    fn cuts(&self, columns: &[Column<'_>], rows: i64) -> Vec<i64> {
-        let Some(largest) = columns.iter().max_by_key(|column| chunk_bytes(column.chunk)) else {
-            return Vec::new();
-        };
-        let bytes: u64 = columns.iter().map(|column| chunk_bytes(column.chunk)).sum();
-        let dictionaries: u64 = columns.iter().map(Column::dictionary_bytes).sum();
-        // What every window reads beside its share: dictionaries, and pages of which it has but some rows.
-        let extra = dictionaries + columns.iter().map(Column::largest_page).sum::<u64>();
-        let window = self.most_bytes.saturating_sub(extra).max(extra).max(1);
-        let windows = (bytes - dictionaries.min(bytes)).div_ceil(window);
-
-        let (Some(first), Some(last)) = (largest.pages.first(), largest.pages.last()) else {
-            return Vec::new();
-        };
-        let page_bytes = last.offset + i64::from(last.compressed_page_size) - first.offset;
-        let end = |at: u64| {
-            let bytes = u128::from(at) * u128::from(page_bytes.unsigned_abs()) / u128::from(windows);
-            first.offset + i64::try_from(bytes).unwrap_or(i64::MAX)
-        };
-        let mut cuts: Vec<i64> = (1..windows)
-            .filter_map(|at| {
-                let page = largest.pages.partition_point(|page| page.offset < end(at));
-                largest.pages.get(page).map(|page| page.first_row_index)
-            })
-            .filter(|row| (1..rows).contains(row))
+    /// The rows before which a row group is cut: where the pages that begin in a window would have no room with the next.
+    fn cuts(&self, columns: &[Column<'_>]) -> Vec<i64> {
+        // What every window reads besides: dictionaries, and pages of which it has but some rows.
+        let extra: u64 = columns.iter().map(|column| column.dictionary_bytes() + column.largest_page()).sum();
+        let window = self.most_bytes.saturating_sub(extra).max(extra);
+        let pages = columns.iter().flat_map(|column| column.pages);
+        let mut pages: Vec<(i64, u64)> = pages
+            .map(|page| (page.first_row_index, u64::from(page.compressed_page_size.unsigned_abs())))
             .collect();
-        cuts.dedup();
+        pages.sort_unstable();
+        let (mut cuts, mut bytes) = (Vec::new(), 0);
+        for pages in pages.chunk_by(|one, next| one.0 == next.0) {
+            let begun: u64 = pages.iter().map(|(_, bytes)| bytes).sum();
+            if bytes > 0 && bytes + begun > window {
+                cuts.extend(pages.first().map(|(row, _)| *row));
+                bytes = 0;
+            }
+            bytes += begun;
+        }
         cuts
     }
 }
@@ -214,8 +206,8 @@ impl Column<'_> {
     }
 
     fn largest_page(&self) -> u64 {
-        let bytes = self.pages.iter().map(|page| u64::try_from(page.compressed_page_size).unwrap_or(0));
-        bytes.max().unwrap_or(0)
+        let bytes = self.pages.iter().map(|page| u64::from(page.compressed_page_size.unsigned_abs()));
+        bytes.max().unwrap_or_default()
     }
 }
 
@@ -230,10 +222,14 @@ fn chunk_bytes(chunk: &ColumnChunkMetaData) -> u64 {
     u64::try_from(chunk.compressed_size()).unwrap_or(0)
 }
 
-/// Where DataFusion says that a row group begins.
+/// Where DataFusion says that a row group begins; `None` if a column is at no place.
 fn begin(group: &RowGroupMetaData) -> Option<i64> {
-    let first = group.columns().first()?;
-    Some(first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset()))
+    let place = |chunk: &ColumnChunkMetaData| {
+        let begin = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+        (begin >= 0 && chunk.compressed_size() >= 0).then_some(begin)
+    };
+    let places: Option<Vec<i64>> = group.columns().iter().map(place).collect();
+    places?.first().copied()
 }
 
 /// Of `file`, the row groups that begin in `range`, or a window of so many rows of one.
@@ -265,7 +261,10 @@ fn part(file: &PartitionedFile, range: std::ops::Range<i64>, rows: Option<i64>) 
 
 /// Reads the rows `from..to` of row group `at` alone.
 fn access(metadata: &ParquetMetaData, at: usize, from: i64, to: i64) -> ParquetAccessPlan {
-    let rows = |count: i64| usize::try_from(count).unwrap_or(0);
+    let rows = |count: i64| {
+        usize::try_from(count)
+            .unwrap_or_else(|_| unreachable!("rows {from} to {to} are some of row group {at}"))
+    };
     let row_groups = metadata.row_groups().iter().enumerate();
     let of_group = |(group, described): (usize, &RowGroupMetaData)| {
         if group != at {
@@ -293,7 +292,11 @@ fn columns_with_pages<'a>(
         let starts_at_zero = pages.first().is_some_and(|page| page.first_row_index == 0);
         let rises = pages
             .is_sorted_by(|one, next| one.first_row_index < next.first_row_index && one.offset < next.offset);
-        (starts_at_zero && rises).then(|| Some(Column { chunk: group.columns().get(leaf)?, pages }))?
+        let ends = pages.last().is_some_and(|page| page.first_row_index < group.num_rows());
+        if !(starts_at_zero && rises && ends) {
+            return None;
+        }
+        Some(Column { chunk: group.columns().get(leaf)?, pages })
     };
     leaves.iter().map(column).collect()
 }
@@ -305,10 +308,7 @@ async fn with_pages(
     leaves: &[usize],
     reader: &mut AccountedReader,
 ) -> Result<Option<Arc<ParquetMetaData>>> {
-    let knows_all = |metadata: &ParquetMetaData| {
-        large.iter().all(|&at| columns_with_pages(metadata, at, leaves).is_some())
-    };
-    if knows_all(&metadata) {
+    if knows_pages(&metadata, large, leaves) {
         return Ok(Some(metadata));
     }
     let groups = || large.iter().filter_map(|&at| metadata.row_groups().get(at));
@@ -320,23 +320,24 @@ async fn with_pages(
             .with_page_index_policy(PageIndexPolicy::Optional);
         index.load_page_index(&mut *reader).await?;
         let with_index = index.finish()?;
-        if knows_all(&with_index) {
+        if knows_pages(&with_index, large, leaves) {
             return Ok(Some(Arc::new(with_index)));
         }
     }
     let (large, leaves, path) = (large.to_vec(), leaves.to_vec(), reader.path().to_path_buf());
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = SetOnDrop(Arc::clone(&is_cancelled));
     let task = SpawnedTask::spawn_blocking(move || {
-        let index = offset_index(&metadata, &large, &leaves, &path)?;
+        let index = offset_index(&metadata, &large, &leaves, &path, &is_cancelled)?;
         let builder = ParquetMetaData::clone(&metadata).into_builder();
         let with_index = builder.set_column_index(None).set_offset_index(Some(index)).build();
-        Ok::<_, ParquetError>(
-            large
-                .iter()
-                .all(|&at| columns_with_pages(&with_index, at, &leaves).is_some())
-                .then(|| Arc::new(with_index)),
-        )
+        Ok(knows_pages(&with_index, &large, &leaves).then(|| Arc::new(with_index)))
     });
     task.join_unwind().await.map_err(|error| ParquetError::External(Box::new(error)))?
+}
+
+fn knows_pages(metadata: &ParquetMetaData, large: &[usize], leaves: &[usize]) -> bool {
+    large.iter().all(|&at| columns_with_pages(metadata, at, leaves).is_some())
 }
 
 /// Where the pages of `leaves` in the row groups `large` lie, from their headers. For everything else it has no pages.
@@ -345,13 +346,14 @@ fn offset_index(
     large: &[usize],
     leaves: &[usize],
     path: &Path,
+    is_cancelled: &AtomicBool,
 ) -> Result<Vec<Vec<OffsetIndexMetaData>>> {
     let file = Arc::new(Headers::open(path)?);
     let empty = || OffsetIndexBuilder::new().build();
     let mut index: Vec<Vec<OffsetIndexMetaData>> = metadata.row_groups().iter().map(|_| Vec::new()).collect();
     let mut chunks: Vec<(usize, usize)> =
         large.iter().flat_map(|&group| leaves.iter().map(move |&leaf| (group, leaf))).collect();
-    // Lists first, of which it may turn out that this does not work.
+    // Lists first: they alone can make all this in vain.
     let schema = metadata.file_metadata().schema_descr();
     chunks.sort_by_key(|&(_, leaf)| Reverse(schema.column(leaf).max_rep_level()));
     let next = AtomicUsize::new(0);
@@ -363,7 +365,7 @@ fn offset_index(
             else {
                 unreachable!("column {leaf} of row group {group} is one of the file's");
             };
-            match pages(&file, chunk, described.num_rows()) {
+            match pages(&file, chunk, described.num_rows(), is_cancelled) {
                 Ok(pages) => found.lock().push((group, leaf, pages)),
                 Err(error) => {
                     next.store(chunks.len(), Ordering::Relaxed);
@@ -377,7 +379,8 @@ fn offset_index(
         let threads: Vec<_> = (0..HEADERS_AT_A_TIME.min(chunks.len())).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(read) => read,
-            Err(panic) => std::panic::resume_unwind(panic),
+            // The reader asserts what a damaged header may lack.
+            Err(_) => Err(ParquetError::General("a page header is damaged".to_owned())),
         })
     })?;
     for (group, leaf, pages) in found.into_inner() {
@@ -395,16 +398,24 @@ fn offset_index(
 }
 
 /// Where the pages of a column lie.
-fn pages(file: &Arc<Headers>, chunk: &ColumnChunkMetaData, rows: i64) -> Result<OffsetIndexMetaData> {
+fn pages(
+    file: &Arc<Headers>,
+    chunk: &ColumnChunkMetaData,
+    rows: i64,
+    is_cancelled: &AtomicBool,
+) -> Result<OffsetIndexMetaData> {
     let (begin, bytes) = chunk.byte_range();
-    let headers = Arc::new(HeadersOfChunk { file: Arc::clone(file), begins: Mutex::default() });
+    let headers = Arc::new(HeadersOfChunk { file: Arc::clone(file), begin: Mutex::default() });
     let total = usize::try_from(rows).map_err(|error| ParquetError::External(Box::new(error)))?;
     let mut reader = SerializedPageReader::new(Arc::clone(&headers), chunk, total, None)?;
     let is_list = chunk.column_descr().max_rep_level() > 0;
     // Where a data page begins, and its rows.
     let mut found: Vec<(u64, i64)> = Vec::new();
     while let Some(page) = reader.peek_next_page()? {
-        let Some(page_begin) = headers.begins.lock().pop() else { unreachable!("a header has been read") };
+        if is_cancelled.load(Ordering::Relaxed) {
+            return Err(ParquetError::General("nobody waits for it".to_owned()));
+        }
+        let Some(page_begin) = headers.begin.lock().take() else { unreachable!("a header has been read") };
         if !page.is_dict {
             let count = page.num_rows.or(page.num_levels.filter(|_| !is_list));
             let count = count.and_then(|count| i64::try_from(count).ok());
@@ -420,7 +431,7 @@ fn pages(file: &Arc<Headers>, chunk: &ColumnChunkMetaData, rows: i64) -> Result<
     let mut index = OffsetIndexBuilder::new();
     for ((begin, count), end) in found.into_iter().zip(ends) {
         let fail = |_| ParquetError::General("a page is too large".to_owned());
-        let bytes = i32::try_from(end - begin).map_err(fail)?;
+        let bytes = i32::try_from(end.saturating_sub(begin)).map_err(fail)?;
         index.append_offset_and_size(i64::try_from(begin).map_err(fail)?, bytes);
         index.append_row_count(count);
     }
@@ -433,10 +444,11 @@ struct Headers {
     bytes: u64,
 }
 
-/// Those of one column; remembers where the last ones began.
+/// Those of one column.
 struct HeadersOfChunk {
     file: Arc<Headers>,
-    begins: Mutex<Vec<u64>>,
+    /// Where the last one began.
+    begin: Mutex<Option<u64>>,
 }
 
 /// A file from a place on.
@@ -464,9 +476,7 @@ impl ChunkReader for HeadersOfChunk {
     type T = BufReader<ReadFrom>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        let mut begins = self.begins.lock();
-        begins.clear();
-        begins.push(start);
+        *self.begin.lock() = Some(start);
         let from = ReadFrom { file: Arc::clone(&self.file), place: start };
         Ok(BufReader::with_capacity(HEADER_BYTES, from))
     }
