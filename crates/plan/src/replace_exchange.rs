@@ -6,12 +6,12 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use nandina_exec::exchange::ExchangeExec;
 
-/// Replaces `RepartitionExec` by [`ExchangeExec`], unless it keeps the order of its rows, has only one input, or carries
-/// columns of a type that cannot be spilled.
+/// Replaces `RepartitionExec` by [`ExchangeExec`], unless it keeps an order of its rows, or carries columns of a type that
+/// cannot be spilled.
 #[derive(Debug)]
 pub struct ReplaceExchange;
 
@@ -25,8 +25,7 @@ impl PhysicalOptimizerRule for ReplaceExchange {
             let Some(planned) = node.downcast_ref::<RepartitionExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let inputs = planned.input().output_partitioning().partition_count();
-            if inputs < 2 || ExchangeExec::keeps_order(planned) {
+            if ExchangeExec::keeps_order(planned) {
                 return Ok(Transformed::no(node));
             }
             Ok(match ExchangeExec::try_new(planned.clone()) {

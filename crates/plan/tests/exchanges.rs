@@ -259,3 +259,28 @@ fn sql_gets_exchanges_that_can_spill() {
         }
     });
 }
+
+/// As a recursion gives them. DataFusion's exchange would put 8,192 of them together, whatever they hold.
+#[test]
+fn long_texts_that_come_one_by_one_from_one_input_are_handed_over_soon() {
+    let sql = "WITH RECURSIVE r(i, s) AS (SELECT 0, repeat('x', 60000) UNION ALL
+                   SELECT i + 1, repeat('y', 60000) FROM r WHERE i < 199)
+               SELECT i % 7 AS part, max(s) AS longest FROM r GROUP BY i % 7";
+    run(async {
+        let engine = Engine::new(Some(8 * MIB), 2);
+        let plan = planned(&engine.context, sql).await.unwrap();
+        assert_eq!(count_nodes(&plan, "RepartitionExec"), 0);
+        let mut exchange = Arc::clone(&plan);
+        while exchange.name() != "ExchangeExec" || !exchange.schema().fields().iter().any(|f| f.name() == "i")
+        {
+            exchange = Arc::clone(exchange.children()[0]);
+        }
+        let outputs = at_once(streams(&engine, &exchange)).await.unwrap();
+        let batches: Vec<_> = outputs.into_iter().flatten().collect();
+        assert_eq!(row_count(&batches), 200);
+        let largest = batches.iter().map(RecordBatch::num_rows).max();
+        assert!(largest < Some(8), "{largest:?} rows of 60 KB");
+        drop((batches, exchange, plan));
+        engine.assert_clean("an exchange of long texts").await;
+    });
+}

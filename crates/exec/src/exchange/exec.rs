@@ -59,7 +59,7 @@ impl ExchangeExec {
 
     /// Whether an exchange gives out rows in an order that others rely on, which this operator does not.
     pub fn keeps_order(planned: &RepartitionExec) -> bool {
-        planned.preserve_order() || planned.maintains_input_order().contains(&true)
+        planned.preserve_order() || planned.properties().output_ordering().is_some()
     }
 
     /// The same exchange of other rows.
