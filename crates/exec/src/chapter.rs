@@ -20,6 +20,9 @@ use crate::spill_metrics::SpillMetrics;
 /// Chapters that may be written at once, as log2: each has as small buffers as one of so many partitions.
 const WRITERS_BITS: u32 = 6;
 
+/// Of chapters that are written one after the other, the one that is being written has as much memory as so many.
+const WRITER_SHARES: usize = 4;
+
 /// What all chapters of an operator have in common.
 #[derive(Debug)]
 pub struct Shelf {
@@ -82,6 +85,21 @@ impl Shelf {
         Arc::new(Self { pages, space, memory_limit, options, batch_rows, metrics })
     }
 
+    /// For one of several that are read side by side, but written one after the other: each may reckon with
+    /// `share_bytes`.
+    pub fn of_share(
+        pages: Arc<PageSchema>,
+        space: Arc<QuerySpace>,
+        share_bytes: Option<usize>,
+        batch_rows: usize,
+        metrics: ShelfMetrics,
+    ) -> Arc<Self> {
+        let memory_limit = share_bytes;
+        let writer_bytes = share_bytes.map(|share| share.saturating_mul(WRITER_SHARES));
+        let options = partitioner_options(writer_bytes, &space.device().sizes(), 0);
+        Arc::new(Self { pages, space, memory_limit, options, batch_rows, metrics })
+    }
+
     /// An empty chapter. `memory` is where its buffers are counted, whether there is room for them or not: they are
     /// few, and without them nothing can leave memory.
     pub fn chapter(self: &Arc<Self>, memory: &MemoryReservation) -> Result<Chapter> {
@@ -130,11 +148,17 @@ impl Chapter {
 
     /// Ends the chapter and begins to read it.
     pub async fn read(self, waiting: &Time) -> Result<Option<Reading>> {
-        let finished = self.partitioner.finish().map_err(spill_error)?;
         let timer = waiting.timer();
-        self.partitioner.drain_to(0).await.map_err(spill_error)?;
+        let closed = self.close().await?;
         drop(timer);
-        Ok(self.written_as(finished).read(waiting))
+        Ok(closed.read(waiting))
+    }
+
+    /// Ends the chapter when all of it has arrived at the device.
+    pub async fn close(self) -> Result<ClosedChapter> {
+        let finished = self.partitioner.finish().map_err(spill_error)?;
+        self.partitioner.drain_to(0).await.map_err(spill_error)?;
+        Ok(self.written_as(finished))
     }
 
     /// Ends the chapter, blocking the thread until all of it has arrived at the device.

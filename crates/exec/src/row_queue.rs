@@ -10,7 +10,9 @@
 //! Invariants
 //! - Whatever waits in memory stands in front of the chapter that is being written. There is one at most, so that the
 //!   buffers of a queue are bounded; it takes rows, whether there is memory again or not, until it is read.
-//! - Batches are in memory only while no closed chapter waits: that was made of those before them.
+//! - Batches are in memory only while no closed chapter waits in front of them: that was made of those before.
+//! - Once a queue is sealed nothing comes behind the chapter that was being written; what others ask to be spilled
+//!   stands in front of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -53,6 +55,8 @@ struct Rows {
     closed: Option<ClosedChapter>,
     batches: VecDeque<HeldBatch>,
     chapter: Option<Chapter>,
+    /// The chapter that was being written when the queue was sealed.
+    last: Option<ClosedChapter>,
 }
 
 impl RowQueue {
@@ -103,6 +107,17 @@ impl RowQueue {
             }
             None => Ok(()),
         }
+    }
+
+    /// Ends what is being written, so that it takes no memory: nothing will be pushed any more.
+    pub async fn seal(&mut self) -> Result<()> {
+        let chapter = self.waiting.rows.lock().chapter.take();
+        if let Some(chapter) = chapter {
+            let _waiting = self.spill_time.timer();
+            let last = chapter.close().await?;
+            self.waiting.rows.lock().last = Some(last);
+        }
+        Ok(())
     }
 
     /// Up to `rows` of the first rows; `None` if there are none.
@@ -194,7 +209,7 @@ impl Waiting {
             self.memory.shrink(held.bytes);
             return Some(Taken::Batch(held.rows));
         }
-        rows.chapter.take().map(Taken::Chapter)
+        rows.chapter.take().map(Taken::Chapter).or_else(|| rows.last.take().map(Taken::Closed))
     }
 
     /// Writes all batches in memory, and returns the bytes that are free then.
@@ -224,7 +239,7 @@ impl Waiting {
 
 impl Rows {
     fn is_empty(&self) -> bool {
-        self.closed.is_none() && self.batches.is_empty() && self.chapter.is_none()
+        self.closed.is_none() && self.batches.is_empty() && self.chapter.is_none() && self.last.is_none()
     }
 
     fn held_bytes(&self) -> usize {

@@ -261,7 +261,8 @@ fn reader(
     let defaults = state.default_table_options();
     Ok(match kind.format {
         Format::Parquet => {
-            Arc::new(AccountedParquet(ParquetFormat::default().with_options(defaults.parquet)))
+            let format = ParquetFormat::default().with_options(defaults.parquet);
+            Arc::new(AccountedParquet(Arc::new(format)))
         }
         Format::Arrow => Arc::new(ArrowFormat),
         Format::Json => {

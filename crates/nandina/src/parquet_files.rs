@@ -11,7 +11,8 @@
 //!                         └─ begin to read those of the next row group (Ahead)
 //! ```
 //!
-//! Row groups that are too large for this are read as windows of their rows ([`windows`]).
+//! Row groups that are too large for this are read as windows of their rows ([`windows`]), those of so many columns that
+//! decoding all of them at a time takes too much in groups of columns ([`nandina_exec::scan::ColumnGroupsExec`]).
 //!
 //! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
 //! and hold the columns in between. What the page cache does not have is read past it, all ranges at once, and
@@ -19,12 +20,13 @@
 
 mod ahead;
 mod budget;
+mod decoding;
 mod footers;
 mod nans;
 mod reader;
 mod windows;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,10 +34,10 @@ use std::sync::atomic::AtomicBool;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::{Result, Statistics};
+use datafusion::common::{GetExt, Result, Statistics};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::file_format::{FileFormat, FileMeta};
+use datafusion::datasource::file_format::parquet::ParquetFormatFactory;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
 use datafusion::datasource::physical_plan::{
@@ -55,6 +57,7 @@ use nandina_exec::flow::QueryFlow;
 use parquet::arrow::async_reader::AsyncFileReader;
 
 pub(crate) use self::budget::ReadBudget;
+use self::decoding::with_decoding_bytes;
 pub(crate) use self::footers::Footers;
 use self::nans::without_greatest;
 use self::reader::{AccountedReader, FileToRead, ScanOfFiles};
@@ -80,7 +83,33 @@ fn filtered_batch_rows(batch_rows: usize, limit: &MemoryLimit) -> usize {
 
 /// DataFusion's Parquet format, reading through [`AccountedReader`].
 #[derive(Debug)]
-pub(crate) struct AccountedParquet(pub ParquetFormat);
+pub(crate) struct AccountedParquet(pub Arc<dyn FileFormat>);
+
+/// Makes [`AccountedParquet`] for `STORED AS PARQUET`.
+#[derive(Debug)]
+pub(crate) struct AccountedParquetFactory(ParquetFormatFactory);
+
+impl AccountedParquetFactory {
+    pub(crate) fn new() -> Self {
+        AccountedParquetFactory(ParquetFormatFactory::new())
+    }
+}
+
+impl GetExt for AccountedParquetFactory {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+}
+
+impl FileFormatFactory for AccountedParquetFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        Ok(Arc::new(AccountedParquet(self.0.create(state, options)?)))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(AccountedParquet(self.0.default()))
+    }
+}
 
 #[async_trait]
 impl FileFormat for AccountedParquet {
@@ -168,8 +197,9 @@ impl FileFormat for AccountedParquet {
         if let MemoryLimit::Finite(limit_bytes) = runtime.memory_pool.memory_limit() {
             let lanes = state.config().target_partitions().max(1);
             options.global.max_predicate_cache_size.get_or_insert(limit_bytes / FILTERED_SHARE / lanes);
+            let fields = fields_that_are_read(&config);
             let wanted = Wanted {
-                fields: fields_that_are_read(&config),
+                fields: fields.clone(),
                 most_bytes: (limit_bytes / ROW_GROUPS_SHARE / lanes) as u64,
             };
             let unmeasured = ExecutionPlanMetricsSet::new();
@@ -177,6 +207,7 @@ impl FileFormat for AccountedParquet {
                 readers.reader(0, file.clone(), file.metadata_size_hint, &unmeasured)
             };
             file_groups = wanted.in_windows(file_groups, reader).await?;
+            file_groups = with_decoding_bytes(file_groups, &fields, limit_bytes, lanes, reader).await?;
         }
         let source =
             source.with_table_parquet_options(options).with_parquet_file_reader_factory(Arc::new(readers));

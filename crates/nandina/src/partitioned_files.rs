@@ -14,6 +14,7 @@ use datafusion::common::{GetExt, Result, Statistics};
 use datafusion::datasource::file_format::csv::CsvFormatFactory;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::JsonFormatFactory;
+use datafusion::datasource::file_format::parquet::ParquetFormatFactory;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSinkExec;
@@ -27,6 +28,7 @@ use nandina_exec::partitioned_write;
 use crate::csv_files::CsvFilesFactory;
 use crate::file_sinks;
 use crate::json_files::JsonFilesFactory;
+use crate::parquet_files::AccountedParquetFactory;
 
 /// The formats that DataFusion knows, with our readers.
 pub(crate) fn formats() -> Vec<Arc<dyn FileFormatFactory>> {
@@ -35,6 +37,8 @@ pub(crate) fn formats() -> Vec<Arc<dyn FileFormatFactory>> {
             Arc::new(CsvFilesFactory::new())
         } else if format.is::<JsonFormatFactory>() {
             Arc::new(JsonFilesFactory::new())
+        } else if format.is::<ParquetFormatFactory>() {
+            Arc::new(AccountedParquetFactory::new())
         } else {
             format
         }

@@ -20,7 +20,7 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::filter_pushdown::PushedDown;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties};
-use nandina_exec::scan::{AdaptiveFilter, is_dynamic};
+use nandina_exec::scan::{AdaptiveFilter, ColumnGroupsExec, is_dynamic};
 
 use crate::all_or_nothing::AllOrNothing;
 
@@ -42,6 +42,10 @@ impl PhysicalOptimizerRule for FilterParquetScans {
         }
         let orders_matter = plan.exists(|node| Ok(depends_on_order(node)))?;
         plan.transform_down(|node| {
+            if node.is::<ColumnGroupsExec>() {
+                // Filters that change while it runs would leave other rows of each group.
+                return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+            }
             let changed = match node.downcast_ref::<FilterExec>() {
                 // Row groups are decoded as a whole: a filter that looks at rows as they come finds the first ones sooner.
                 Some(filter) if filter.fetch().is_some() => {

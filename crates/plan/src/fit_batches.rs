@@ -7,9 +7,9 @@ use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use nandina_exec::BatchRowsExec;
 use nandina_exec::row_width::{TEXT_BYTES, row_bytes, text_bytes};
 
@@ -21,6 +21,9 @@ const BATCH_SHARE: usize = 32;
 /// More bytes in a batch save nothing.
 const MOST_BATCH_BYTES: usize = 64 << 20;
 
+/// What the batches of all lanes, one of each, may take below a limit, however large it is: they are not reserved.
+const MOST_UNRESERVED_BYTES: usize = 8 << 20;
+
 /// Fewer rows at a time cost more than their memory is worth.
 const LEAST_ROWS: usize = 16;
 
@@ -31,7 +34,9 @@ pub fn fit_batches(
     limit: &MemoryLimit,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let most_bytes = match limit {
-        MemoryLimit::Finite(limit_bytes) => (limit_bytes / BATCH_SHARE).min(MOST_BATCH_BYTES),
+        MemoryLimit::Finite(limit_bytes) => {
+            (limit_bytes / BATCH_SHARE).min(MOST_UNRESERVED_BYTES / most_lanes(&plan)?)
+        }
         _ => MOST_BATCH_BYTES,
     };
     let rows = (most_bytes / widest_row_bytes(&plan)?.max(1)).max(LEAST_ROWS);
@@ -56,6 +61,16 @@ fn with_batch_rows(node: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn 
     let rows = rows.min(config.batch_size.unwrap_or(usize::MAX));
     let config = FileScanConfigBuilder::from(config.clone()).with_batch_size(Some(rows)).build();
     Ok(DataSourceExec::from_data_source(config))
+}
+
+/// In how many partitions rows go side by side.
+fn most_lanes(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
+    let mut lanes = 1;
+    plan.apply(|node| {
+        lanes = lanes.max(node.output_partitioning().partition_count());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(lanes)
 }
 
 /// Bytes of the widest rows between two operators of `plan`. Texts are as long as the mean of those in the input whose

@@ -13,6 +13,7 @@ mod filter_first_rows;
 mod filter_parquet_scans;
 mod fit_batches;
 mod forget_keys;
+mod group_columns;
 mod interval_text;
 mod keep_columns_of_filters;
 mod keep_filters_of_rows;
@@ -63,6 +64,7 @@ pub use filter_parquet_scans::FilterParquetScans;
 pub use fit_batches::fit_batches;
 use forget_keys::USING_KEYS;
 pub use forget_keys::{ForgetKeys, KeylessRelations};
+pub use group_columns::GroupColumns;
 pub use interval_text::parse_interval;
 pub use keep_columns_of_filters::KeepColumnsOfFilters;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
@@ -184,8 +186,9 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// [`PushFilters`] stands where DataFusion's rule stood, in both places. [`KeepColumnsOfFilters`] keeps the rule that moves
 /// projections from a mistake.
 ///
-/// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`FilterParquetScans`] comes
-/// behind all of them: after it no plan says any more how many rows a filter leaves. [`BalanceConditions`] goes over the
+/// [`NarrowDecimals`] comes before aggregations are replaced, whose arguments it changes. [`GroupColumns`] and
+/// [`FilterParquetScans`] come behind all of them: after these no plan says any more how many rows a filter leaves, nor
+/// takes a scan another projection. [`BalanceConditions`] goes over the
 /// filters that are left, [`BoundProjections`] over the projections, and [`NameFiles`] over the scans as they are then. [`ShareSpools`] is the last: equal
 /// parts of a plan have been through all rules then, and those that read know the one that computes. Whatever changes
 /// the plan after that, as [`fit_batches`] does, has to keep them together.
@@ -214,7 +217,9 @@ pub fn physical_optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + 
     rules.insert(planned, Arc::new(ReplaceSort));
     rules.insert(planned, Arc::new(FilterFirstRows));
     let pushed = rules.iter().rposition(|rule| rule.name().starts_with("FilterPushdown"));
-    rules.insert(pushed.map_or(rules.len(), |at| at + 1), Arc::new(FilterParquetScans));
+    let pushed = pushed.map_or(rules.len(), |at| at + 1);
+    rules.insert(pushed, Arc::new(FilterParquetScans));
+    rules.insert(pushed, Arc::new(GroupColumns));
     rules.push(Arc::new(BalanceConditions));
     rules.push(Arc::new(BoundProjections));
     rules.push(Arc::new(NameFiles));

@@ -12,6 +12,7 @@
 //! runs are applied as far as that pays. `Conjunction` does both; [`AdaptiveFilter`] lends it to Parquet scans.
 
 mod adaptive_filter;
+mod column_groups;
 mod conjunction;
 mod damage;
 mod exec;
@@ -26,6 +27,7 @@ mod text_set;
 mod window;
 
 pub use adaptive_filter::AdaptiveFilter;
+pub use column_groups::{ColumnGroupsExec, DecodingBytes, begin_of_row_group};
 pub use conjunction::{all_of, is_dynamic};
 pub use exec::TableScanExec;
 pub use named_files::NamingSource;

@@ -43,6 +43,11 @@ impl NamingSource {
     pub fn over(source: Arc<dyn FileSource>) -> Self {
         NamingSource(source)
     }
+
+    /// The source inside.
+    pub fn inner(&self) -> &Arc<dyn FileSource> {
+        &self.0
+    }
 }
 
 impl FileSource for NamingSource {

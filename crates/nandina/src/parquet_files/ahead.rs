@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::datasource::listing::FileRange;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+use super::decoding::decoding_bytes;
 
 /// Follows what one scan asks for in one file.
 #[derive(Debug)]
@@ -87,8 +89,7 @@ impl Ahead {
         near.chain(0..row_groups.len()).find(holds)
     }
 
-    /// Memory that decoding takes beside the bytes of `ranges` themselves: of every column one page and its
-    /// dictionary, decompressed. Zero for what is no part of the columns of a row group.
+    /// Memory that decoding takes beside the bytes of `ranges` themselves. Zero for what is no part of the columns of a row group.
     pub fn decoding_bytes(&self, ranges: &[Range<u64>]) -> usize {
         let Some(group) = self.group_of(ranges).and_then(|group| self.metadata.row_groups().get(group))
         else {
@@ -98,7 +99,7 @@ impl Ahead {
         let asked = asked.filter(|(place, _)| {
             place.iter().any(|column| ranges.iter().any(|range| overlap(column, range)))
         });
-        let bytes = asked.map(|(_, column)| page_and_dictionary_bytes(column, group.num_rows()));
+        let bytes = asked.map(|(_, column)| decoding_bytes(column, group.num_rows()));
         usize::try_from(bytes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
     }
 
@@ -119,24 +120,6 @@ fn covers_most(ranges: &[Range<u64>], column: &Range<u64>) -> bool {
     let common = |range: &Range<u64>| range.end.min(column.end).saturating_sub(range.start.max(column.start));
     let covered = ranges.iter().map(common).fold(0, u64::saturating_add);
     column.end > column.start && covered >= (column.end - column.start).div_ceil(2)
-}
-
-/// Of a column of a row group of so many rows: its largest page and its dictionary, decompressed, as far as the
-/// file's metadata tells. Writers end a page at 1 MiB or 20,000 rows, whichever comes first, and a dictionary at
-/// 1 MiB.
-fn page_and_dictionary_bytes(column: &ColumnChunkMetaData, rows: i64) -> u64 {
-    const PAGE_BYTES: u64 = 1 << 20;
-    const PAGE_ROWS: u64 = 20_000;
-    let unsigned = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-    let compressed = unsigned(column.compressed_size()).max(1);
-    let whole = u128::from(unsigned(column.uncompressed_size()));
-    let most = |bytes: u128| bytes.min(u128::from(PAGE_BYTES)) as u64;
-    let dictionary = column.dictionary_page_offset().filter(|&offset| offset > 0).map_or(0, |offset| {
-        let bytes = unsigned(column.data_page_offset().saturating_sub(offset)).min(compressed);
-        most(u128::from(bytes) * whole / u128::from(compressed))
-    });
-    let page = whole * u128::from(PAGE_ROWS) / u128::from(unsigned(rows).max(1));
-    dictionary + most(page.min(whole))
 }
 
 /// Where the columns lie; `None` for one whose place is no place in a file.

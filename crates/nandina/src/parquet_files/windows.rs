@@ -29,6 +29,7 @@ use datafusion::common::stats::Precision;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
+use nandina_exec::scan::begin_of_row_group;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use parquet::arrow::async_reader::AsyncFileReader;
@@ -222,14 +223,13 @@ fn chunk_bytes(chunk: &ColumnChunkMetaData) -> u64 {
     u64::try_from(chunk.compressed_size()).unwrap_or(0)
 }
 
-/// Where DataFusion says that a row group begins; `None` if a column is at no place.
+/// Where a row group begins; `None` if a column is at no place.
 fn begin(group: &RowGroupMetaData) -> Option<i64> {
-    let place = |chunk: &ColumnChunkMetaData| {
-        let begin = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
-        (begin >= 0 && chunk.compressed_size() >= 0).then_some(begin)
+    let is_at_a_place = |chunk: &ColumnChunkMetaData| {
+        let dictionary = chunk.dictionary_page_offset().unwrap_or_default();
+        dictionary >= 0 && chunk.data_page_offset() >= 0 && chunk.compressed_size() >= 0
     };
-    let places: Option<Vec<i64>> = group.columns().iter().map(place).collect();
-    places?.first().copied()
+    begin_of_row_group(group).filter(|_| group.columns().iter().all(is_at_a_place))
 }
 
 /// Of `file`, the row groups that begin in `range`, or a window of so many rows of one.

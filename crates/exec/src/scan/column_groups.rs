@@ -1,0 +1,399 @@
+//! Wide Parquet scans, decoded in a few columns at a time.
+//!
+//! A reader of a row group holds, of each of its columns, the dictionary, the page that is being decoded and a
+//! decompressor: megabytes where a value takes eight bytes, and all columns are read side by side. Of a thousand columns
+//! that is more than many a memory limit. Here one group of columns is decoded after the other; what has been decoded of
+//! a row group waits in queues, in memory as long as there is some, else in temporary space:
+//!
+//! ```text
+//!   row group   columns 0…75 ─► queue ─┐
+//!               columns 76…  ─► queue ─┼─► as many rows of each ─► batches of all columns
+//!               …            ─► queue ─┘
+//! ```
+//!
+//! Invariants
+//! - At most one group of columns has open readers in each partition.
+//! - All groups give the same rows of a row group: their readers know only filters that do not change while they run.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
+use async_stream::try_stream;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics, internal_err};
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::parquet::file::metadata::RowGroupMetaData;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt as _;
+use nandina_pages::PageSchema;
+use nandina_spill::QuerySpace;
+
+use super::conjunction::is_dynamic;
+use super::named_files::NamingSource;
+use crate::chapter::{Shelf, ShelfMetrics};
+use crate::error::pages_error;
+use crate::memory::pool_limit;
+use crate::row_queue::RowQueue;
+use crate::temp::operator_space;
+
+/// What decoding the columns of a file takes besides their values, known to each file of a scan.
+#[derive(Debug, Clone, Default)]
+pub struct DecodingBytes {
+    /// Bytes of the fields of the file's schema, by their names.
+    pub of_fields: HashMap<String, u64>,
+    /// What all partitions of a scan together may take.
+    pub most_bytes: u64,
+}
+
+/// Puts the columns of a wide scan together, which it has read in groups.
+pub struct ColumnGroupsExec {
+    /// All columns, none computed.
+    scan: Arc<dyn ExecutionPlan>,
+    groups: Vec<Vec<usize>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ColumnGroupsExec {
+    /// Reads `scan`, a scan of Parquet files as [`Self::plain`] makes them, in these groups of its columns.
+    pub fn new(scan: Arc<dyn ExecutionPlan>, groups: Vec<Vec<usize>>) -> Result<Self> {
+        let columns: BTreeSet<usize> = groups.iter().flatten().copied().collect();
+        let count: usize = groups.iter().map(Vec::len).sum();
+        if !columns.iter().copied().eq(0..scan.schema().fields().len()) || count != columns.len() {
+            return internal_err!("each column of a scan is in one of its groups");
+        }
+        // What cannot wait in temporary space is not read in groups.
+        for group in &groups {
+            PageSchema::try_new(Arc::new(scan.schema().project(group)?)).map_err(pages_error)?;
+        }
+        Ok(Self { scan, groups, metrics: ExecutionPlanMetricsSet::new() })
+    }
+
+    /// The scan `config` of `source` without computed columns: these columns of the table alone, and the filters that do
+    /// not change while it runs.
+    pub fn plain(
+        config: &FileScanConfig,
+        source: &ParquetSource,
+        columns: &[usize],
+    ) -> Result<FileScanConfig> {
+        let mut plain = ParquetSource::new(source.table_schema().clone())
+            .with_table_parquet_options(source.table_parquet_options().clone());
+        if let Some(factory) = source.parquet_file_reader_factory() {
+            plain = plain.with_parquet_file_reader_factory(Arc::clone(factory));
+        }
+        if let Some(predicate) = source.filter() {
+            let lasting = split_conjunction(&predicate).into_iter().filter(|term| !is_dynamic(term));
+            plain = plain.with_predicate(conjunction(lasting.cloned()));
+        }
+        let config = FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(plain));
+        Ok(config.with_projection_indices(Some(columns.to_vec()))?.build())
+    }
+
+    fn config(&self) -> Result<&FileScanConfig> {
+        let scan = self.scan.downcast_ref::<DataSourceExec>();
+        match scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) {
+            Some(config) => Ok(config),
+            None => internal_err!("what is read in groups of columns is a scan of files"),
+        }
+    }
+
+    /// What a partition needs to read its files.
+    fn lane(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Lane> {
+        let config = self.config()?.clone();
+        let Some(source) = parquet_source(config.file_source()).cloned() else {
+            return internal_err!("what is read in groups of columns is a scan of Parquet files");
+        };
+        let files = config.file_groups.get(partition).cloned().map(FileGroup::into_inner).unwrap_or_default();
+        let pool = Arc::clone(context.memory_pool());
+        let lanes = config.file_groups.len().max(1);
+        // All queues of all partitions have readers at the same time.
+        let share_bytes = pool_limit(pool.as_ref()).map(|limit| limit / lanes / self.groups.len().max(1));
+        Ok(Lane {
+            schema: self.scan.schema(),
+            groups: self.groups.clone(),
+            files: files.into(),
+            source,
+            batch_rows: config.batch_size.unwrap_or_else(|| context.session_config().batch_size()),
+            config,
+            space: operator_space(context, "column_groups")?,
+            pool,
+            share_bytes,
+            spill: ShelfMetrics::new(&self.metrics, partition),
+            peak_bytes: MetricBuilder::new(&self.metrics).gauge("peak_mem_used", partition),
+            context: Arc::clone(context),
+        })
+    }
+}
+
+/// The source of Parquet files, which knows how to name them or not.
+fn parquet_source(source: &Arc<dyn FileSource>) -> Option<&ParquetSource> {
+    let source = source.downcast_ref::<NamingSource>().map_or(source, NamingSource::inner);
+    source.downcast_ref::<ParquetSource>()
+}
+
+/// Where DataFusion says that a row group begins: a part of a file has those that begin in its range.
+pub fn begin_of_row_group(group: &RowGroupMetaData) -> Option<i64> {
+    let first = group.columns().first()?;
+    Some(first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset()))
+}
+
+impl fmt::Debug for ColumnGroupsExec {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { scan, groups, .. } = self;
+        f.debug_struct("ColumnGroupsExec").field("scan", scan).field("groups", groups).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for ColumnGroupsExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let largest = self.groups.iter().map(Vec::len).max().unwrap_or_default();
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "groups={}", self.groups.len()),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "ColumnGroupsExec: {} groups of up to {largest} columns", self.groups.len())
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for ColumnGroupsExec {
+    fn name(&self) -> &'static str {
+        "ColumnGroupsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.scan.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.scan]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([scan]) = <[_; 1]>::try_from(children) else {
+            return internal_err!("groups of columns are of one scan");
+        };
+        Ok(Arc::new(Self::new(scan, self.groups.clone())?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let lane = self.lane(partition, &context)?;
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let schema = Arc::clone(&lane.schema);
+        let rows = lane.rows().inspect(move |batch| {
+            if let Ok(batch) = batch {
+                metrics.record_output(batch.num_rows());
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        _args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match input_stats {
+            [scan] => Ok(Arc::clone(scan)),
+            _ => internal_err!("groups of columns are of one scan"),
+        }
+    }
+}
+
+/// One partition: its files, and what reading them takes.
+struct Lane {
+    schema: SchemaRef,
+    groups: Vec<Vec<usize>>,
+    files: VecDeque<PartitionedFile>,
+    config: FileScanConfig,
+    source: ParquetSource,
+    batch_rows: usize,
+    space: Arc<QuerySpace>,
+    pool: Arc<dyn MemoryPool>,
+    /// Memory that one queue may reckon with.
+    share_bytes: Option<usize>,
+    spill: ShelfMetrics,
+    peak_bytes: Gauge,
+    context: Arc<TaskContext>,
+}
+
+impl Lane {
+    fn rows(mut self) -> impl futures::Stream<Item = Result<RecordBatch>> + Send {
+        try_stream! {
+            let mut left = self.config.limit.unwrap_or(usize::MAX);
+            while let Some(file) = self.files.pop_front() {
+                for part in self.row_groups(file).await? {
+                    if left == 0 {
+                        return;
+                    }
+                    let mut columns = self.decode(part, left).await?;
+                    while let Some(batch) = self.next(&mut columns, left).await? {
+                        left -= batch.num_rows();
+                        yield batch;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The row groups of a file: rows wait until all columns of one have been decoded.
+    async fn row_groups(&self, file: PartitionedFile) -> Result<Vec<PartitionedFile>> {
+        let is_window = file.extension::<ParquetAccessPlan>().is_some();
+        let Some(factory) = self.source.parquet_file_reader_factory().filter(|_| !is_window) else {
+            return Ok(vec![file]);
+        };
+        let metrics = ExecutionPlanMetricsSet::new();
+        let mut reader = factory.create_reader(0, file.clone(), file.metadata_size_hint, &metrics)?;
+        let Ok(metadata) = reader.get_metadata(None).await else {
+            // Reading the file will say what is wrong with it.
+            return Ok(vec![file]);
+        };
+        let begins: Option<BTreeSet<i64>> = metadata.row_groups().iter().map(begin_of_row_group).collect();
+        let Some(begins) = begins else { return Ok(vec![file]) };
+        let is_in_part =
+            |begin: &i64| file.range.as_ref().is_none_or(|range| (range.start..range.end).contains(begin));
+        let part = |begin| {
+            let mut part = file.clone();
+            part.range = Some(FileRange { start: begin, end: begin + 1 });
+            part
+        };
+        Ok(begins.into_iter().filter(is_in_part).map(part).collect())
+    }
+
+    /// The rows of a part of a file, a queue for each group of columns. No more than `most_rows` will be asked for.
+    async fn decode(&self, part: PartitionedFile, most_rows: usize) -> Result<Vec<RowQueue>> {
+        let mut queues: Vec<RowQueue> = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            let mut stream =
+                self.slice(part.clone(), group, most_rows)?.execute(0, Arc::clone(&self.context))?;
+            let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
+            let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
+            let shelf = Shelf::of_share(pages, space, self.share_bytes, self.batch_rows, spill);
+            let (time, peak) = (self.spill.spill.time.clone(), self.peak_bytes.clone());
+            let mut queue = RowQueue::new("ColumnGroups", &self.pool, shelf, time, peak);
+            while let Some(batch) = stream.next().await.transpose()? {
+                queue.push(batch).await?;
+            }
+            queue.seal().await?;
+            if queues.first().is_some_and(|first| first.rows() != queue.rows()) {
+                return internal_err!(
+                    "columns of '{}' have different numbers of rows",
+                    part.object_meta.location
+                );
+            }
+            queues.push(queue);
+        }
+        Ok(queues)
+    }
+
+    /// A scan of some columns of a part of a file.
+    fn slice(
+        &self,
+        part: PartitionedFile,
+        columns: &[usize],
+        most_rows: usize,
+    ) -> Result<Arc<DataSourceExec>> {
+        let projection = ProjectionExprs::from_indices(columns, &self.schema);
+        let Some(source) = self.source.try_pushdown_projection(&projection)? else {
+            return internal_err!("a scan of Parquet files takes a projection");
+        };
+        let limit = self.config.limit.map(|_| most_rows);
+        let config = FileScanConfigBuilder::from(self.config.clone())
+            .with_source(Arc::new(NamingSource::over(source)))
+            .with_statistics(Statistics::new_unknown(self.config.file_schema()))
+            .with_output_ordering(Vec::new())
+            .with_file_groups(vec![FileGroup::new(vec![part])])
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    /// The next rows of all columns, `most_rows` at most; `None` at the end.
+    async fn next(&self, columns: &mut [RowQueue], most_rows: usize) -> Result<Option<RecordBatch>> {
+        let most_rows = most_rows.min(self.batch_rows);
+        if most_rows == 0 {
+            return Ok(None);
+        }
+        let mut all: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
+        let mut rows = None;
+        for (queue, group) in columns.iter_mut().zip(&self.groups) {
+            let Some(batch) = exactly(queue, rows, most_rows).await? else { return Ok(None) };
+            rows = Some(batch.num_rows());
+            for (column, &at) in batch.columns().iter().zip(group) {
+                if let Some(place) = all.get_mut(at) {
+                    *place = Some(Arc::clone(column));
+                }
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(rows);
+        let all: Option<Vec<ArrayRef>> = all.into_iter().collect();
+        let all =
+            all.ok_or_else(|| DataFusionError::Internal("a column is in none of the groups".to_owned()))?;
+        Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&self.schema), all, &options)?))
+    }
+}
+
+/// So many rows of a queue; if nobody says how many, as many as come at once.
+async fn exactly(queue: &mut RowQueue, rows: Option<usize>, most_rows: usize) -> Result<Option<RecordBatch>> {
+    let Some(first) = queue.pop(rows.unwrap_or(most_rows)).await? else { return Ok(None) };
+    let wanted = rows.unwrap_or_else(|| first.num_rows());
+    let mut taken = first.num_rows();
+    let mut pieces = vec![first];
+    while taken < wanted {
+        let Some(piece) = queue.pop(wanted - taken).await? else {
+            return internal_err!("a group of columns has fewer rows than the one before");
+        };
+        taken += piece.num_rows();
+        pieces.push(piece);
+    }
+    match <[_; 1]>::try_from(pieces) {
+        Ok([piece]) => Ok(Some(piece)),
+        Err(pieces) => {
+            let schema = pieces.first().map(RecordBatch::schema);
+            schema.map(|schema| concat_batches(&schema, &pieces)).transpose().map_err(Into::into)
+        }
+    }
+}
