@@ -22,7 +22,7 @@ use nandina_pages::PageSchema;
 use tokio::task::JoinSet;
 
 use super::metrics::{OutputMetrics, SharedMetrics};
-use super::output::{Output, Running};
+use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
 use crate::chapter::Shelf;
@@ -84,6 +84,7 @@ impl ExchangeExec {
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
         let queues = Queues::new("Exchange", self.outputs(), inputs, pool, shelf, metrics.clone());
+        let begin = Begin::new();
         let mut producers = JoinSet::new();
         for number in 0..inputs {
             let stream = input.execute(number, Arc::clone(context))?;
@@ -93,9 +94,14 @@ impl ExchangeExec {
                 number,
                 inputs,
             )?;
-            producers.spawn(produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows));
+            let producer = produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows);
+            let begin = begin.clone();
+            producers.spawn(async move {
+                begin.wait().await;
+                producer.await;
+            });
         }
-        Ok(Running::new(queues, producers))
+        Ok(Running::new(queues, producers, begin))
     }
 }
 

@@ -7,6 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::metrics::OutputMetrics;
@@ -17,15 +18,39 @@ use crate::memory::ReclaimHandle;
 /// What the outputs of an execution share. Inputs end with the last of them.
 pub struct Running {
     queues: Arc<Queues>,
+    begin: Begin,
     _reclaim: Option<ReclaimHandle>,
     _producers: JoinSet<()>,
 }
 
+/// Inputs begin with the first output that is read, not with those that are only there: what a join needs to have read
+/// before its probe side may tell the scans of that what they need not read.
+#[derive(Clone)]
+pub struct Begin(Arc<watch::Sender<bool>>);
+
+impl Begin {
+    /// Nobody has asked for rows yet.
+    pub fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+
+    fn now(&self) {
+        self.0.send_if_modified(|begun| !std::mem::replace(begun, true));
+    }
+
+    /// Waits until somebody asks for rows.
+    pub async fn wait(self) {
+        let mut begun = self.0.subscribe();
+        let waited = begun.wait_for(|begun| *begun).await;
+        assert!(waited.is_ok(), "whoever waits holds a sender");
+    }
+}
+
 impl Running {
-    /// Of queues that `producers` fill.
-    pub fn new(queues: Arc<Queues>, producers: JoinSet<()>) -> Arc<Self> {
+    /// Of queues that `producers` fill, which may wait for `begin`.
+    pub fn new(queues: Arc<Queues>, producers: JoinSet<()>, begin: Begin) -> Arc<Self> {
         let reclaim = queues.register();
-        Arc::new(Self { queues, _reclaim: reclaim, _producers: producers })
+        Arc::new(Self { queues, begin, _reclaim: reclaim, _producers: producers })
     }
 }
 
@@ -46,6 +71,7 @@ impl Output {
     /// Its rows.
     pub fn stream(mut self, schema: SchemaRef) -> SendableRecordBatchStream {
         let stream = async_stream::try_stream! {
+            self.running.begin.now();
             while let Some(batch) = self.next().await? {
                 self.metrics.baseline.record_output(batch.num_rows());
                 yield batch;

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::chapter::Shelf;
 use crate::error::pages_error;
 use crate::exchange::metrics::{OutputMetrics, SharedMetrics};
-use crate::exchange::output::{Output, Running};
+use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
 use crate::held_batch::HeldBatch;
@@ -130,7 +130,7 @@ impl SpoolExec {
             let rows = self.input.execute(partition, Arc::clone(context))?;
             let mut producers = JoinSet::new();
             producers.spawn(copy(Arc::clone(&queues), rows, self.readers));
-            Ok(Running::new(queues, producers))
+            Ok(Running::new(queues, producers, Begin::new()))
         };
         let running = (0..self.partitions()).map(start).collect::<Result<Vec<_>>>()?;
         let is_taken = vec![vec![false; self.readers]; running.len()];
