@@ -404,4 +404,33 @@ mod tests {
         assert_eq!(stage.governor.used_bytes(), 0);
         assert_eq!(stage.space.used_bytes(), 0);
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_sealed_queue_has_no_buffers_and_keeps_its_rows() {
+        for batches in [0, 1, 200] {
+            for is_asked in [false, true] {
+                let mut stage = Stage::new();
+                for _ in 0..3 {
+                    stage.push().await;
+                }
+                stage.take_the_rest();
+                for _ in 0..batches {
+                    stage.push().await;
+                }
+                let before = stage.bytes();
+                stage.queue.seal().await.unwrap();
+                stage.queue.seal().await.unwrap();
+                let in_memory = 4 * BATCH_ROWS * size_of::<i64>();
+                assert!(stage.bytes() <= in_memory.min(before), "{} of {before}", stage.bytes());
+                if is_asked {
+                    stage.queue.waiting.reclaim(LIMIT);
+                }
+                assert_eq!(stage.queue.rows() as i64, stage.pushed);
+                stage.pop_all().await;
+                drop(stage.queue);
+                assert_eq!(stage.governor.used_bytes(), stage.other.size());
+                assert_eq!(stage.space.used_bytes(), 0);
+            }
+        }
+    }
 }

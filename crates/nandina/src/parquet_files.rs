@@ -207,7 +207,9 @@ impl FileFormat for AccountedParquet {
                 readers.reader(0, file.clone(), file.metadata_size_hint, &unmeasured)
             };
             file_groups = wanted.in_windows(file_groups, reader).await?;
-            file_groups = with_decoding_bytes(file_groups, &fields, limit_bytes, lanes, reader).await?;
+            let schema = config.file_schema();
+            file_groups =
+                with_decoding_bytes(file_groups, schema, &fields, limit_bytes, lanes, reader).await?;
         }
         let source =
             source.with_table_parquet_options(options).with_parquet_file_reader_factory(Arc::new(readers));

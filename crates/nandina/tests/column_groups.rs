@@ -66,6 +66,9 @@ const QUERIES: &[&str] = &[
     "SELECT * FROM t WHERE k > 5990 AND c4['b'] = 'x3' ORDER BY k",
     "SELECT k, part FROM t WHERE k > 2995 AND k < 3005 ORDER BY k",
     "SELECT * FROM t WHERE k < 0",
+    "SELECT *, c1 IS NULL AS computed FROM t WHERE k % 500 = 1 ORDER BY k",
+    "SELECT *, input_file_name() AS file FROM t WHERE k IN (3000, 3001) ORDER BY k",
+    "SELECT *, c4['a'] AS part_of_c4 FROM t WHERE k IN (3000, 3001) ORDER BY k",
 ];
 
 async fn answer(session: &Session, sql: &str) -> String {
@@ -112,6 +115,46 @@ async fn few_columns_of_a_wide_file_are_decoded_at_a_time() {
     let file = folder.path().join("part=one/a.parquet");
     let plan = answer(&small, &format!("EXPLAIN SELECT k, c1, c2, c9 FROM '{}'", file.display())).await;
     assert!(!plan.contains("ColumnGroupsExec"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_structs_are_read_without_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = session(LARGE, 2).await;
+    let structs = (0..COLUMNS).map(|number| format!("named_struct('a', value, 'b', value) AS s{number}"));
+    let query =
+        format!("SELECT {} FROM generate_series(1, 1000)", structs.collect::<Vec<String>>().join(", "));
+    let file = folder.path().join("s.parquet");
+    large.run(&format!("COPY ({query}) TO '{}'", file.display())).await.unwrap();
+    let parts = (0..COLUMNS).map(|number| format!("s{number}['a']")).collect::<Vec<String>>().join(" + ");
+    let small = session(SMALL, 2).await;
+    let sql = format!("SELECT sum({parts}) AS total FROM '{}'", file.display());
+    let plan = answer(&small, &format!("EXPLAIN {sql}")).await;
+    assert!(!plan.contains("ColumnGroupsExec"), "{plan}");
+    assert_eq!(answer(&small, &sql).await, answer(&large, &sql).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_and_bytes_count_once_though_they_are_read_in_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path()).await;
+    let file = folder.path().join("part=one/a.parquet");
+    for limit in [SMALL, LARGE] {
+        let session = session(limit, 2).await;
+        let query = format!("EXPLAIN ANALYZE SELECT * FROM '{}'", file.display());
+        let plan = answer(&session, &query).await;
+        assert_eq!(plan.contains("ColumnGroupsExec"), limit == SMALL);
+        // The scan is the last line of the plan, what it counted the one below.
+        let counted =
+            plan.lines().skip_while(|line| !line.contains("DataSourceExec")).nth(1).unwrap_or_default();
+        let words: Vec<&str> = counted.split_whitespace().collect();
+        let before =
+            |unit: &str| words.iter().position(|word| *word == unit).and_then(|at| words.get(at - 1));
+        assert_eq!(before("rows").copied(), Some("3,000"), "{counted}");
+        let mib: f64 = words.iter().rev().find_map(|word| word.parse().ok()).expect("MiB scanned");
+        let whole = fs::metadata(&file).unwrap().len() as f64 / f64::from(1 << 20);
+        assert!((whole / 2.0..whole * 1.05).contains(&mib), "{whole} MiB, {counted}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! Reads wide Parquet files in groups of columns where decoding all of them at a time would take too much memory.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _, TreeNodeRecursion};
@@ -7,9 +8,11 @@ use datafusion::common::{Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource as _, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::functions::core::input_file_name::InputFileNameFunc;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -54,6 +57,9 @@ fn in_groups(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPl
         Some(projection) => projection.column_indices(),
         None => (0..config.file_source().table_schema().table_schema().fields().len()).collect(),
     };
+    if source.projection().is_some_and(|projection| reads_otherwise(projection, config)) {
+        return Ok(None);
+    }
     let Some(groups) = groups(config, &columns) else { return Ok(None) };
     let plain = DataSourceExec::from_data_source(ColumnGroupsExec::plain(config, source, &columns)?);
     // Columns of a type that cannot wait in temporary space are read all at a time.
@@ -69,6 +75,23 @@ fn in_groups(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPl
     } else {
         Arc::new(projection)
     }))
+}
+
+/// Whether the scan alone can compute a projection, or reads less for it than whole columns: the name of a file, or fields
+/// of structs.
+fn reads_otherwise(projection: &ProjectionExprs, config: &FileScanConfig) -> bool {
+    let schema = config.file_source().table_schema().table_schema();
+    let is_nested = |at: usize| schema.fields().get(at).is_some_and(|field| field.data_type().is_nested());
+    let whole = projection.iter().filter_map(|computed| computed.expr.downcast_ref::<Column>());
+    let whole: HashSet<usize> = whole.map(Column::index).collect();
+    projection.iter().any(|computed| {
+        let is_only_of_scan = |expression: &Arc<dyn PhysicalExpr>| {
+            Ok(ScalarFunctionExpr::try_downcast_func::<InputFileNameFunc>(expression.as_ref()).is_some())
+        };
+        let names_file = computed.expr.exists(is_only_of_scan).unwrap_or(true);
+        let mut columns = collect_columns(&computed.expr).into_iter().map(|column| column.index());
+        names_file || columns.any(|column| is_nested(column) && !whole.contains(&column))
+    })
 }
 
 /// Whether it gives the columns of its input as they are.

@@ -33,11 +33,12 @@ use datafusion::datasource::physical_plan::{
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::parquet::file::metadata::RowGroupMetaData;
+use datafusion::parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, Metric, MetricBuilder, MetricValue, MetricsSet,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -100,7 +101,10 @@ impl ColumnGroupsExec {
         }
         if let Some(predicate) = source.filter() {
             let lasting = split_conjunction(&predicate).into_iter().filter(|term| !is_dynamic(term));
-            plain = plain.with_predicate(conjunction(lasting.cloned()));
+            let lasting: Vec<_> = lasting.cloned().collect();
+            if !lasting.is_empty() {
+                plain = plain.with_predicate(conjunction(lasting));
+            }
         }
         let config = FileScanConfigBuilder::from(config.clone()).with_source(Arc::new(plain));
         Ok(config.with_projection_indices(Some(columns.to_vec()))?.build())
@@ -120,7 +124,12 @@ impl ColumnGroupsExec {
         let Some(source) = parquet_source(config.file_source()).cloned() else {
             return internal_err!("what is read in groups of columns is a scan of Parquet files");
         };
+        let Some(columns) = source.projection().map(ProjectionExprs::column_indices) else {
+            return internal_err!("what is read in groups of columns names its columns");
+        };
+        let of_group = |group: &Vec<usize>| group.iter().filter_map(|&at| columns.get(at).copied()).collect();
         let files = config.file_groups.get(partition).cloned().map(FileGroup::into_inner).unwrap_or_default();
+        let source_metrics = source.metrics().clone();
         let pool = Arc::clone(context.memory_pool());
         let lanes = config.file_groups.len().max(1);
         // All queues of all partitions have readers at the same time.
@@ -128,6 +137,7 @@ impl ColumnGroupsExec {
         Ok(Lane {
             schema: self.scan.schema(),
             groups: self.groups.clone(),
+            columns: self.groups.iter().map(of_group).collect(),
             files: files.into(),
             source,
             batch_rows: config.batch_size.unwrap_or_else(|| context.session_config().batch_size()),
@@ -137,6 +147,7 @@ impl ColumnGroupsExec {
             share_bytes,
             spill: ShelfMetrics::new(&self.metrics, partition),
             peak_bytes: MetricBuilder::new(&self.metrics).gauge("peak_mem_used", partition),
+            scanned: Scanned { set: source_metrics, partition, values: HashMap::new() },
             context: Arc::clone(context),
         })
     }
@@ -220,7 +231,7 @@ impl ExecutionPlan for ColumnGroupsExec {
                 metrics.record_output(batch.num_rows());
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, Box::pin(rows)))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -247,6 +258,8 @@ impl ExecutionPlan for ColumnGroupsExec {
 struct Lane {
     schema: SchemaRef,
     groups: Vec<Vec<usize>>,
+    /// The columns of the table that each group reads.
+    columns: Vec<Vec<usize>>,
     files: VecDeque<PartitionedFile>,
     config: FileScanConfig,
     source: ParquetSource,
@@ -257,7 +270,35 @@ struct Lane {
     share_bytes: Option<usize>,
     spill: ShelfMetrics,
     peak_bytes: Gauge,
+    scanned: Scanned,
     context: Arc<TaskContext>,
+}
+
+/// What the scans of groups of columns count, put together as if one scan had read all columns.
+struct Scanned {
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
+    values: HashMap<String, MetricValue>,
+}
+
+impl Scanned {
+    /// Adds what the scan of a group has counted. All groups have the same rows: those of the first one count.
+    fn add(&mut self, counted: &MetricsSet, is_first: bool) {
+        for metric in counted.iter() {
+            let value = metric.value();
+            let is_time = matches!(value, MetricValue::Time { .. } | MetricValue::ElapsedCompute(_));
+            if !is_first && !is_time && !value.name().contains("bytes") {
+                continue;
+            }
+            let total = self.values.entry(value.name().to_owned()).or_insert_with(|| {
+                let total = value.new_empty();
+                let of_lane = Metric::new(total.clone(), Some(self.partition));
+                self.set.register(Arc::new(of_lane.with_type(metric.metric_type())));
+                total
+            });
+            total.aggregate(value);
+        }
+    }
 }
 
 impl Lane {
@@ -265,7 +306,9 @@ impl Lane {
         try_stream! {
             let mut left = self.config.limit.unwrap_or(usize::MAX);
             while let Some(file) = self.files.pop_front() {
-                for part in self.row_groups(file).await? {
+                // Readers of a file whose footer is held do not read that again.
+                let (_footer, parts) = self.row_groups(file).await?;
+                for part in parts {
                     if left == 0 {
                         return;
                     }
@@ -279,20 +322,29 @@ impl Lane {
         }
     }
 
-    /// The row groups of a file: rows wait until all columns of one have been decoded.
-    async fn row_groups(&self, file: PartitionedFile) -> Result<Vec<PartitionedFile>> {
+    /// The row groups of a file, as rows wait until all columns of one have been decoded, and its footer if it was read.
+    async fn row_groups(
+        &self,
+        file: PartitionedFile,
+    ) -> Result<(Option<Arc<ParquetMetaData>>, Vec<PartitionedFile>)> {
         let is_window = file.extension::<ParquetAccessPlan>().is_some();
         let Some(factory) = self.source.parquet_file_reader_factory().filter(|_| !is_window) else {
-            return Ok(vec![file]);
+            return Ok((None, vec![file]));
         };
         let metrics = ExecutionPlanMetricsSet::new();
         let mut reader = factory.create_reader(0, file.clone(), file.metadata_size_hint, &metrics)?;
         let Ok(metadata) = reader.get_metadata(None).await else {
             // Reading the file will say what is wrong with it.
-            return Ok(vec![file]);
+            return Ok((None, vec![file]));
         };
-        let begins: Option<BTreeSet<i64>> = metadata.row_groups().iter().map(begin_of_row_group).collect();
-        let Some(begins) = begins else { return Ok(vec![file]) };
+        let begins: Option<Vec<i64>> = metadata.row_groups().iter().map(begin_of_row_group).collect();
+        // In the order of the file, of which each place has an end.
+        let is_in_order =
+            |begins: &Vec<i64>| begins.is_sorted() && begins.last().is_none_or(|&last| last < i64::MAX);
+        let Some(mut begins) = begins.filter(is_in_order) else {
+            return Ok((Some(metadata), vec![file]));
+        };
+        begins.dedup();
         let is_in_part =
             |begin: &i64| file.range.as_ref().is_none_or(|range| (range.start..range.end).contains(begin));
         let part = |begin| {
@@ -300,15 +352,16 @@ impl Lane {
             part.range = Some(FileRange { start: begin, end: begin + 1 });
             part
         };
-        Ok(begins.into_iter().filter(is_in_part).map(part).collect())
+        let parts = begins.into_iter().filter(is_in_part).map(part).collect();
+        Ok((Some(metadata), parts))
     }
 
     /// The rows of a part of a file, a queue for each group of columns. No more than `most_rows` will be asked for.
-    async fn decode(&self, part: PartitionedFile, most_rows: usize) -> Result<Vec<RowQueue>> {
+    async fn decode(&mut self, part: PartitionedFile, most_rows: usize) -> Result<Vec<RowQueue>> {
         let mut queues: Vec<RowQueue> = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            let mut stream =
-                self.slice(part.clone(), group, most_rows)?.execute(0, Arc::clone(&self.context))?;
+        for columns in &self.columns {
+            let slice = self.slice(part.clone(), columns, most_rows)?;
+            let mut stream = slice.execute(0, Arc::clone(&self.context))?;
             let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
             let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
             let shelf = Shelf::of_share(pages, space, self.share_bytes, self.batch_rows, spill);
@@ -318,6 +371,9 @@ impl Lane {
                 queue.push(batch).await?;
             }
             queue.seal().await?;
+            if let Some(counted) = slice.metrics() {
+                self.scanned.add(&counted, queues.is_empty());
+            }
             if queues.first().is_some_and(|first| first.rows() != queue.rows()) {
                 return internal_err!(
                     "columns of '{}' have different numbers of rows",
@@ -329,20 +385,18 @@ impl Lane {
         Ok(queues)
     }
 
-    /// A scan of some columns of a part of a file.
+    /// A scan of some columns of the table, of a part of a file.
     fn slice(
         &self,
         part: PartitionedFile,
         columns: &[usize],
         most_rows: usize,
     ) -> Result<Arc<DataSourceExec>> {
-        let projection = ProjectionExprs::from_indices(columns, &self.schema);
-        let Some(source) = self.source.try_pushdown_projection(&projection)? else {
-            return internal_err!("a scan of Parquet files takes a projection");
-        };
         let limit = self.config.limit.map(|_| most_rows);
-        let config = FileScanConfigBuilder::from(self.config.clone())
-            .with_source(Arc::new(NamingSource::over(source)))
+        let plain = ColumnGroupsExec::plain(&self.config, &self.source, columns)?;
+        let named = NamingSource::over(Arc::clone(plain.file_source()));
+        let config = FileScanConfigBuilder::from(plain)
+            .with_source(Arc::new(named))
             .with_statistics(Statistics::new_unknown(self.config.file_schema()))
             .with_output_ordering(Vec::new())
             .with_file_groups(vec![FileGroup::new(vec![part])])

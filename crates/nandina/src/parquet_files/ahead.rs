@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::datasource::listing::FileRange;
+use nandina_exec::scan::begin_of_row_group;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::decoding::decoding_bytes;
@@ -105,8 +106,7 @@ impl Ahead {
 
     /// DataFusion gives a row group to the part of the file in which its first page lies.
     fn is_in_part(&self, group: &RowGroupMetaData) -> bool {
-        let Some(first) = group.columns().first() else { return false };
-        let begin = first.dictionary_page_offset().unwrap_or_else(|| first.data_page_offset());
+        let Some(begin) = begin_of_row_group(group) else { return false };
         self.part.as_ref().is_none_or(|part| (part.start..part.end).contains(&begin))
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use arrow::datatypes::{Fields, Schema};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileGroup;
+use nandina_exec::row_width::leaf_columns;
 use nandina_exec::scan::DecodingBytes;
 use parquet::arrow::async_reader::AsyncFileReader as _;
 use parquet::basic::Compression;
@@ -27,6 +29,7 @@ const FILES_LOOKED_AT: usize = 16;
 /// Tells the files of a scan that reads `fields` what decoding them takes, unless those are so few that it does not matter.
 pub(super) async fn with_decoding_bytes(
     groups: Vec<FileGroup>,
+    schema: &Schema,
     fields: &HashSet<&str>,
     limit_bytes: usize,
     lanes: usize,
@@ -34,7 +37,9 @@ pub(super) async fn with_decoding_bytes(
 ) -> datafusion::common::Result<Vec<FileGroup>> {
     let most_bytes = limit_bytes as u64 / RESERVED_SHARE + UNRESERVED_BYTES;
     let of_column = 2 * PAGE_BYTES + ZSTD_BYTES;
-    if (fields.len() * lanes) as u64 * of_column <= most_bytes {
+    let read = schema.fields().iter().filter(|field| fields.contains(field.name().as_str()));
+    let columns = leaf_columns(&Schema::new(read.cloned().collect::<Fields>()));
+    if (columns * lanes) as u64 * of_column <= most_bytes {
         return Ok(groups);
     }
     let count: usize = groups.iter().map(FileGroup::len).sum();

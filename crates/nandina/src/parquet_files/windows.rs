@@ -122,7 +122,8 @@ impl Wanted<'_> {
         let large = row_groups.iter().enumerate().filter(|(_, group)| is_large(group));
         let large: Vec<usize> = large.map(|(at, _)| at).collect();
         // A part of a file is a range of places, and has the row groups that begin there: those must rise.
-        let begins: Option<Vec<i64>> = row_groups.iter().map(begin).collect();
+        let file_bytes = i64::try_from(file.object_meta.size).unwrap_or(i64::MAX);
+        let begins: Option<Vec<i64>> = row_groups.iter().map(|group| begin(group, file_bytes)).collect();
         let Some(begins) = begins.filter(|begins| begins.is_sorted_by(|one, next| one < next)) else {
             return Ok(None);
         };
@@ -151,7 +152,7 @@ impl Wanted<'_> {
             let share = i64::try_from(bytes(group)).unwrap_or(i64::MAX) / (cuts.len() as i64 + 1);
             let ends = cuts.iter().copied().chain([group.num_rows()]);
             for (from, to) in [0].into_iter().chain(cuts.iter().copied()).zip(ends) {
-                let range = group_begin..group_begin + share.max(1);
+                let range = group_begin..group_begin.saturating_add(share.max(1));
                 let mut part = part(file, range, Some(to - from));
                 part.extensions.insert(access(&metadata, at, from, to));
                 part.extensions.insert(WithPages(Arc::clone(&metadata)));
@@ -161,9 +162,8 @@ impl Wanted<'_> {
         if parts.is_empty() {
             return Ok(None);
         }
-        let end = i64::try_from(file.object_meta.size).unwrap_or(i64::MAX);
         if begins.last().is_some_and(|&last| last >= rest_begin) {
-            parts.push(part(file, rest_begin..end, None));
+            parts.push(part(file, rest_begin..file_bytes, None));
         }
         Ok(Some(parts))
     }
@@ -223,13 +223,13 @@ fn chunk_bytes(chunk: &ColumnChunkMetaData) -> u64 {
     u64::try_from(chunk.compressed_size()).unwrap_or(0)
 }
 
-/// Where a row group begins; `None` if a column is at no place.
-fn begin(group: &RowGroupMetaData) -> Option<i64> {
+/// Where a row group of a file of so many bytes begins; `None` if a column is at no place in it.
+fn begin(group: &RowGroupMetaData, file_bytes: i64) -> Option<i64> {
     let is_at_a_place = |chunk: &ColumnChunkMetaData| {
         let dictionary = chunk.dictionary_page_offset().unwrap_or_default();
         dictionary >= 0 && chunk.data_page_offset() >= 0 && chunk.compressed_size() >= 0
     };
-    begin_of_row_group(group).filter(|_| group.columns().iter().all(is_at_a_place))
+    begin_of_row_group(group).filter(|&begin| begin < file_bytes && group.columns().iter().all(is_at_a_place))
 }
 
 /// Of `file`, the row groups that begin in `range`, or a window of so many rows of one.
@@ -377,7 +377,9 @@ fn offset_index(
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..HEADERS_AT_A_TIME.min(chunks.len())).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
+        // All are joined: the scope itself would panic for a thread that did and was not.
+        let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        ends.into_iter().try_for_each(|end| match end {
             Ok(read) => read,
             // The reader asserts what a damaged header may lack.
             Err(_) => Err(ParquetError::General("a page header is damaged".to_owned())),
