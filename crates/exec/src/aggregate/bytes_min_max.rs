@@ -37,7 +37,8 @@ impl BytesMinMax {
     /// The accumulator of a function, if it is one of these.
     pub fn of(function: &AggregateFunctionExpr) -> Option<Self> {
         let wins = winner_of(function)?;
-        let data_type = function.field().data_type().clone();
+        let field = function.field();
+        let data_type = field.data_type().clone();
         let converter = match views_of(&data_type) {
             Some(_) => None,
             None => Some(converter_of(&data_type)?),
@@ -113,8 +114,9 @@ fn views_of(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// What writes lists and structs as rows, nulls inside of them as the greatest values.
-fn converter_of(data_type: &DataType) -> Option<RowConverter> {
+/// What writes lists and structs as rows, nulls inside of them as the greatest values; `None` for other types, and for what
+/// has something inside that has no order.
+pub fn converter_of(data_type: &DataType) -> Option<RowConverter> {
     let is_list = matches!(
         data_type,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_)

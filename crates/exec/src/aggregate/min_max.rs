@@ -1,8 +1,9 @@
-//! `min` and `max` of floating-point numbers, of which NaN is the greatest, as in sorts.
+//! `min` and `max` of floating-point numbers, of which NaN is the greatest, and of lists and structs, of which nulls inside
+//! are, as in sorts.
 //!
 //! DataFusion's accumulator of many groups replaces a number by any that it cannot compare with it, so a NaN counts only
-//! if it comes last; and it begins with the greatest finite number, so infinities are lost. Everything else about the
-//! functions is DataFusion's.
+//! if it comes last; and it begins with the greatest finite number, so infinities are lost. Of nested values nulls inside are
+//! the least for it. Everything else about the functions is DataFusion's.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,6 +21,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+
+use super::nested_min_max::NestedMinMax;
 
 /// `min`, in place of DataFusion's.
 pub fn minimum() -> Arc<AggregateUDF> {
@@ -74,11 +77,17 @@ impl AggregateUDFImpl for MinMax {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.of_other_types.accumulator(arguments)
+        match NestedMinMax::new(self.wins, arguments.return_field.data_type(), false) {
+            Some(nested) => Ok(Box::new(nested)),
+            None => self.of_other_types.accumulator(arguments),
+        }
     }
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.of_other_types.create_sliding_accumulator(arguments)
+        match NestedMinMax::new(self.wins, arguments.return_field.data_type(), true) {
+            Some(nested) => Ok(Box::new(nested)),
+            None => self.of_other_types.create_sliding_accumulator(arguments),
+        }
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<FieldRef>> {

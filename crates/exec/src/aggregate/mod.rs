@@ -27,6 +27,7 @@
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
 //! | `min_max` | `min` and `max` of floating-point numbers |
+//! | `nested_min_max` | `min` and `max` of the lists or structs of a window frame |
 //! | `ordered_lists` | `array_agg` and `string_agg` with orders |
 //! | `exact_sum` | `sum` and `avg` whose sums are exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
@@ -57,6 +58,7 @@ mod lane;
 mod merge;
 mod metrics;
 mod min_max;
+mod nested_min_max;
 mod ordered_lists;
 mod output;
 mod reduction;

@@ -11,7 +11,8 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
-use datafusion::logical_expr::expr::InList;
+use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
+use datafusion::logical_expr::expr::{AggregateFunction, InList};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr};
 
 use super::{compares, type_of};
@@ -58,6 +59,25 @@ pub(super) fn key(value: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         DataType::Interval(_) => Transformed::yes(length(value)),
         _ => Transformed::no(value),
     })
+}
+
+/// The least or greatest interval by a key; nulls do not count.
+pub(super) fn extreme(is_least: bool, value: Expr, key: Expr, filter: Option<Box<Expr>>) -> Expr {
+    let is_there = value.clone().is_not_null();
+    let filter = match filter {
+        Some(filter) => filter.and(is_there),
+        None => is_there,
+    };
+    let function = if is_least { first_value_udaf() } else { last_value_udaf() };
+    let order_by = vec![key.sort(true, false)];
+    Expr::AggregateFunction(AggregateFunction::new_udf(
+        function,
+        vec![value],
+        false,
+        Some(Box::new(filter)),
+        order_by,
+        None,
+    ))
 }
 
 fn length(interval: Expr) -> Expr {

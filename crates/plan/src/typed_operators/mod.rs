@@ -120,7 +120,7 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// `min` and `max` of values whose order is not Arrow's, as the first and last value of that order.
+/// Distinct values and orders as they are compared; `min` and `max` of intervals as the first and last value of their order.
 fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let AggregateFunction { func, mut params } = function;
     let mut is_new = false;
@@ -134,22 +134,15 @@ fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transform
         is_new |= key.transformed;
         sort.expr = key.data;
     }
-    let extreme = match params.args.as_slice() {
-        [value] if matches!(func.name(), "min" | "max") => match type_of(value, schema) {
-            DataType::Interval(_) => Some((value.clone(), lengths::key(value.clone(), schema)?.data)),
-            data_type if nested::has_order_of_its_own(&data_type) => Some((value.clone(), value.clone())),
-            _ => None,
-        },
-        _ => None,
-    };
-    Ok(match extreme {
-        Some((value, key)) => {
-            Transformed::yes(nested::extreme(func.name() == "min", value, key, params.filter))
-        }
-        None => {
-            Transformed::new_transformed(Expr::AggregateFunction(AggregateFunction { func, params }), is_new)
-        }
-    })
+    if let [value] = params.args.as_slice()
+        && matches!(func.name(), "min" | "max")
+        && matches!(type_of(value, schema), DataType::Interval(_))
+    {
+        let key = lengths::key(value.clone(), schema)?.data;
+        let is_least = func.name() == "min";
+        return Ok(Transformed::yes(lengths::extreme(is_least, value.clone(), key, params.filter)));
+    }
+    Ok(Transformed::new_transformed(Expr::AggregateFunction(AggregateFunction { func, params }), is_new))
 }
 
 /// Makes floating-point numbers what they are compared as, and says whether there were any.

@@ -9,8 +9,6 @@ use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, internal_err};
-use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
-use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 
 use crate::meanings::call_giving;
@@ -49,25 +47,6 @@ pub(super) fn between(between: Between, compared: &DataType) -> Transformed<Expr
     let is_below = less((expr.as_ref().clone(), *low));
     let is_inside = Expr::Not(Box::new(is_below)).and(Expr::Not(Box::new(less((*high, *expr)))));
     Transformed::yes(if negated { Expr::Not(Box::new(is_inside)) } else { is_inside })
-}
-
-/// The least or greatest value by a key; nulls do not count.
-pub(super) fn extreme(is_least: bool, value: Expr, key: Expr, filter: Option<Box<Expr>>) -> Expr {
-    let is_there = value.clone().is_not_null();
-    let filter = match filter {
-        Some(filter) => filter.and(is_there),
-        None => is_there,
-    };
-    let function = if is_least { first_value_udaf() } else { last_value_udaf() };
-    let order_by = vec![key.sort(true, false)];
-    Expr::AggregateFunction(AggregateFunction::new_udf(
-        function,
-        vec![value],
-        false,
-        Some(Box::new(filter)),
-        order_by,
-        None,
-    ))
 }
 
 fn less((left, right): (Expr, Expr)) -> Expr {
