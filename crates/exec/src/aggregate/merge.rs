@@ -35,6 +35,9 @@ const MOST_BITS: u32 = 48;
 const BATCH_ROWS: usize = 32_768;
 const BATCH_SHARE: usize = 8;
 
+/// A column of a page beside its values, which lie in the page: of pages of hundreds of columns it takes more than they do.
+const ARRAY_BYTES: usize = 256;
+
 /// What a merge comes to.
 pub enum Merged {
     Results(Results, HeldMemory),
@@ -121,7 +124,7 @@ impl StoredPages {
         while rows < BATCH_ROWS && bytes < most_bytes {
             let Some(page) = self.next(state).await? else { break };
             rows += page.num_rows();
-            bytes += data_bytes(&page);
+            bytes += data_bytes(&page) + page.num_columns() * ARRAY_BYTES;
             pages.push(page);
         }
         if pages.len() < 2 {

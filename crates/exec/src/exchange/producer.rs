@@ -12,6 +12,7 @@ use futures::StreamExt;
 
 use super::queue::Queues;
 use crate::batch_bytes::data_bytes;
+use crate::row_width::leaf_columns;
 
 /// Splits an input until it ends.
 pub async fn produce(
@@ -76,30 +77,44 @@ impl Drop for Done {
 /// Rows for one output of fewer bytes than this are put together with others.
 const SMALL_BYTES: usize = 256 << 10;
 
+/// Rows of more columns are handed over as they come: what puts them together takes 8 KB and more of every column.
+const WIDE_COLUMNS: usize = 64;
+
 /// Splits batches, and puts small pieces for the same output together.
 struct Splitter {
     partitioner: BatchPartitioner,
     pieces: Vec<Piece>,
+    /// Rows of a batch at most.
+    batch_rows: usize,
+    is_wide: bool,
 }
 
 /// Rows for one output that are too few to be handed over.
+#[derive(Default)]
 struct Piece {
-    rows: BatchCoalescer,
+    rows: Option<BatchCoalescer>,
     bytes: usize,
 }
 
 impl Piece {
-    fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        self.bytes += data_bytes(&batch);
-        self.rows.push_batch(batch)?;
+    /// Adds rows of so many bytes to those that wait.
+    fn push(&mut self, batch: RecordBatch, bytes: usize, batch_rows: usize) -> Result<()> {
+        let rows = self.rows.get_or_insert_with(|| {
+            // It has room for all its rows from the start: for no more than will be.
+            let row_bytes = bytes / batch.num_rows().max(1) + 1;
+            let most_rows = (2 * SMALL_BYTES / row_bytes).clamp(1, batch_rows);
+            BatchCoalescer::new(batch.schema(), most_rows)
+        });
+        self.bytes += bytes;
+        rows.push_batch(batch)?;
         if self.bytes >= SMALL_BYTES {
-            self.rows.finish_buffered_batch()?;
+            rows.finish_buffered_batch()?;
         }
         Ok(())
     }
 
     fn next(&mut self) -> Option<RecordBatch> {
-        let batch = self.rows.next_completed_batch()?;
+        let batch = self.rows.as_mut()?.next_completed_batch()?;
         self.bytes = 0;
         Some(batch)
     }
@@ -107,22 +122,24 @@ impl Piece {
 
 impl Splitter {
     fn new(partitioner: BatchPartitioner, schema: &SchemaRef, outputs: usize, batch_rows: usize) -> Self {
-        let piece = || {
-            let rows = BatchCoalescer::new(Arc::clone(schema), batch_rows);
-            Piece { rows: rows.with_biggest_coalesce_batch_size(Some(batch_rows / 2)), bytes: 0 }
-        };
-        Self { partitioner, pieces: (0..outputs).map(|_| piece()).collect() }
+        let pieces = (0..outputs).map(|_| Piece::default()).collect();
+        Self { partitioner, pieces, batch_rows, is_wide: leaf_columns(schema) > WIDE_COLUMNS }
     }
 
     /// The batches that are large enough by now.
     fn split(&mut self, batch: RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
-        let Self { partitioner, pieces } = self;
+        let Self { partitioner, pieces, batch_rows, is_wide } = self;
         let mut full = Vec::new();
         partitioner.partition(batch, |output, rows| {
-            if let Some(piece) = pieces.get_mut(output) {
-                piece.push(rows)?;
-                full.extend(std::iter::from_fn(|| piece.next()).map(|batch| (output, batch)));
+            let Some(piece) = pieces.get_mut(output) else { return Ok(()) };
+            let bytes = data_bytes(&rows);
+            let is_enough = rows.num_rows() > *batch_rows / 2 || bytes > SMALL_BYTES / 2;
+            if *is_wide || (is_enough && piece.bytes == 0) {
+                full.push((output, rows));
+                return Ok(());
             }
+            piece.push(rows, bytes, *batch_rows)?;
+            full.extend(std::iter::from_fn(|| piece.next()).map(|batch| (output, batch)));
             Ok(())
         })?;
         Ok(full)
@@ -132,7 +149,9 @@ impl Splitter {
     fn finish(&mut self) -> Result<Vec<(usize, RecordBatch)>> {
         let mut left = Vec::new();
         for (output, piece) in self.pieces.iter_mut().enumerate() {
-            piece.rows.finish_buffered_batch()?;
+            if let Some(rows) = &mut piece.rows {
+                rows.finish_buffered_batch()?;
+            }
             left.extend(std::iter::from_fn(|| piece.next()).map(|batch| (output, batch)));
         }
         Ok(left)

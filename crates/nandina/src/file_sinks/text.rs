@@ -24,7 +24,8 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use nandina_exec::row_width::value_bytes;
 use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -127,6 +128,8 @@ impl DataSink for TextSink {
             file.shutdown().await.map_err(fail)
         });
         let mut serialized = data
+            .map_ok(|batch| stream::iter(pieces(batch).map(Ok::<_, DataFusionError>)))
+            .try_flatten()
             .map(|batch| {
                 let serializer = Arc::clone(&serializer);
                 async move {
@@ -150,6 +153,18 @@ impl DataSink for TextSink {
         write.join_unwind().await.map_err(lost)??;
         Ok(rows_written.value() as u64)
     }
+}
+
+/// Bytes that are made text at a time: a text that grows takes twice its size, and several are on their way in every lane.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// A batch in pieces that are no larger than need be.
+fn pieces(batch: RecordBatch) -> impl Iterator<Item = RecordBatch> {
+    let rows = batch.num_rows();
+    let bytes: usize = batch.columns().iter().map(value_bytes).sum();
+    let row_bytes = bytes / rows.max(1);
+    let most_rows = (PIECE_BYTES / row_bytes.max(1)).max(1);
+    (0..rows).step_by(most_rows).map(move |first| batch.slice(first, most_rows.min(rows - first)))
 }
 
 /// A task that was cancelled, with the runtime that ended.
