@@ -15,6 +15,14 @@ pub fn data_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| column_bytes(column.as_ref())).sum()
 }
 
+/// What Arrow takes of each column besides its values: of a few rows of hundreds of columns, more than they do.
+const ARRAY_BYTES: usize = 256;
+
+/// Bytes of the arrays of `batch` besides their values.
+pub fn array_bytes(batch: &RecordBatch) -> usize {
+    batch.num_columns() * ARRAY_BYTES
+}
+
 fn column_bytes(column: &dyn Array) -> usize {
     match column.data_type() {
         DataType::Utf8View => view_bytes::<StringViewType>(column),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, make_array};
+use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, UInt64Array, make_array};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::take;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
 use datafusion::common::Result;
 use datafusion::common::utils::normalize_float_zero;
@@ -33,13 +35,36 @@ pub fn canonical(array: &ArrayRef) -> Result<ArrayRef> {
         DataType::Float32 => Ok(with_one_nan::<Float32Type>(normalize_float_zero(array), f32::NAN)),
         DataType::Float64 => Ok(with_one_nan::<Float64Type>(normalize_float_zero(array), f64::NAN)),
         nested if holds_floats(nested) => {
-            let data = array.to_data();
+            // A few lists out of many have the values of all behind them.
+            let data = match is_cut_out(array) {
+                true => take(array, &UInt64Array::from_iter_values(0..array.len() as u64), None)?.to_data(),
+                false => array.to_data(),
+            };
             let of_child = |child| Ok(canonical(&make_array(child))?.to_data());
             let children = data.child_data().iter().cloned().map(of_child).collect::<Result<_>>()?;
             Ok(make_array(data.into_builder().child_data(children).build()?))
         }
         _ => Ok(Arc::clone(array)),
     }
+}
+
+/// Whether lists or maps have only some of the values that lie behind them.
+fn is_cut_out(array: &ArrayRef) -> bool {
+    match array.data_type() {
+        DataType::List(_) => {
+            are_some(array.as_list::<i32>().offsets(), array.as_list::<i32>().values().len())
+        }
+        DataType::LargeList(_) => {
+            are_some(array.as_list::<i64>().offsets(), array.as_list::<i64>().values().len())
+        }
+        DataType::Map(..) => are_some(array.as_map().offsets(), array.as_map().entries().len()),
+        _ => false,
+    }
+}
+
+fn are_some<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>, values: usize) -> bool {
+    let ends = offsets.first().zip(offsets.last());
+    ends.is_some_and(|(from, to)| from.as_usize() != 0 || to.as_usize() != values)
 }
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
@@ -85,6 +110,9 @@ mod tests {
         };
         let (found, expected) = (structs(lists(-0.0, -f64::NAN)), structs(lists(0.0, f64::NAN)));
         assert_eq!(&canonical(&found).unwrap(), &expected);
+        for row in 0..3 {
+            assert_eq!(&canonical(&found.slice(row, 1)).unwrap(), &expected.slice(row, 1));
+        }
         assert_ne!(&found, &expected);
     }
 }

@@ -6,6 +6,7 @@
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 
+use crate::batch_bytes::array_bytes;
 use crate::compact::compact;
 
 /// A batch and the memory that it holds.
@@ -19,6 +20,7 @@ impl HeldBatch {
     /// The batch, or a copy if it holds on to much more than its rows.
     pub fn new(batch: RecordBatch) -> Result<Self> {
         let (rows, bytes) = compact(batch)?;
+        let bytes = bytes + array_bytes(&rows);
         Ok(Self { rows, bytes })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
 use datafusion::config::ConfigOptions;
@@ -19,7 +20,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use nandina_exec::scan::{ColumnGroupsExec, DecodingBytes};
 
 /// Puts a [`ColumnGroupsExec`] above scans whose files say that decoding them takes too much. What such a scan computed
-/// is computed above.
+/// is computed above, unless the scan alone can, or reads less for it: such a scan stays as it is.
 #[derive(Debug)]
 pub struct GroupColumns;
 
@@ -81,7 +82,9 @@ fn in_groups(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPl
 /// of structs.
 fn reads_otherwise(projection: &ProjectionExprs, config: &FileScanConfig) -> bool {
     let schema = config.file_source().table_schema().table_schema();
-    let is_nested = |at: usize| schema.fields().get(at).is_some_and(|field| field.data_type().is_nested());
+    let is_struct = |at: usize| {
+        schema.fields().get(at).is_some_and(|field| matches!(field.data_type(), DataType::Struct(_)))
+    };
     let whole = projection.iter().filter_map(|computed| computed.expr.downcast_ref::<Column>());
     let whole: HashSet<usize> = whole.map(Column::index).collect();
     projection.iter().any(|computed| {
@@ -90,7 +93,7 @@ fn reads_otherwise(projection: &ProjectionExprs, config: &FileScanConfig) -> boo
         };
         let names_file = computed.expr.exists(is_only_of_scan).unwrap_or(true);
         let mut columns = collect_columns(&computed.expr).into_iter().map(|column| column.index());
-        names_file || columns.any(|column| is_nested(column) && !whole.contains(&column))
+        names_file || columns.any(|column| is_struct(column) && !whole.contains(&column))
     })
 }
 

@@ -24,7 +24,7 @@ use super::sink::{PushScratch, Sink, StoredPartition};
 use super::spec::hashes_of;
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
-use crate::batch_bytes::data_bytes;
+use crate::batch_bytes::{array_bytes, data_bytes};
 use crate::error::{pages_error, spill_error};
 use crate::held_memory::HeldMemory;
 
@@ -34,9 +34,6 @@ const MOST_BITS: u32 = 48;
 /// Rows that are merged at once, as long as they take no more than this share of the table's memory.
 const BATCH_ROWS: usize = 32_768;
 const BATCH_SHARE: usize = 8;
-
-/// A column of a page beside its values, which lie in the page: of pages of hundreds of columns it takes more than they do.
-const ARRAY_BYTES: usize = 256;
 
 /// What a merge comes to.
 pub enum Merged {
@@ -124,7 +121,7 @@ impl StoredPages {
         while rows < BATCH_ROWS && bytes < most_bytes {
             let Some(page) = self.next(state).await? else { break };
             rows += page.num_rows();
-            bytes += data_bytes(&page) + page.num_columns() * ARRAY_BYTES;
+            bytes += data_bytes(&page) + array_bytes(&page);
             pages.push(page);
         }
         if pages.len() < 2 {

@@ -95,7 +95,9 @@ impl AggregateUDFImpl for MinMax {
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs) -> bool {
-        self.of_other_types.groups_accumulator_supported(arguments)
+        // DataFusion's of structs forgets the order of their nulls.
+        let is_nested = NestedMinMax::new(self.wins, arguments.return_field.data_type(), false).is_some();
+        !is_nested && self.of_other_types.groups_accumulator_supported(arguments)
     }
 
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {

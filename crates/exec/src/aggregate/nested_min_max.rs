@@ -7,8 +7,9 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use arrow::array::{Array, ArrayRef};
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use arrow::row::{OwnedRow, RowConverter};
+use arrow::row::{OwnedRow, Row, RowConverter};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Accumulator;
 
@@ -30,6 +31,8 @@ pub struct NestedMinMax {
     /// Values that are the answer or may become it, with their places.
     candidates: VecDeque<(u64, OwnedRow)>,
     candidate_bytes: usize,
+    /// The value at a place, which was asked for last.
+    answer: Option<(u64, ScalarValue)>,
 }
 
 impl NestedMinMax {
@@ -37,22 +40,31 @@ impl NestedMinMax {
     pub fn new(wins: Ordering, data_type: &DataType, moves: bool) -> Option<Self> {
         let converter = converter_of(data_type)?;
         let data_type = data_type.clone();
-        let candidates = VecDeque::new();
-        Some(Self { wins, data_type, converter, moves, begin: 0, end: 0, candidates, candidate_bytes: 0 })
+        Some(Self {
+            wins,
+            data_type,
+            converter,
+            moves,
+            begin: 0,
+            end: 0,
+            candidates: VecDeque::new(),
+            candidate_bytes: 0,
+            answer: None,
+        })
     }
 
-    fn push(&mut self, place: u64, row: OwnedRow) {
+    fn push(&mut self, place: u64, row: Row<'_>) {
         while let Some((_, last)) = self.candidates.back() {
-            let order = row.cmp(last);
-            let stays = order != self.wins && (order.is_ne() || !self.moves);
-            if stays && !self.moves {
+            let order = row.cmp(&last.row());
+            if order != self.wins && !self.moves {
                 return;
             }
-            if stays {
+            if order != self.wins && order.is_ne() {
                 break;
             }
             self.candidate_bytes -= self.candidates.pop_back().map_or(0, |(_, row)| bytes_of(&row));
         }
+        let row = row.owned();
         self.candidate_bytes += bytes_of(&row);
         self.candidates.push_back((place, row));
     }
@@ -69,7 +81,7 @@ impl Accumulator for NestedMinMax {
         let nulls = values.logical_nulls();
         for (at, row) in rows.iter().enumerate() {
             if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(at)) {
-                self.push(self.end + at as u64, row.owned());
+                self.push(self.end + at as u64, row);
             }
         }
         self.end += rows.num_rows() as u64;
@@ -94,11 +106,20 @@ impl Accumulator for NestedMinMax {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Some((_, best)) = self.candidates.front() else { return ScalarValue::try_from(&self.data_type) };
+        let Some((place, best)) = self.candidates.front() else {
+            return ScalarValue::try_from(&self.data_type);
+        };
+        if let Some((known, answer)) = &self.answer
+            && known == place
+        {
+            return Ok(answer.clone());
+        }
         let columns = self.converter.convert_rows([best.row()])?;
         let Some(column) = columns.first() else { unreachable!("a converter of one column gives one") };
         // Dictionaries inside have become plain.
-        ScalarValue::try_from_array(&arrow::compute::cast(column, &self.data_type)?, 0)
+        let answer = ScalarValue::try_from_array(&cast(column, &self.data_type)?, 0)?;
+        self.answer = Some((*place, answer.clone()));
+        Ok(answer)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -107,7 +128,8 @@ impl Accumulator for NestedMinMax {
 
     fn size(&self) -> usize {
         let candidates = self.candidates.capacity() * size_of::<(u64, OwnedRow)>();
-        size_of_val(self) + candidates + self.candidate_bytes
+        let answer = self.answer.as_ref().map_or(0, |(_, answer)| answer.size());
+        size_of_val(self) + self.converter.size() + candidates + self.candidate_bytes + answer
     }
 }
 

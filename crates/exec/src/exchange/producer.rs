@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::BatchCoalescer;
-use arrow::datatypes::SchemaRef;
+use arrow::compute::concat_batches;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::repartition::BatchPartitioner;
 use futures::StreamExt;
 
 use super::queue::Queues;
-use crate::batch_bytes::data_bytes;
-use crate::row_width::leaf_columns;
+use crate::batch_bytes::{array_bytes, data_bytes};
+use crate::compact::compact;
 
 /// Splits an input until it ends.
 pub async fn produce(
@@ -23,7 +22,7 @@ pub async fn produce(
     batch_rows: usize,
 ) {
     let done = Done::new(&queues);
-    let mut splitter = Splitter::new(partitioner, &input.schema(), outputs, batch_rows);
+    let mut splitter = Splitter::new(partitioner, outputs, batch_rows);
     let outcome = split_all(&queues, &mut input, &mut splitter).await;
     // The input gives back what it holds before the outputs learn that it has ended.
     drop(input);
@@ -77,69 +76,65 @@ impl Drop for Done {
 /// Rows for one output of fewer bytes than this are put together with others.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// Rows of more columns are handed over as they come: what puts them together takes 8 KB and more of every column.
-const WIDE_COLUMNS: usize = 64;
-
 /// Splits batches, and puts small pieces for the same output together.
 struct Splitter {
     partitioner: BatchPartitioner,
-    pieces: Vec<Piece>,
+    pieces: Vec<Pieces>,
     /// Rows of a batch at most.
     batch_rows: usize,
-    is_wide: bool,
 }
 
 /// Rows for one output that are too few to be handed over.
 #[derive(Default)]
-struct Piece {
-    rows: Option<BatchCoalescer>,
+struct Pieces {
+    batches: Vec<RecordBatch>,
+    rows: usize,
     bytes: usize,
 }
 
-impl Piece {
-    /// Adds rows of so many bytes to those that wait.
-    fn push(&mut self, batch: RecordBatch, bytes: usize, batch_rows: usize) -> Result<()> {
-        let rows = self.rows.get_or_insert_with(|| {
-            // It has room for all its rows from the start: for no more than will be.
-            let row_bytes = bytes / batch.num_rows().max(1) + 1;
-            let most_rows = (2 * SMALL_BYTES / row_bytes).clamp(1, batch_rows);
-            BatchCoalescer::new(batch.schema(), most_rows)
-        });
-        self.bytes += bytes;
-        rows.push_batch(batch)?;
-        if self.bytes >= SMALL_BYTES {
-            rows.finish_buffered_batch()?;
-        }
-        Ok(())
+impl Pieces {
+    fn push(&mut self, batch: RecordBatch) {
+        self.rows += batch.num_rows();
+        self.bytes += piece_bytes(&batch);
+        self.batches.push(batch);
     }
 
-    fn next(&mut self) -> Option<RecordBatch> {
-        let batch = self.rows.as_mut()?.next_completed_batch()?;
-        self.bytes = 0;
-        Some(batch)
+    /// All of them as one batch; `None` if there are none.
+    fn take(&mut self) -> Result<Option<RecordBatch>> {
+        let Self { mut batches, .. } = std::mem::take(self);
+        Ok(match batches.first().map(RecordBatch::schema) {
+            Some(schema) if batches.len() > 1 => Some(concat_batches(&schema, &batches)?),
+            _ => batches.pop(),
+        })
     }
 }
 
+fn piece_bytes(batch: &RecordBatch) -> usize {
+    data_bytes(batch) + array_bytes(batch)
+}
+
 impl Splitter {
-    fn new(partitioner: BatchPartitioner, schema: &SchemaRef, outputs: usize, batch_rows: usize) -> Self {
-        let pieces = (0..outputs).map(|_| Piece::default()).collect();
-        Self { partitioner, pieces, batch_rows, is_wide: leaf_columns(schema) > WIDE_COLUMNS }
+    fn new(partitioner: BatchPartitioner, outputs: usize, batch_rows: usize) -> Self {
+        Self { partitioner, pieces: (0..outputs).map(|_| Pieces::default()).collect(), batch_rows }
     }
 
     /// The batches that are large enough by now.
     fn split(&mut self, batch: RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
-        let Self { partitioner, pieces, batch_rows, is_wide } = self;
+        let Self { partitioner, pieces, batch_rows } = self;
         let mut full = Vec::new();
         partitioner.partition(batch, |output, rows| {
-            let Some(piece) = pieces.get_mut(output) else { return Ok(()) };
-            let bytes = data_bytes(&rows);
-            let is_enough = rows.num_rows() > *batch_rows / 2 || bytes > SMALL_BYTES / 2;
-            if *is_wide || (is_enough && piece.bytes == 0) {
-                full.push((output, rows));
-                return Ok(());
+            let Some(waiting) = pieces.get_mut(output) else { return Ok(()) };
+            if waiting.rows + rows.num_rows() > *batch_rows {
+                full.extend(waiting.take()?.map(|batch| (output, batch)));
             }
-            piece.push(rows, bytes, *batch_rows)?;
-            full.extend(std::iter::from_fn(|| piece.next()).map(|batch| (output, batch)));
+            let is_enough = rows.num_rows() > *batch_rows / 2;
+            if is_enough || waiting.bytes + piece_bytes(&rows) >= SMALL_BYTES {
+                waiting.push(rows);
+                full.extend(waiting.take()?.map(|batch| (output, batch)));
+            } else {
+                // What waits does not hold on to what it was cut from.
+                waiting.push(compact(rows)?.0);
+            }
             Ok(())
         })?;
         Ok(full)
@@ -147,13 +142,8 @@ impl Splitter {
 
     /// What is left.
     fn finish(&mut self) -> Result<Vec<(usize, RecordBatch)>> {
-        let mut left = Vec::new();
-        for (output, piece) in self.pieces.iter_mut().enumerate() {
-            if let Some(rows) = &mut piece.rows {
-                rows.finish_buffered_batch()?;
-            }
-            left.extend(std::iter::from_fn(|| piece.next()).map(|batch| (output, batch)));
-        }
-        Ok(left)
+        let pieces = self.pieces.iter_mut().enumerate();
+        let left = pieces.map(|(output, pieces)| Ok(pieces.take()?.map(|batch| (output, batch))));
+        left.filter_map(Result::transpose).collect()
     }
 }

@@ -274,7 +274,8 @@ struct Lane {
     context: Arc<TaskContext>,
 }
 
-/// What the scans of groups of columns count, put together as if one scan had read all columns.
+/// What the scans of groups of columns count, put together: bytes and times of all, everything else of the first groups, as
+/// all have the same rows.
 struct Scanned {
     set: ExecutionPlanMetricsSet,
     partition: usize,
@@ -282,12 +283,12 @@ struct Scanned {
 }
 
 impl Scanned {
-    /// Adds what the scan of a group has counted. All groups have the same rows: those of the first one count.
+    /// Adds what the scan of a group has counted.
     fn add(&mut self, counted: &MetricsSet, is_first: bool) {
         for metric in counted.iter() {
             let value = metric.value();
             let is_time = matches!(value, MetricValue::Time { .. } | MetricValue::ElapsedCompute(_));
-            if !is_first && !is_time && !value.name().contains("bytes") {
+            if !is_first && !is_time && value.name() != "bytes_scanned" {
                 continue;
             }
             let total = self.values.entry(value.name().to_owned()).or_insert_with(|| {
