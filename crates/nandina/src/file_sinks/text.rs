@@ -27,7 +27,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use nandina_exec::row_width::value_bytes;
 use tokio::fs::File;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
 
 use super::failed;
@@ -87,6 +87,7 @@ impl TextSink {
     /// An empty file, and what compresses on the way to it.
     async fn create(&self) -> Result<Box<dyn AsyncWrite + Send + Unpin>> {
         let file = File::create(&self.path).await.map_err(|error| failed(&self.path, error))?;
+        let file = BufWriter::with_capacity(WRITE_BYTES, file);
         let level = self.level.map_or(Level::Default, |level| Level::Precise(level as i32));
         Ok(match self.compression {
             CompressionTypeVariant::GZIP => Box::new(GzipEncoder::with_quality(file, level)),
@@ -154,6 +155,9 @@ impl DataSink for TextSink {
         Ok(rows_written.value() as u64)
     }
 }
+
+/// Bytes of a write: each goes to another thread and back.
+const WRITE_BYTES: usize = 2 << 20;
 
 /// Bytes that are made text at a time: a text that grows takes twice its size, and several are on their way in every lane.
 const PIECE_BYTES: usize = 512 << 10;
