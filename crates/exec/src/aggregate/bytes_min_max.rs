@@ -37,8 +37,7 @@ impl BytesMinMax {
     /// The accumulator of a function, if it is one of these.
     pub fn of(function: &AggregateFunctionExpr) -> Option<Self> {
         let wins = winner_of(function)?;
-        let field = function.field();
-        let data_type = field.data_type().clone();
+        let data_type = function.field().data_type().clone();
         let converter = match views_of(&data_type) {
             Some(_) => None,
             None => Some(converter_of(&data_type)?),

@@ -10,7 +10,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{OwnedRow, Row, RowConverter};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
 use super::bytes_min_max::converter_of;
@@ -25,7 +25,7 @@ pub struct NestedMinMax {
     converter: RowConverter,
     /// Whether rows leave in the order in which they came.
     moves: bool,
-    /// Rows that have come, and those of them that have left.
+    /// Rows that have left, and all that have come.
     begin: u64,
     end: u64,
     /// Values that are the answer or may become it, with their places.
@@ -55,18 +55,26 @@ impl NestedMinMax {
 
     fn push(&mut self, place: u64, row: Row<'_>) {
         while let Some((_, last)) = self.candidates.back() {
-            let order = row.cmp(&last.row());
+            let (order, last_bytes) = (row.cmp(&last.row()), bytes_of(last));
             if order != self.wins && !self.moves {
                 return;
             }
             if order != self.wins && order.is_ne() {
                 break;
             }
-            self.candidate_bytes -= self.candidates.pop_back().map_or(0, |(_, row)| bytes_of(&row));
+            self.candidates.pop_back();
+            self.candidate_bytes -= last_bytes;
         }
         let row = row.owned();
         self.candidate_bytes += bytes_of(&row);
         self.candidates.push_back((place, row));
+    }
+}
+
+fn only_argument(values: &[ArrayRef]) -> Result<&ArrayRef> {
+    match values {
+        [values] => Ok(values),
+        _ => internal_err!("min and max have one argument, not {}", values.len()),
     }
 }
 
@@ -76,7 +84,7 @@ fn bytes_of(row: &OwnedRow) -> usize {
 
 impl Accumulator for NestedMinMax {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return Ok(()) };
+        let values = only_argument(values)?;
         let rows = self.converter.convert_columns(&[canonical(values)?])?;
         let nulls = values.logical_nulls();
         for (at, row) in rows.iter().enumerate() {
@@ -89,7 +97,7 @@ impl Accumulator for NestedMinMax {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.begin += values.first().map_or(0, |values| values.len()) as u64;
+        self.begin += only_argument(values)?.len() as u64;
         let begin = self.begin;
         while let Some((_, row)) = self.candidates.pop_front_if(|(place, _)| *place < begin) {
             self.candidate_bytes -= bytes_of(&row);

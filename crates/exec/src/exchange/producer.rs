@@ -123,7 +123,9 @@ impl Splitter {
         let Self { partitioner, pieces, batch_rows } = self;
         let mut full = Vec::new();
         partitioner.partition(batch, |output, rows| {
-            let Some(waiting) = pieces.get_mut(output) else { return Ok(()) };
+            let Some(waiting) = pieces.get_mut(output) else {
+                unreachable!("rows are for one of the outputs, not for output {output}");
+            };
             if waiting.rows + rows.num_rows() > *batch_rows {
                 full.extend(waiting.take()?.map(|batch| (output, batch)));
             }
