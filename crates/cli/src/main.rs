@@ -44,6 +44,7 @@ const IDLE_THREADS_KEPT: Duration = Duration::from_millis(50);
 const STACK_BYTES: usize = 16 << 20;
 
 fn main() -> ExitCode {
+    say_nothing_of_damage();
     let matches = Arguments::command().get_matches();
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
@@ -60,6 +61,16 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Panics of readers over damaged bytes become errors that name the file.
+fn say_nothing_of_damage() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !nandina::is_guarded() {
+            report(panic);
+        }
+    }));
 }
 
 fn engine_arguments(arguments: &Arguments) -> &EngineArguments {

@@ -86,3 +86,29 @@ fn mixed_formats_are_refused() {
     let mixed = message("SELECT * FROM 'goods.*'");
     assert!(mixed.contains("a table is of one format"), "{mixed}");
 }
+
+#[test]
+fn external_tables_are_checked_as_files_are() {
+    let table = |format: &str, file: &str| {
+        message(&format!("CREATE EXTERNAL TABLE e STORED AS {format} LOCATION '{file}'; SELECT * FROM e"))
+    };
+    let long = table("ARROW", "long-footer.arrow");
+    assert!(long.contains("long-footer.arrow': not a readable Arrow IPC file"), "{long}");
+    let broken = table("PARQUET", "broken.parquet");
+    assert!(broken.contains("broken.parquet': not a readable Parquet file"), "{broken}");
+    let sql = "CREATE EXTERNAL TABLE e (i BIGINT) STORED AS ARROW LOCATION 'long.arrow'; SELECT * FROM e";
+    assert!(message(sql).contains("long.arrow': not a readable Arrow IPC file"));
+}
+
+#[test]
+fn a_value_that_cannot_be_cast_names_its_column() {
+    let folder = folder_with_files();
+    std::fs::write(folder.path().join("odd.csv"), "i,s\n1,a\n]240,b\n").unwrap();
+    let message = csv(folder.path(), "SELECT s FROM 'odd.csv' WHERE i > 10").failed(1);
+    assert!(message.contains("']240'") && message.contains("column \"i\""), "{message}");
+    let message = csv(folder.path(), "SELECT CAST(i AS TIMESTAMP) FROM 'odd.csv'").failed(1);
+    assert!(message.contains("column \"i\""), "{message}");
+    let message =
+        csv(folder.path(), "CREATE TABLE t AS SELECT CAST(i AS DECIMAL(5, 2)) AS d FROM 'odd.csv'").failed(1);
+    assert!(message.contains("column \"i\""), "{message}");
+}

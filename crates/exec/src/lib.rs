@@ -13,6 +13,7 @@ mod error;
 pub mod exchange;
 pub mod floats;
 pub mod flow;
+pub mod guard;
 mod hash_filter;
 mod held_batch;
 mod held_memory;

@@ -6,11 +6,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::panic::catch_unwind;
 use std::path::Path;
 
 use arrow::ipc::reader::FileReader;
 use arrow::ipc::{Message, RecordBatch, root_as_footer, root_as_message};
+use nandina_exec::guard::guarded;
 
 use crate::error::{Error, Result, panic_message};
 use crate::files::{describe, display};
@@ -53,7 +53,7 @@ impl Lengths<'_> {
         if start.starts_with(MAGIC) {
             self.check_blocks()?;
             let file = self.file.try_clone().map_err(|error| error.to_string())?;
-            return match catch_unwind(|| FileReader::try_new_buffered(file, None)) {
+            return match guarded(|| FileReader::try_new_buffered(file, None)) {
                 Ok(opened) => opened.map(drop).map_err(|error| error.to_string()),
                 Err(panic) => Err(panic_message(&*panic).to_owned()),
             };

@@ -11,10 +11,11 @@
 //! Every way this can fail names the file: missing, unreadable, of unknown or mixed format, or with contents
 //! that are not what the name says.
 
+pub(crate) mod schema;
+
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::panic::AssertUnwindSafe;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -27,13 +28,11 @@ use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::SessionState;
-use datafusion::object_store::{ObjectMeta, ObjectStoreExt as _};
-use futures::FutureExt as _;
+use datafusion::object_store::ObjectStoreExt as _;
 use parking_lot::RwLock;
 
-use crate::arrow_files;
 use crate::csv_files::{CsvDialect, CsvFiles, likely_options};
-use crate::error::{Error, Result, panic_message};
+use crate::error::{Error, Result};
 use crate::json_files::JsonFiles;
 use crate::parquet_files::AccountedParquet;
 use crate::suggestion;
@@ -68,6 +67,17 @@ impl Format {
             Format::Csv => "CSV",
             Format::Json => "JSON",
             Format::Arrow => "Arrow IPC",
+        }
+    }
+
+    /// The format that a reader of DataFusion's is for, if it is one of these.
+    fn of_reader(reader: &dyn FileFormat) -> Option<Self> {
+        match reader.get_ext().as_str() {
+            "parquet" => Some(Format::Parquet),
+            "csv" => Some(Format::Csv),
+            "json" => Some(Format::Json),
+            "arrow" => Some(Format::Arrow),
+            _ => None,
         }
     }
 }
@@ -164,7 +174,14 @@ pub(crate) async fn open(
             url::Url::from_file_path(file).map_err(|()| Error::file(name, "the path is not absolute"))?;
         urls.push(ListingTableUrl::try_new(url, None)?);
     }
-    let schema = infer_schema(state, &format, &urls, &files, kind).await?;
+    let Some(first) = urls.first() else { return Err(Error::unsupported("a table of no files")) };
+    let store = state.runtime_env().object_store(first)?;
+    let mut objects = Vec::with_capacity(urls.len());
+    for (url, file) in urls.iter().zip(&files) {
+        let object = store.head(url.prefix()).await;
+        objects.push(object.map_err(|error| Error::file(display(file), error.to_string()))?);
+    }
+    let schema = schema::of_files(state, format.as_ref(), &store, &objects).await?;
     if schema.fields().is_empty() {
         return Err(Error::file(name, format!("the {} file has no columns", kind.format.name())));
     }
@@ -174,81 +191,6 @@ pub(crate) async fn open(
         ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
     let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
     Ok(Arc::new(ListingTable::try_new(config)?.with_cache(cache)))
-}
-
-async fn infer_schema(
-    state: &SessionState,
-    format: &Arc<dyn FileFormat>,
-    urls: &[ListingTableUrl],
-    files: &[PathBuf],
-    kind: Kind,
-) -> Result<arrow::datatypes::SchemaRef> {
-    let mut objects: Vec<ObjectMeta> = Vec::with_capacity(urls.len());
-    let Some(first) = urls.first() else { return Err(Error::unsupported("a table of no files")) };
-    let store = state.runtime_env().object_store(first)?;
-    for (url, file) in urls.iter().zip(files) {
-        let object = store.head(url.prefix()).await;
-        objects.push(object.map_err(|error| Error::file(display(file), error.to_string()))?);
-    }
-    match kind.format {
-        Format::Parquet => files.iter().try_for_each(|file| check_footer(file))?,
-        Format::Arrow => files.iter().try_for_each(|file| arrow_files::check(file))?,
-        Format::Csv | Format::Json => {}
-    }
-    let inferred = async |objects: &[ObjectMeta]| -> Result<arrow::datatypes::SchemaRef> {
-        // The reader of Parquet panics over some footers that are damaged.
-        match AssertUnwindSafe(format.infer_schema(state, &store, objects)).catch_unwind().await {
-            Ok(inferred) => Ok(inferred?),
-            Err(panic) => Err(Error::Query { message: panic_message(&*panic).to_owned() }),
-        }
-    };
-    match inferred(&objects).await {
-        Ok(schema) => Ok(schema),
-        Err(all_error) => {
-            // Which one was it? The error for all of them does not say.
-            for (object, file) in objects.iter().zip(files) {
-                if let Err(reason) = inferred(std::slice::from_ref(object)).await {
-                    let message = format!("not a readable {} file ({reason})", kind.format.name());
-                    return Err(Error::file(display(file), message));
-                }
-            }
-            Err(Error::file(
-                format!(
-                    "{} and {} more",
-                    files.first().map_or_else(String::new, |file| display(file)),
-                    files.len() - 1
-                ),
-                format!("the files do not have the same columns ({all_error})"),
-            ))
-        }
-    }
-}
-
-/// Refuses a Parquet file that does not end as one: `… footer | length of the footer | PAR1`.
-fn check_footer(file: &Path) -> Result<()> {
-    const END_BYTES: u64 = 8;
-    const MAGIC: &[u8] = b"PAR1";
-    let unreadable = |error: std::io::Error| Error::file(display(file), describe(&error));
-    let not_parquet =
-        |reason: &str| Error::file(display(file), format!("not a readable Parquet file ({reason})"));
-    let mut opened = File::open(file).map_err(unreadable)?;
-    let bytes = opened.metadata().map_err(unreadable)?.len();
-    // The magic number stands in front, too.
-    if bytes < END_BYTES + MAGIC.len() as u64 {
-        return Err(not_parquet("it is too short to be one"));
-    }
-    let mut end = [0; END_BYTES as usize];
-    opened.seek(SeekFrom::End(-(END_BYTES as i64))).map_err(unreadable)?;
-    opened.read_exact(&mut end).map_err(unreadable)?;
-    let [a, b, c, d, magic @ ..] = end;
-    let is_encrypted = magic == *b"PARE";
-    if magic != *MAGIC && !is_encrypted {
-        return Err(not_parquet("it does not end with PAR1: it is something else, or was cut off"));
-    }
-    if u64::from(u32::from_le_bytes([a, b, c, d])) + END_BYTES + MAGIC.len() as u64 > bytes {
-        return Err(not_parquet("its footer would be longer than the file"));
-    }
-    Ok(())
 }
 
 /// The DataFusion reader for a kind of file, with the session's defaults.

@@ -21,6 +21,7 @@
 mod arrow_files;
 pub mod byte_size;
 mod calibrate;
+mod cast_errors;
 mod copy_from;
 mod copy_to;
 mod csv_files;
@@ -61,6 +62,7 @@ pub use file_sinks::nested_as_text;
 pub use files::{expand as expand_files, looks_like_path};
 pub use nandina_device::PacedDrive;
 pub use nandina_device::drive::DriveModel;
+pub use nandina_exec::guard::is_guarded;
 pub use nandina_exec::memory::ResidentBound;
 pub use options::{IoBackend, MOST_THREADS, Options, Settings, default_memory_limit};
 pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};

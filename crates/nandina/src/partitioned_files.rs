@@ -27,6 +27,7 @@ use nandina_exec::partitioned_write;
 
 use crate::csv_files::CsvFilesFactory;
 use crate::file_sinks;
+use crate::files::schema;
 use crate::json_files::JsonFilesFactory;
 use crate::parquet_files::AccountedParquetFactory;
 
@@ -89,7 +90,7 @@ impl FileFormat for ByValue {
         store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        self.0.infer_schema(state, store, objects).await
+        Ok(schema::of_files(state, self.0.as_ref(), store, objects).await?)
     }
 
     async fn infer_stats(
@@ -127,6 +128,18 @@ impl FileFormat for ByValue {
         state: &dyn Session,
         config: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.0.get_ext() == "arrow" {
+            // It may be another file than when the table was declared.
+            let mut files: Vec<ObjectMeta> = config
+                .file_groups
+                .iter()
+                .flat_map(|group| group.files())
+                .map(|file| file.object_meta.clone())
+                .collect();
+            files.sort_by(|a, b| a.location.cmp(&b.location));
+            files.dedup_by(|a, b| a.location == b.location);
+            schema::check(self.0.as_ref(), &files)?;
+        }
         self.0.create_physical_plan(state, config).await
     }
 

@@ -15,6 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, TryStreamExt as _};
 use tokio::time::Sleep;
 
+use crate::cast_errors;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::progress::{ProgressMeter, ToldShare};
@@ -182,7 +183,9 @@ impl Stream for Query {
             {
                 Some(Err(Error::TimedOut(deadline.timeout)))
             }
-            (Ok(Poll::Ready(item)), _) => item.map(|batch| batch.map_err(Error::from)),
+            (Ok(Poll::Ready(item)), _) => item.map(|batch| {
+                batch.map_err(|error| cast_errors::with_columns(error.into(), query.plan.as_ref()))
+            }),
         };
         if !matches!(item, Some(Ok(_))) {
             query.stream = None;

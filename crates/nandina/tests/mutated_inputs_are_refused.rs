@@ -11,6 +11,8 @@
     reason = "a test"
 )]
 
+use std::sync::atomic::Ordering;
+
 use nandina::{Database, Options};
 
 #[path = "../../../fuzz/src/inputs.rs"]
@@ -91,6 +93,8 @@ fn files() {
             inputs::read_file(&changed);
         }
     }
+    assert_eq!(inputs::MISTAKES_SEEN.load(Ordering::Relaxed), 0, "each is written above");
+    assert_ne!(inputs::DAMAGE_SEEN.load(Ordering::Relaxed), 0, "no reader panicked: is the guard needed?");
 }
 
 #[test]

@@ -13,9 +13,9 @@ mod ends;
 mod inputs;
 pub mod memory;
 mod places;
-mod program;
+pub mod program;
 mod signals;
-mod system;
+pub mod system;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -58,6 +58,8 @@ pub struct Running {
     child: Child,
     /// The most memory that has been seen to be resident.
     peak_bytes: u64,
+    /// Bytes that it has had read from devices.
+    device_read_bytes: u64,
     start: Instant,
     out: PathBuf,
     err: PathBuf,
@@ -78,7 +80,7 @@ impl Running {
             source,
             hint: "build it with `cargo build --release -p nandina-cli`, or name it with --program",
         })?;
-        Ok(Self { child, peak_bytes: 0, start, out, err, shown })
+        Ok(Self { child, peak_bytes: 0, device_read_bytes: 0, start, out, err, shown })
     }
 
     /// Waits at most `patience`; kills it then.
@@ -112,15 +114,20 @@ impl Running {
         system::signal(self.child.id(), signal).map_err(|source| self.failed(source))
     }
 
-    /// Looks whether it has ended, and how much is resident until then. The system's own peak of a child that has ended
+    /// Looks whether it has ended, and how much is resident and has been read until then. The system's own peak of a child that has ended
     /// (`ru_maxrss`) begins with what its parent had when it was started.
     fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let peak = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        self.peak_bytes = self.peak_bytes.max(peak.unwrap_or(0_u64) * 1024);
+        let peak = self.told("status", "VmHWM:").unwrap_or(0) * 1024;
+        self.peak_bytes = self.peak_bytes.max(peak);
+        self.device_read_bytes = self.device_read_bytes.max(self.told("io", "read_bytes:").unwrap_or(0));
         self.child.try_wait().map_err(|source| self.failed(source))
+    }
+
+    /// A number that the system tells of it, by the word in front; none when it has ended.
+    fn told(&self, file: &str, word: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).ok()?;
+        let number = text.lines().find_map(|line| line.strip_prefix(word))?.trim();
+        number.trim_end_matches(" kB").parse().ok()
     }
 
     fn failed(&self, source: io::Error) -> BenchError {
@@ -140,6 +147,7 @@ impl Running {
             was_given_up,
             seconds: self.start.elapsed().as_secs_f64(),
             peak_bytes: self.peak_bytes,
+            device_read_bytes: self.device_read_bytes,
             shown: self.shown.clone(),
         }
     }
@@ -166,6 +174,7 @@ pub struct Ran {
     pub was_given_up: bool,
     pub seconds: f64,
     pub peak_bytes: u64,
+    pub device_read_bytes: u64,
     shown: String,
 }
 

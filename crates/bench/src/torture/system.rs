@@ -26,3 +26,13 @@ pub fn shut_down_file_system(folder: &File) -> io::Result<()> {
     }
     Err(io::Error::last_os_error())
 }
+
+/// Writes a file to its device and drops it from the page cache.
+pub fn evict(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    // SAFETY: takes plain numbers.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}

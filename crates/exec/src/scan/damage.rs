@@ -4,7 +4,6 @@
 //! not of which. Reading the file again, one column of one row group at a time, tells.
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,8 @@ use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
+
+use crate::guard::guarded;
 
 /// Nobody waits longer for an error that says more.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -45,5 +46,5 @@ fn is_readable(file: &File, metadata: &ArrowReaderMetadata, row_group: usize, le
         builder.with_batch_size(BATCH_ROWS).build().ok()?.all(|batch| batch.is_ok()).then_some(())
     };
     // Some damage makes the decoder panic.
-    catch_unwind(AssertUnwindSafe(read)).ok().flatten().is_some()
+    guarded(read).ok().flatten().is_some()
 }

@@ -11,7 +11,7 @@
 //! Errors of expressions that a scan evaluates are about the query, not the file, and stay as they are.
 
 use std::fmt::{self, Debug, Formatter};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,10 +30,11 @@ use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion_datasource::TableSchema;
 use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use futures::{FutureExt as _, StreamExt as _};
 
 use super::damage::place_of_damage;
+use crate::guard::{Guarded, guarded};
 
 /// Does what the source inside does.
 pub struct NamingSource(Arc<dyn FileSource>);
@@ -152,7 +153,7 @@ impl MorselPlanner for NamingPlanner {
             .with_planners(planners.map(|planner| name.planner(planner)).collect());
         if let Some(pending) = plan.take_pending_planner() {
             named.set_pending_planner(async move {
-                let planned = AssertUnwindSafe(pending).catch_unwind().await;
+                let planned = Guarded::new(pending).await;
                 Ok(name.planner(name.checked(planned)?))
             });
         }
@@ -178,7 +179,7 @@ impl Morsel for NamingMorsel {
             Ok(rows) => rows,
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
         };
-        AssertUnwindSafe(rows).catch_unwind().map(move |batch| name.checked(batch)).boxed()
+        Guarded::new(rows).map(move |batch| name.checked(batch)).boxed()
     }
 }
 
@@ -209,7 +210,7 @@ impl FileName {
     }
 
     fn guard<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.checked(catch_unwind(AssertUnwindSafe(read)))
+        self.checked(guarded(read))
     }
 
     /// What was read, or why not.
