@@ -27,15 +27,12 @@ fn runtime() -> &'static Runtime {
 
 /// Panics that have been seen.
 pub static MISTAKES_SEEN: AtomicU64 = AtomicU64::new(0);
-/// Panics over damaged bytes, which become errors.
-pub static DAMAGE_SEEN: AtomicU64 = AtomicU64::new(0);
 
 /// As the program does: the reader of a damaged file may panic. Any other panic is a mistake, which ends a fuzzer.
 fn report_only_mistakes() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if nandina::is_guarded() {
-            DAMAGE_SEEN.fetch_add(1, Ordering::Relaxed);
             return;
         }
         MISTAKES_SEEN.fetch_add(1, Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
 
 /// Beyond the limit: code, threads, descriptions of files, batches on their way. 64 MB are what users are promised; what
 /// comes between two looks takes the rest.
-const ALLOWED_BYTES: usize = 40 << 20;
+const ALLOWED_BYTES: usize = 32 << 20;
 
 /// How much of this process may be resident.
 pub fn bound() -> ResidentBound {

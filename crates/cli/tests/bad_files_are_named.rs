@@ -112,3 +112,23 @@ fn a_value_that_cannot_be_cast_names_its_column() {
         csv(folder.path(), "CREATE TABLE t AS SELECT CAST(i AS DECIMAL(5, 2)) AS d FROM 'odd.csv'").failed(1);
     assert!(message.contains("column \"i\""), "{message}");
 }
+
+/// A reader that panics over a type that there is not, which is nothing that anybody should have to read.
+#[test]
+fn damage_that_readers_panic_over_is_one_line() {
+    let folder = folder_with_files();
+    csv(folder.path(), "COPY (SELECT value AS i FROM generate_series(1, 10)) TO 'odd.arrow'").ok();
+    let path = folder.path().join("odd.arrow");
+    let mut file = std::fs::read(&path).unwrap();
+    let footer = file.len() - 400;
+    let widths: Vec<usize> =
+        (footer..file.len() - 4).filter(|&at| file[at..at + 4] == [64, 0, 0, 0]).collect();
+    assert!(!widths.is_empty(), "the footer tells the width of the column's integers");
+    for at in widths {
+        file[at] = 65;
+    }
+    std::fs::write(&path, file).unwrap();
+    let message = csv(folder.path(), "SELECT * FROM 'odd.arrow'").failed(1);
+    assert!(message.contains("odd.arrow'") && message.contains("bit width of 65"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+}

@@ -34,6 +34,12 @@ pub fn compact(batch: RecordBatch) -> Result<(RecordBatch, usize)> {
     Ok((copied, held_bytes.max(rows_bytes)))
 }
 
+/// The column, or a copy that holds only its values where it holds much more.
+pub fn compact_column(column: &ArrayRef) -> Result<ArrayRef> {
+    let (batch, _) = compact(RecordBatch::try_from_iter([("", Arc::clone(column))])?)?;
+    Ok(Arc::clone(batch.column(0)))
+}
+
 fn copy(column: &ArrayRef) -> Result<ArrayRef> {
     let data = column.to_data();
     let mut copied = MutableArrayData::new(vec![&data], false, column.len());

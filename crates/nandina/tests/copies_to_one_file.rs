@@ -125,6 +125,21 @@ async fn row_groups_end_where_memory_does() {
     assert_eq!(table(&session, &count).await, table(&session, &made).await);
 }
 
+/// Compressors of all columns together would be larger than the limit, and stay from a column's first page on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_wide_row_groups_are_one_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wide.parquet");
+    let session = session(64 << 20);
+    let numbers: Vec<String> = (0..600).map(|n| format!("value * {} AS c{n}", 1_000_003 + n)).collect();
+    copy(&session, &format!("SELECT {} FROM generate_series(1, 9000)", numbers.join(", ")), &path, "").await;
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let groups = reader.metadata().row_groups();
+    assert_eq!(groups.iter().map(|group| group.num_rows()).sum::<i64>(), 9000);
+    let widest = groups.iter().flat_map(|group| group.columns()).map(|chunk| chunk.uncompressed_size()).max();
+    assert!(widest.is_some_and(|bytes| bytes < 40 << 10), "{widest:?} bytes");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_rows_make_a_file_with_columns() {
     let folder = tempfile::tempdir().unwrap();

@@ -94,7 +94,6 @@ fn files() {
         }
     }
     assert_eq!(inputs::MISTAKES_SEEN.load(Ordering::Relaxed), 0, "each is written above");
-    assert_ne!(inputs::DAMAGE_SEEN.load(Ordering::Relaxed), 0, "no reader panicked: is the guard needed?");
 }
 
 #[test]

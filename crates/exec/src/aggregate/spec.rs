@@ -22,6 +22,7 @@ use super::bytes_min_max::BytesMinMax;
 use super::key_columns::BatchKey;
 use super::key_layout::KeyLayout;
 use super::key_sharing::KeySharing;
+use crate::compact::compact_column;
 use crate::error::pages_error;
 use crate::key_hasher::KeyHasher;
 
@@ -153,7 +154,10 @@ impl AggregateSpec {
         let rows = batch.num_rows();
         let evaluate = |expression: &PhysicalExprRef| expression.evaluate(batch)?.into_array(rows);
         let arguments = |function: &AggregateFunction| -> Result<Arguments> {
-            let values = function.arguments.iter().map(evaluate).collect::<Result<_>>()?;
+            let mut values = function.arguments.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
+            if function.keeps_arguments() {
+                values = values.iter().map(compact_column).collect::<Result<_>>()?;
+            }
             Ok(Arguments { values, filter: function.filter.as_ref().map(evaluate).transpose()? })
         };
         let arguments = self.functions.iter().map(arguments).collect::<Result<_>>()?;
@@ -238,6 +242,12 @@ fn is_vectorised(expression: &AggregateFunctionExpr) -> bool {
 }
 
 impl AggregateFunction {
+    /// Whether its accumulator keeps the arrays that it is given. Those of a scan point into the pages that were read, and
+    /// would keep all columns of these.
+    fn keeps_arguments(&self) -> bool {
+        self.expression.fun().name() == "array_agg"
+    }
+
     fn accumulator(&self) -> Result<Box<dyn GroupsAccumulator>> {
         if let Some(own) = BytesMinMax::of(&self.expression) {
             return Ok(Box::new(own));
@@ -275,5 +285,44 @@ impl KeyedRows {
     /// The keys, ready to be compared with those of groups.
     pub fn batch_keys(&self) -> Vec<BatchKey> {
         self.keys.iter().map(BatchKey::of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array as _, Int64Array};
+    use datafusion::functions_aggregate::array_agg::array_agg_udaf;
+    use datafusion::functions_aggregate::sum::sum_udaf;
+    use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_plan::aggregates::AggregateMode;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::expressions::col;
+
+    use super::*;
+
+    #[test]
+    fn lists_do_not_keep_what_their_values_were_cut_from() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..100_000));
+        let batch = RecordBatch::try_from_iter([("k", Arc::clone(&numbers)), ("v", numbers)]).unwrap();
+        let schema = batch.schema();
+        let functions = [array_agg_udaf(), sum_udaf()].map(|function| {
+            let builder = AggregateExprBuilder::new(function, vec![col("v", &schema).unwrap()]);
+            Arc::new(builder.schema(Arc::clone(&schema)).alias("a").build().unwrap())
+        });
+        let planned = AggregateExec::try_new(
+            AggregateMode::Single,
+            PhysicalGroupBy::new_single(vec![(col("k", &schema).unwrap(), "k".to_owned())]),
+            functions.to_vec(),
+            vec![None, None],
+            Arc::new(EmptyExec::new(Arc::clone(&schema))),
+            Arc::clone(&schema),
+        )
+        .unwrap();
+        let spec = AggregateSpec::try_new(&planned, planned.schema(), 1000).unwrap();
+        let rows = spec.evaluate(&batch.slice(500, 10)).unwrap();
+        let held = |at: usize| rows.arguments[at].values[0].get_buffer_memory_size();
+        assert_eq!(rows.arguments[0].values[0].as_ref(), batch.column(1).slice(500, 10).as_ref());
+        assert!(held(0) < 1000, "{}", held(0));
+        assert!(held(1) > 100_000, "sums keep nothing, and need no copy");
     }
 }

@@ -39,10 +39,12 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
 };
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
 
 use super::failed;
 use super::text::lost;
@@ -53,11 +55,16 @@ const STAGE_SHARE: usize = 64;
 
 /// Bytes that the pages of all columns may have together, and those of one nevertheless.
 const PAGES_BYTES: usize = 16 << 20;
-const LEAST_PAGE_BYTES: usize = 16 << 10;
+const LEAST_PAGE_BYTES: usize = 32 << 10;
 
 /// Bytes that a column of a row group has at least: each stands in the footer with its bounds, which is in memory until the
 /// end.
 const LEAST_CHUNK_BYTES: usize = 16 << 10;
+
+/// What a compressor has for a byte of the pages that it compresses, and at most: zstd's tables, which stay until the column's
+/// row group ends (measured: 270 KB for pages of 16 KB).
+const COMPRESSOR_PAGES: usize = 16;
+const MOST_COMPRESSOR_BYTES: usize = 3 << 19;
 
 /// Whether all that is asked for is done here.
 pub(super) fn can_write(options: &TableParquetOptions) -> bool {
@@ -110,11 +117,11 @@ impl OneParquetSink {
 
     fn create(
         &self,
-        first: &[RecordBatch],
+        properties: WriterProperties,
     ) -> Result<(SerializedFileWriter<File>, ArrowRowGroupWriterFactory)> {
         let file = File::create(&self.path).map_err(|error| failed(&self.path, error))?;
         let options = ArrowWriterOptions::new()
-            .with_properties(self.properties(first)?)
+            .with_properties(properties)
             .with_skip_arrow_metadata(self.options.global.skip_arrow_metadata);
         let writer = ArrowWriter::try_new_with_options(file, Arc::clone(&self.schema), options);
         writer
@@ -143,7 +150,11 @@ impl DataSink for OneParquetSink {
             _ => MOST_STAGE_BYTES,
         };
         let mut stage = next_stage(&mut data, stage_bytes).await?;
-        let (writer, factory) = self.create(&stage)?;
+        let properties = self.properties(&stage)?;
+        let page_bytes = properties.data_page_size_limit();
+        let compressor_bytes =
+            compressor_bytes(properties.compression(&ColumnPath::new(Vec::new())), page_bytes);
+        let (writer, factory) = self.create(properties)?;
         let options = &self.options.global;
         let least_bytes = leaf_columns(&self.schema) * LEAST_CHUNK_BYTES;
         let writing = Writing {
@@ -156,6 +167,8 @@ impl DataSink for OneParquetSink {
             most_rows: options.max_row_group_size.max(1),
             most_bytes: options.max_row_group_bytes.map_or(usize::MAX, |bytes| bytes.get().max(least_bytes)),
             least_bytes,
+            page_bytes,
+            compressor_bytes,
             stages_bytes: 2 * stage_bytes,
             memory: MemoryConsumer::new("OneParquetSink").register(context.memory_pool()),
             lanes: context.session_config().target_partitions().max(1),
@@ -218,6 +231,9 @@ struct Writing {
     most_bytes: usize,
     /// What it has at least, even if memory is wanted elsewhere.
     least_bytes: usize,
+    /// At which a page is compressed, and what its column's compressor takes from then on.
+    page_bytes: usize,
+    compressor_bytes: usize,
     /// Rows that wait for being encoded.
     stages_bytes: usize,
     memory: MemoryReservation,
@@ -272,7 +288,10 @@ impl Writing {
             }
             self.encode(&columns, batches).await?;
             let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
-            let has_room = self.has_room(bytes).await?;
+            // Those of narrow columns may fill their first page with the next rows.
+            let compressing: usize =
+                columns.iter().map(|column| column.leaves_beyond(self.page_bytes / 2)).sum();
+            let has_room = self.has_room(bytes + compressing * self.compressor_bytes).await?;
             self.open = Some(RowGroup { columns, rows });
             let is_large = bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
             if rows == self.most_rows || is_large {
@@ -421,8 +440,23 @@ impl Column {
         self.leaves.lock().iter().map(ArrowColumnWriter::memory_size).sum()
     }
 
+    /// How many of its leaves take more than so many bytes.
+    fn leaves_beyond(&self, bytes: usize) -> usize {
+        self.leaves.lock().iter().filter(|leaf| leaf.memory_size() > bytes).count()
+    }
+
     fn encoded_bytes(&self) -> usize {
         self.encoded.lock().iter().map(|chunk| chunk.close().bytes_written as usize).sum()
+    }
+}
+
+/// Memory of a column's compressor for pages of so many bytes.
+fn compressor_bytes(compression: Compression, page_bytes: usize) -> usize {
+    match compression {
+        Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::LZ4 | Compression::LZ4_RAW => 0,
+        Compression::ZSTD(_) | Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZO => {
+            page_bytes.saturating_mul(COMPRESSOR_PAGES).min(MOST_COMPRESSOR_BYTES)
+        }
     }
 }
 
