@@ -294,6 +294,7 @@ mod tests {
     use datafusion::functions_aggregate::array_agg::array_agg_udaf;
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
+    use datafusion::physical_plan::ExecutionPlan as _;
     use datafusion::physical_plan::aggregates::AggregateMode;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::expressions::col;
