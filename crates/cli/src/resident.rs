@@ -18,6 +18,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nandina::{ResidentBound, process_memory};
 
@@ -29,12 +30,20 @@ pub const HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
 
 /// Beyond the limit: code, threads, descriptions of files, batches on their way. 64 MB are what users are promised; what
-/// comes between two looks takes the rest.
+/// comes between two looks takes the rest. More where code is resident that nobody touched.
 const ALLOWED_BYTES: usize = 32 << 20;
+const UNTOUCHED_BYTES: usize = 8 << 20;
+
+static MAPS_TOUCHED_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// How much of this process may be resident.
 pub fn bound() -> ResidentBound {
-    ResidentBound { allowed_bytes: ALLOWED_BYTES, measure: process_memory::resident_bytes, give_back }
+    let untouched_bytes = if MAPS_TOUCHED_PAGES.load(Ordering::Relaxed) { 0 } else { UNTOUCHED_BYTES };
+    ResidentBound {
+        allowed_bytes: ALLOWED_BYTES + untouched_bytes,
+        measure: process_memory::resident_bytes,
+        give_back,
+    }
 }
 
 fn give_back() {
@@ -47,7 +56,7 @@ fn give_back() {
 pub fn suit(limit_bytes: u64) {
     if env::var_os(STARTED_AGAIN).is_some() {
         // Only saves memory, and is not allowed everywhere: seccomp filters of containers refuse it.
-        let _ = map_touched_pages();
+        MAPS_TOUCHED_PAGES.store(map_touched_pages().is_ok(), Ordering::Relaxed);
         return allow_advised_huge_pages();
     }
     if limit_bytes >= SMALL_LIMIT_BYTES || env::var_os(HUGE_PAGES).is_some() {

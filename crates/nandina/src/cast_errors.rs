@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
+use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::expressions::CastExpr;
@@ -30,6 +31,11 @@ pub(crate) fn with_columns(error: Error, plan: Option<&Arc<dyn ExecutionPlan>>) 
                     columns
                         .extend(collect_columns(cast.expr()).iter().map(|column| column.name().to_owned()));
                 }
+                let function = part.downcast_ref::<ScalarFunctionExpr>();
+                if let Some(function) = function.filter(|function| target.is_of(function.name())) {
+                    let arguments = function.args().iter().flat_map(collect_columns);
+                    columns.extend(arguments.map(|column| column.name().to_owned()));
+                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })?;
@@ -44,32 +50,46 @@ pub(crate) fn with_columns(error: Error, plan: Option<&Arc<dyn ExecutionPlan>>) 
     let column = if columns.len() == 1 { "column" } else { "one of the columns" };
     let named = named.join(", ");
     Error::Query {
-        message: format!(
-            "{message}, in a cast of {column} {named}{more}; TRY_CAST gives NULL instead of an error"
-        ),
+        message: format!("{message}{TOLD}{column} {named}{more}; TRY_CAST gives NULL instead of an error"),
     }
 }
 
 /// The type of a cast, as far as its error tells.
 enum Target<'a> {
-    /// As `Debug` writes it.
+    /// As Arrow writes it; of decimals without their digits, which it does not know.
     Named(&'a str),
     Timestamp,
 }
 
 impl Target<'_> {
+    /// Whether a function parses texts as such values by itself.
+    fn is_of(&self, function: &str) -> bool {
+        matches!(self, Target::Timestamp) && function.starts_with("to_timestamp")
+    }
+
     fn is(&self, data_type: &DataType) -> bool {
         match self {
-            Target::Named(name) => format!("{data_type:?}") == **name,
+            Target::Named(name) if name.starts_with("Decimal") => {
+                data_type.to_string().split('(').next() == Some(*name)
+            }
+            Target::Named(name) => data_type.to_string() == **name,
             Target::Timestamp => matches!(data_type, DataType::Timestamp(..)),
         }
     }
 }
 
+/// Marks a message that has its columns, as one of a statement that runs inside of another.
+const TOLD: &str = ", in a cast of ";
+
 fn target_of_failed_cast(message: &str) -> Option<Target<'_>> {
+    if message.contains(TOLD) {
+        return None;
+    }
     if message.contains("Error parsing timestamp from") {
         return Some(Target::Timestamp);
     }
     let (_, rest) = message.rsplit_once("to value of ")?;
-    Some(Target::Named(rest.strip_suffix(" type")?))
+    let name = rest.strip_suffix(" type")?;
+    let decimal = name.split_once('(').filter(|_| name.starts_with("Decimal"));
+    Some(Target::Named(decimal.map_or(name, |(decimal, _)| decimal)))
 }
