@@ -131,14 +131,23 @@ async fn row_groups_of_wide_files_end_before_pages_are_compressed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wide.parquet");
     let session = session(192 << 20);
-    session.run("SET batch_size = 256").await.unwrap();
     let numbers: Vec<String> = (0..600).map(|n| format!("value * {} AS c{n}", 1_000_003 + n)).collect();
-    copy(&session, &format!("SELECT {} FROM generate_series(1, 9000)", numbers.join(", ")), &path, "").await;
-    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
-    let groups = reader.metadata().row_groups();
-    assert_eq!(groups.iter().map(|group| group.num_rows()).sum::<i64>(), 9000);
-    let widest = groups.iter().flat_map(|group| group.columns()).map(|chunk| chunk.uncompressed_size()).max();
-    assert!(widest.is_some_and(|bytes| bytes < 16 << 10), "{widest:?} bytes");
+    let query = format!("SELECT {} FROM generate_series(1, 9000)", numbers.join(", "));
+    for batch_rows in [256, 8192] {
+        session.run(&format!("SET batch_size = {batch_rows}")).await.unwrap();
+        copy(&session, &query, &path, "").await;
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let groups = reader.metadata().row_groups();
+        assert_eq!(groups.iter().map(|group| group.num_rows()).sum::<i64>(), 9000);
+        let chunks = groups.iter().flat_map(|group| group.columns());
+        let widest = chunks.map(|chunk| chunk.uncompressed_size()).max();
+        assert!(
+            widest.is_some_and(|bytes| bytes < 32 << 10),
+            "{widest:?} bytes in batches of {batch_rows} rows"
+        );
+        // Nor much earlier: many small row groups are read slowly.
+        assert!(groups.len() < 10, "{} row groups in batches of {batch_rows} rows", groups.len());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use nandina_bench::machine::Machine;
+use nandina_bench::program::Program;
 use nandina_bench::table::Table;
-use nandina_bench::torture::Program;
 use nandina_bench::torture::memory::{Cell, Operation, PROMISED_BYTES, Shape, is_refused, make, measure};
 use nandina_bench::{BenchError, Result, quantity};
 

@@ -18,9 +18,9 @@ use clap::Parser;
 use datafusion::parquet::file::reader::FileReader as _;
 use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use nandina_bench::machine::Machine;
+use nandina_bench::program::{Program, run};
+use nandina_bench::system::evict;
 use nandina_bench::table::Table;
-use nandina_bench::torture::program::{Program, run};
-use nandina_bench::torture::system::evict;
 use nandina_bench::{BenchError, Result, quantity};
 
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -188,10 +188,20 @@ fn scan(
     let mut command = program.command(&arguments.work);
     command.args(["--memory-limit", &limit, "--threads", &threads, "-c", &sql]);
     let ran = run(&mut command, &arguments.work.join("scan"), PATIENCE)?;
-    match ran.is_ok() {
-        true => Ok((ran.device_read_bytes, needed)),
-        false => Err(BenchError::Setup(ran.describe("a scan failed"))),
+    if !ran.is_ok() {
+        return Err(BenchError::Setup(ran.describe("a scan failed")));
     }
+    // A folder in memory is not read from a device, and some systems do not tell.
+    if ran.device_read_bytes < needed {
+        return Err(BenchError::Setup(format!(
+            "the system says that {} of '{}' were read, which are less than the columns' {}: choose a folder on a device with \
+             --work, where /proc/PID/io can be read",
+            quantity::bytes(ran.device_read_bytes),
+            file.display(),
+            quantity::bytes(needed)
+        )));
+    }
+    Ok((ran.device_read_bytes, needed))
 }
 
 fn stem(file: &Path) -> String {

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use nandina_bench::machine::Machine;
-use nandina_bench::torture::{Plan, Program, names, run};
+use nandina_bench::program::Program;
+use nandina_bench::torture::{Plan, names, run};
 use nandina_bench::{BenchError, Result};
 
 /// Try to break the program.

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use super::program::{Program, run};
 use crate::error::Result;
 use crate::fuzz::random::Random;
+use crate::program::{Program, run};
 
 const TABLES: [&str; 3] = ["a", "b", "c"];
 const PATIENCE: Duration = Duration::from_secs(120);

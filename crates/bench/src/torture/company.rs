@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::program::{Program, Ran, Running};
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, Ran, Running};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Rows of one statement of the writer.

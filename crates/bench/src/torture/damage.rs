@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::changes::names_below;
-use super::program::{Program, run};
 use super::{Trial, Verdict, make_empty};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::system;
 use crate::error::{BenchError, Result};
+use crate::system;
 
 const HINT: &str = "needs root, loop devices, and mkfs for the file system";
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::changes::{Change, State, acknowledged, expected, found, script};
 use super::disk::Disk;
-use super::program::{Program, Running};
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, Running};
 
 /// Ends of one database.
 const ROUNDS: usize = 4;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::program::{Program, run};
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, run};
 
 /// Nobody waits longer for an error.
 const PATIENCE: Duration = Duration::from_secs(30);

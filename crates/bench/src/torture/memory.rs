@@ -6,10 +6,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::program::{Program, Ran, run};
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, Ran, run};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 pub const PROMISED_BYTES: u64 = 64 << 20;

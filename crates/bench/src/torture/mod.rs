@@ -13,15 +13,13 @@ mod ends;
 mod inputs;
 pub mod memory;
 mod places;
-pub mod program;
 mod signals;
-pub mod system;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use program::Program;
+use crate::program::Program;
 
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;

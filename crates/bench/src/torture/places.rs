@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::changes::{Change, State, expected, found, names_below};
 use super::disk::Disk;
-use super::program::{Program, Ran, Running, run};
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
 use crate::fuzz::random::Random;
+use crate::program::{Program, Ran, Running, run};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

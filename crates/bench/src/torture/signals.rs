@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::changes::{State, expected, found, names_below};
-use super::program::{Program, Running};
 use super::{Trial, Verdict};
 use crate::error::Result;
 use crate::fuzz::random::Random;
+use crate::program::{Program, Running};
 
 /// What is promised is a second; the rest is for machines that are busy with something else, too.
 const BOUND: Duration = Duration::from_millis(1500);

@@ -10,6 +10,7 @@
 //! ```
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::ColumnDescPtr;
 
 use super::failed;
 use super::text::lost;
@@ -146,29 +147,26 @@ impl DataSink for OneParquetSink {
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
         let stage_bytes = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(limit_bytes) => (limit_bytes / STAGE_SHARE).min(MOST_STAGE_BYTES),
+            MemoryLimit::Finite(limit_bytes) => (limit_bytes / STAGE_SHARE).clamp(1, MOST_STAGE_BYTES),
             _ => MOST_STAGE_BYTES,
         };
-        let mut stage = next_stage(&mut data, stage_bytes).await?;
-        let properties = self.properties(&stage)?;
-        let page_bytes = properties.data_page_size_limit();
-        let compressor_bytes =
-            compressor_bytes(properties.compression(&ColumnPath::new(Vec::new())), page_bytes);
-        let (writer, factory) = self.create(properties)?;
+        let mut stages = Stages { data: &mut data, cut: VecDeque::new(), bytes: stage_bytes };
+        let mut stage = stages.next().await?;
+        let (writer, factory) = self.create(self.properties(&stage)?)?;
         let options = &self.options.global;
         let least_bytes = leaf_columns(&self.schema) * LEAST_CHUNK_BYTES;
         let writing = Writing {
             path: self.path.clone(),
             fields: self.schema.fields().iter().cloned().collect(),
             factory,
+            page_rows: writer.properties().data_page_row_count_limit(),
+            compressors: compressors(&writer),
             writer: FileWriter::Idle(writer),
             row_groups: 0,
             open: None,
             most_rows: options.max_row_group_size.max(1),
             most_bytes: options.max_row_group_bytes.map_or(usize::MAX, |bytes| bytes.get().max(least_bytes)),
             least_bytes,
-            page_bytes,
-            compressor_bytes,
             stages_bytes: 2 * stage_bytes,
             memory: MemoryConsumer::new("OneParquetSink").register(context.memory_pool()),
             lanes: context.session_config().target_partitions().max(1),
@@ -184,7 +182,7 @@ impl DataSink for OneParquetSink {
             }
             rows_written.add(stage.iter().map(RecordBatch::num_rows).sum());
             work = SpawnedTask::spawn(writing.add(stage));
-            stage = next_stage(&mut data, stage_bytes).await?;
+            stage = stages.next().await?;
         };
         bytes_written.add(writing.finish().await?);
         Ok(rows_written.value() as u64)
@@ -203,18 +201,37 @@ impl DisplayAs for OneParquetSink {
     }
 }
 
-/// The next rows, `bytes` of them or a little more; none at the end.
-async fn next_stage(data: &mut SendableRecordBatchStream, bytes: usize) -> Result<Vec<RecordBatch>> {
-    let (mut stage, mut staged_bytes) = (Vec::new(), 0);
-    while staged_bytes < bytes
-        && let Some(batch) = data.try_next().await?
-    {
-        if batch.num_rows() > 0 {
-            staged_bytes += batch.columns().iter().map(value_bytes).sum::<usize>();
+/// Rows on their way to the encoders, of which no more wait than are encoded at a time.
+struct Stages<'a> {
+    data: &'a mut SendableRecordBatchStream,
+    /// What a batch is cut into.
+    cut: VecDeque<RecordBatch>,
+    /// In every stage, or a little more.
+    bytes: usize,
+}
+
+impl Stages<'_> {
+    /// The next rows; none at the end.
+    async fn next(&mut self) -> Result<Vec<RecordBatch>> {
+        let (mut stage, mut staged_bytes) = (Vec::new(), 0);
+        while staged_bytes < self.bytes {
+            let Some(batch) = self.cut.pop_front() else {
+                let Some(batch) = self.data.try_next().await? else { break };
+                let parts = row_bytes(&batch).div_ceil(self.bytes).max(1);
+                let part_rows = batch.num_rows().div_ceil(parts).max(1);
+                let part = |from| batch.slice(from, part_rows.min(batch.num_rows() - from));
+                self.cut.extend((0..batch.num_rows()).step_by(part_rows).map(part));
+                continue;
+            };
+            staged_bytes += row_bytes(&batch);
             stage.push(batch);
         }
+        Ok(stage)
     }
-    Ok(stage)
+}
+
+fn row_bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(value_bytes).sum()
 }
 
 /// A file that is being written.
@@ -231,9 +248,10 @@ struct Writing {
     most_bytes: usize,
     /// What it has at least, even if memory is wanted elsewhere.
     least_bytes: usize,
-    /// At which a page is compressed, and what its column's compressor takes from then on.
-    page_bytes: usize,
-    compressor_bytes: usize,
+    /// Rows of a page at most.
+    page_rows: usize,
+    /// Of every leaf.
+    compressors: Vec<Compressor>,
     /// Rows that wait for being encoded.
     stages_bytes: usize,
     memory: MemoryReservation,
@@ -244,6 +262,15 @@ struct Writing {
 struct RowGroup {
     columns: Arc<Vec<Column>>,
     rows: usize,
+}
+
+/// What compresses the pages of a leaf.
+#[derive(Clone, Copy)]
+struct Compressor {
+    /// Encoded bytes of a page at most.
+    page_bytes: usize,
+    /// What it takes from the first page on until its row group ends.
+    bytes: usize,
 }
 
 enum FileWriter {
@@ -258,8 +285,18 @@ enum FileWriter {
 struct Column {
     field: FieldRef,
     /// One for each leaf of a nested column.
-    leaves: Mutex<Vec<ArrowColumnWriter>>,
+    leaves: Mutex<Vec<Leaf>>,
     encoded: Mutex<Vec<ArrowColumnChunk>>,
+}
+
+/// A leaf of a column in one row group.
+struct Leaf {
+    writer: ArrowColumnWriter,
+    compressor: Compressor,
+    /// What the writer took before the last rows.
+    before_bytes: usize,
+    /// Whether a page has been compressed, or will be with the next rows.
+    compresses: bool,
 }
 
 impl Writing {
@@ -272,6 +309,7 @@ impl Writing {
                 Some(open) => (open.columns, open.rows),
                 None => (self.columns()?, 0),
             };
+            let rows_before = rows;
             let mut batches = Vec::new();
             while let Some(batch) = rest.take() {
                 let taken = batch.num_rows().min(self.most_rows - rows);
@@ -288,10 +326,11 @@ impl Writing {
             }
             self.encode(&columns, batches).await?;
             let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
-            // Those of narrow columns may fill their first page with the next rows.
-            let compressing: usize =
-                columns.iter().map(|column| column.leaves_beyond(self.page_bytes / 2)).sum();
-            let has_room = self.has_room(bytes + compressing * self.compressor_bytes).await?;
+            // The next rows take what these took, and may complete the first page of a leaf.
+            let is_page_of_rows = rows + (rows - rows_before) >= self.page_rows;
+            let compressors: usize =
+                columns.iter().map(|column| column.compressor_bytes(is_page_of_rows)).sum();
+            let has_room = self.has_room(bytes + compressors).await?;
             self.open = Some(RowGroup { columns, rows });
             let is_large = bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
             if rows == self.most_rows || is_large {
@@ -304,18 +343,24 @@ impl Writing {
     /// The columns of the next row group.
     fn columns(&self) -> Result<Arc<Vec<Column>>> {
         let fail = |error: ParquetError| failed(&self.path, error);
-        let mut writers = self.factory.create_column_writers(self.row_groups).map_err(fail)?.into_iter();
+        let writers = self.factory.create_column_writers(self.row_groups).map_err(fail)?;
+        assert_eq!(writers.len(), self.compressors.len(), "every leaf has a compressor");
+        let mut leaves = writers.into_iter().zip(&self.compressors).map(|(writer, &compressor)| Leaf {
+            before_bytes: writer.memory_size(),
+            writer,
+            compressor,
+            compresses: false,
+        });
         let mut columns = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            let leaves = compute_leaves(field, &new_empty_array(field.data_type())).map_err(fail)?.len();
-            let leaves: Vec<ArrowColumnWriter> = writers.by_ref().take(leaves).collect();
+            let count = compute_leaves(field, &new_empty_array(field.data_type())).map_err(fail)?.len();
             columns.push(Column {
                 field: Arc::clone(field),
-                leaves: Mutex::new(leaves),
+                leaves: Mutex::new(leaves.by_ref().take(count).collect()),
                 encoded: Mutex::default(),
             });
         }
-        assert!(writers.next().is_none(), "every leaf belongs to a column");
+        assert!(leaves.next().is_none(), "every leaf belongs to a column");
         Ok(Arc::new(columns))
     }
 
@@ -332,11 +377,14 @@ impl Writing {
     async fn encode(&self, columns: &Arc<Vec<Column>>, batches: Vec<RecordBatch>) -> Result<()> {
         self.on_columns(columns, move |at, column| {
             let mut leaves = column.leaves.lock();
+            for leaf in leaves.iter_mut() {
+                leaf.before_bytes = leaf.writer.memory_size();
+            }
             for batch in &batches {
                 let values = compute_leaves(&column.field, batch.column(at))?;
                 assert_eq!(values.len(), leaves.len(), "the leaves of a type are always as many");
                 for (leaf, values) in leaves.iter_mut().zip(&values) {
-                    leaf.write(values)?;
+                    leaf.writer.write(values)?;
                 }
             }
             Ok(())
@@ -349,7 +397,7 @@ impl Writing {
         self.on_columns(&open.columns, |_, column| {
             let leaves = std::mem::take(&mut *column.leaves.lock());
             *column.encoded.lock() =
-                leaves.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>()?;
+                leaves.into_iter().map(|leaf| leaf.writer.close()).collect::<Result<_, _>>()?;
             Ok(())
         })
         .await?;
@@ -437,12 +485,18 @@ impl FileWriter {
 
 impl Column {
     fn memory_bytes(&self) -> usize {
-        self.leaves.lock().iter().map(ArrowColumnWriter::memory_size).sum()
+        self.leaves.lock().iter().map(|leaf| leaf.writer.memory_size()).sum()
     }
 
-    /// How many of its leaves take more than so many bytes.
-    fn leaves_beyond(&self, bytes: usize) -> usize {
-        self.leaves.lock().iter().filter(|leaf| leaf.memory_size() > bytes).count()
+    /// What its compressors take, if need be once the next rows have been encoded.
+    fn compressor_bytes(&self, is_page_of_rows: bool) -> usize {
+        let of_leaf = |leaf: &mut Leaf| {
+            let bytes = leaf.writer.memory_size();
+            let next_bytes = bytes + bytes.saturating_sub(leaf.before_bytes);
+            leaf.compresses |= is_page_of_rows || next_bytes >= leaf.compressor.page_bytes;
+            if leaf.compresses { leaf.compressor.bytes } else { 0 }
+        };
+        self.leaves.lock().iter_mut().map(of_leaf).sum()
     }
 
     fn encoded_bytes(&self) -> usize {
@@ -450,14 +504,20 @@ impl Column {
     }
 }
 
-/// Memory of a column's compressor for pages of so many bytes.
-fn compressor_bytes(compression: Compression, page_bytes: usize) -> usize {
-    match compression {
-        Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::LZ4 | Compression::LZ4_RAW => 0,
-        Compression::ZSTD(_) | Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZO => {
-            page_bytes.saturating_mul(COMPRESSOR_PAGES).min(MOST_COMPRESSOR_BYTES)
-        }
-    }
+/// The compressors of all leaves of a file.
+fn compressors(writer: &SerializedFileWriter<File>) -> Vec<Compressor> {
+    let properties = writer.properties();
+    let of_leaf = |leaf: &ColumnDescPtr| {
+        let page_bytes = properties.column_data_page_size_limit(leaf.path());
+        let bytes = match properties.compression(leaf.path()) {
+            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::LZ4 | Compression::LZ4_RAW => 0,
+            Compression::ZSTD(_) | Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZO => {
+                page_bytes.saturating_mul(COMPRESSOR_PAGES).min(MOST_COMPRESSOR_BYTES)
+            }
+        };
+        Compressor { page_bytes, bytes }
+    };
+    writer.schema_descr().columns().iter().map(of_leaf).collect()
 }
 
 fn parquet_failed(path: &Path, error: ParquetError) -> DataFusionError {

@@ -36,22 +36,34 @@ pub(crate) async fn of_files(
         Err(error) => error,
     };
     // Which one was it? The error for all of them does not say.
+    let (first, others) = match files {
+        [] => return Err(all_error),
+        [only] => return Err(unreadable(format, only, all_error)?),
+        [first, others @ ..] => (path_of(first)?, others.len()),
+    };
     for file in files {
-        match inferred(std::slice::from_ref(file)).await {
-            Ok(_) => {}
-            Err(named @ Error::File { .. }) => return Err(named),
-            Err(reason) => {
-                let kind = Format::of_reader(format).map(|format| format!("{} ", format.name()));
-                let message = format!("not a readable {}file ({reason})", kind.unwrap_or_default());
-                return Err(Error::file(display(&path_of(file)?), message));
-            }
+        if let Err(error) = inferred(std::slice::from_ref(file)).await {
+            return Err(unreadable(format, file, error)?);
         }
     }
-    let first = files.first().map(path_of).transpose()?.unwrap_or_default();
     Err(Error::file(
-        format!("{} and {} more", display(&first), files.len().saturating_sub(1)),
+        format!("{} and {others} more", display(&first)),
         format!("the files do not have the same columns ({all_error})"),
     ))
+}
+
+/// What is said about a file whose columns could not be found out.
+fn unreadable(format: &dyn FileFormat, file: &ObjectMeta, error: Error) -> Result<Error> {
+    let named = match error {
+        Error::Query { message } => {
+            let kind = Format::of_reader(format).map(|format| format!("{} ", format.name()));
+            let message = format!("not a readable {}file ({message})", kind.unwrap_or_default());
+            Error::file(display(&path_of(file)?), message)
+        }
+        // It names a file, or is not about one: settings, memory, time.
+        other => other,
+    };
+    Ok(named)
 }
 
 /// Refuses files that their readers would trust too much.

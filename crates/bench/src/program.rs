@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::system;
 use crate::error::{BenchError, Result};
+use crate::system;
 
 /// Words that no message may have: they are what a mistake of ours looks like from outside.
 const MISTAKES: [&str; 5] =
@@ -114,12 +114,16 @@ impl Running {
         system::signal(self.child.id(), signal).map_err(|source| self.failed(source))
     }
 
-    /// Looks whether it has ended, and how much is resident and has been read until then. The system's own peak of a child that has ended
-    /// (`ru_maxrss`) begins with what its parent had when it was started.
+    /// Looks whether it has ended, and how much is resident and has been read until then. The system's own peak of a child
+    /// that has ended (`ru_maxrss`) begins with what its parent had when it was started.
     fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
-        let peak = self.told("status", "VmHWM:").unwrap_or(0) * 1024;
-        self.peak_bytes = self.peak_bytes.max(peak);
-        self.device_read_bytes = self.device_read_bytes.max(self.told("io", "read_bytes:").unwrap_or(0));
+        // What has ended tells nothing any more: what it told last stands.
+        if let Some(peak_kb) = self.told("status", "VmHWM:") {
+            self.peak_bytes = self.peak_bytes.max(peak_kb * 1024);
+        }
+        if let Some(read_bytes) = self.told("io", "read_bytes:") {
+            self.device_read_bytes = self.device_read_bytes.max(read_bytes);
+        }
         self.child.try_wait().map_err(|source| self.failed(source))
     }
 
