@@ -10,7 +10,6 @@
 //! ```
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -62,8 +61,8 @@ const LEAST_PAGE_BYTES: usize = 32 << 10;
 /// end.
 const LEAST_CHUNK_BYTES: usize = 16 << 10;
 
-/// What a compressor has for a byte of the pages that it compresses, and at most: zstd's tables, which stay until the column's
-/// row group ends (measured: 270 KB for pages of 16 KB).
+/// What zstd's compressor has for a byte of the pages that it compresses, and at most, at its usual levels: tables that stay
+/// until the column's row group ends (measured: 270 KB for pages of 16 KB). Other compressors keep nothing between pages.
 const COMPRESSOR_PAGES: usize = 16;
 const MOST_COMPRESSOR_BYTES: usize = 3 << 19;
 
@@ -150,7 +149,7 @@ impl DataSink for OneParquetSink {
             MemoryLimit::Finite(limit_bytes) => (limit_bytes / STAGE_SHARE).clamp(1, MOST_STAGE_BYTES),
             _ => MOST_STAGE_BYTES,
         };
-        let mut stages = Stages { data: &mut data, cut: VecDeque::new(), bytes: stage_bytes };
+        let mut stages = Stages { data: &mut data, bytes: stage_bytes, rest: None };
         let mut stage = stages.next().await?;
         let (writer, factory) = self.create(self.properties(&stage)?)?;
         let options = &self.options.global;
@@ -201,13 +200,20 @@ impl DisplayAs for OneParquetSink {
     }
 }
 
-/// Rows on their way to the encoders, of which no more wait than are encoded at a time.
+/// Rows for the encoders. Batches that have more bytes than one stage are cut.
 struct Stages<'a> {
     data: &'a mut SendableRecordBatchStream,
-    /// What a batch is cut into.
-    cut: VecDeque<RecordBatch>,
-    /// In every stage, or a little more.
+    /// Bytes of a stage, within a row.
     bytes: usize,
+    rest: Option<Rest>,
+}
+
+/// What earlier stages have left of a batch.
+struct Rest {
+    batch: RecordBatch,
+    first: usize,
+    /// Mean bytes of a row.
+    row_bytes: usize,
 }
 
 impl Stages<'_> {
@@ -215,23 +221,31 @@ impl Stages<'_> {
     async fn next(&mut self) -> Result<Vec<RecordBatch>> {
         let (mut stage, mut staged_bytes) = (Vec::new(), 0);
         while staged_bytes < self.bytes {
-            let Some(batch) = self.cut.pop_front() else {
-                let Some(batch) = self.data.try_next().await? else { break };
-                let parts = row_bytes(&batch).div_ceil(self.bytes).max(1);
-                let part_rows = batch.num_rows().div_ceil(parts).max(1);
-                let part = |from| batch.slice(from, part_rows.min(batch.num_rows() - from));
-                self.cut.extend((0..batch.num_rows()).step_by(part_rows).map(part));
-                continue;
+            let Rest { batch, first, row_bytes } = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.data.try_next().await? {
+                    Some(batch) => Rest { first: 0, row_bytes: row_bytes(&batch), batch },
+                    None => break,
+                },
             };
-            staged_bytes += row_bytes(&batch);
-            stage.push(batch);
+            let left = batch.num_rows() - first;
+            let taken = (self.bytes - staged_bytes).div_ceil(row_bytes).min(left);
+            if taken > 0 {
+                staged_bytes += taken * row_bytes;
+                stage.push(batch.slice(first, taken));
+            }
+            if taken < left {
+                self.rest = Some(Rest { batch, first: first + taken, row_bytes });
+            }
         }
         Ok(stage)
     }
 }
 
+/// Mean bytes of a row, at least one.
 fn row_bytes(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(value_bytes).sum()
+    let bytes: usize = batch.columns().iter().map(value_bytes).sum();
+    (bytes / batch.num_rows().max(1)).max(1)
 }
 
 /// A file that is being written.
@@ -269,8 +283,18 @@ struct RowGroup {
 struct Compressor {
     /// Encoded bytes of a page at most.
     page_bytes: usize,
-    /// What it takes from the first page on until its row group ends.
-    bytes: usize,
+    /// Whether it keeps memory from one page to the next.
+    keeps_memory: bool,
+}
+
+impl Compressor {
+    /// What it keeps of pages of so many bytes.
+    fn kept_bytes(self, page_bytes: usize) -> usize {
+        match self.keeps_memory {
+            true => page_bytes.saturating_mul(COMPRESSOR_PAGES).min(MOST_COMPRESSOR_BYTES),
+            false => 0,
+        }
+    }
 }
 
 enum FileWriter {
@@ -293,10 +317,10 @@ struct Column {
 struct Leaf {
     writer: ArrowColumnWriter,
     compressor: Compressor,
-    /// What the writer took before the last rows.
+    /// Encoded bytes before the last rows.
     before_bytes: usize,
-    /// Whether a page has been compressed, or will be with the next rows.
-    compresses: bool,
+    /// What the compressor keeps, if need be once the next rows have been encoded.
+    compressor_bytes: usize,
 }
 
 impl Writing {
@@ -326,13 +350,14 @@ impl Writing {
             }
             self.encode(&columns, batches).await?;
             let bytes: usize = columns.iter().map(Column::memory_bytes).sum();
-            // The next rows take what these took, and may complete the first page of a leaf.
             let is_page_of_rows = rows + (rows - rows_before) >= self.page_rows;
             let compressors: usize =
                 columns.iter().map(|column| column.compressor_bytes(is_page_of_rows)).sum();
             let has_room = self.has_room(bytes + compressors).await?;
+            // What it will have in the file is less: tables of dictionaries are large from the beginning.
+            let estimated_bytes: usize = columns.iter().map(Column::estimated_bytes).sum();
+            let is_large = estimated_bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
             self.open = Some(RowGroup { columns, rows });
-            let is_large = bytes > self.most_bytes || !has_room && bytes > self.least_bytes;
             if rows == self.most_rows || is_large {
                 self.end_row_group().await?;
             }
@@ -346,10 +371,10 @@ impl Writing {
         let writers = self.factory.create_column_writers(self.row_groups).map_err(fail)?;
         assert_eq!(writers.len(), self.compressors.len(), "every leaf has a compressor");
         let mut leaves = writers.into_iter().zip(&self.compressors).map(|(writer, &compressor)| Leaf {
-            before_bytes: writer.memory_size(),
+            before_bytes: writer.get_estimated_total_bytes(),
             writer,
             compressor,
-            compresses: false,
+            compressor_bytes: 0,
         });
         let mut columns = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
@@ -378,7 +403,7 @@ impl Writing {
         self.on_columns(columns, move |at, column| {
             let mut leaves = column.leaves.lock();
             for leaf in leaves.iter_mut() {
-                leaf.before_bytes = leaf.writer.memory_size();
+                leaf.before_bytes = leaf.writer.get_estimated_total_bytes();
             }
             for batch in &batches {
                 let values = compute_leaves(&column.field, batch.column(at))?;
@@ -488,13 +513,22 @@ impl Column {
         self.leaves.lock().iter().map(|leaf| leaf.writer.memory_size()).sum()
     }
 
-    /// What its compressors take, if need be once the next rows have been encoded.
+    /// Bytes that it has in the file, about.
+    fn estimated_bytes(&self) -> usize {
+        self.leaves.lock().iter().map(|leaf| leaf.writer.get_estimated_total_bytes()).sum()
+    }
+
+    /// What its compressors keep, if need be once the next rows have been encoded, which may end a page for their number.
     fn compressor_bytes(&self, is_page_of_rows: bool) -> usize {
         let of_leaf = |leaf: &mut Leaf| {
-            let bytes = leaf.writer.memory_size();
+            let bytes = leaf.writer.get_estimated_total_bytes();
+            // The next rows take what the last did.
             let next_bytes = bytes + bytes.saturating_sub(leaf.before_bytes);
-            leaf.compresses |= is_page_of_rows || next_bytes >= leaf.compressor.page_bytes;
-            if leaf.compresses { leaf.compressor.bytes } else { 0 }
+            if is_page_of_rows || next_bytes >= leaf.compressor.page_bytes {
+                let kept = leaf.compressor.kept_bytes(next_bytes.min(leaf.compressor.page_bytes));
+                leaf.compressor_bytes = leaf.compressor_bytes.max(kept);
+            }
+            leaf.compressor_bytes
         };
         self.leaves.lock().iter_mut().map(of_leaf).sum()
     }
@@ -507,15 +541,9 @@ impl Column {
 /// The compressors of all leaves of a file.
 fn compressors(writer: &SerializedFileWriter<File>) -> Vec<Compressor> {
     let properties = writer.properties();
-    let of_leaf = |leaf: &ColumnDescPtr| {
-        let page_bytes = properties.column_data_page_size_limit(leaf.path());
-        let bytes = match properties.compression(leaf.path()) {
-            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::LZ4 | Compression::LZ4_RAW => 0,
-            Compression::ZSTD(_) | Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZO => {
-                page_bytes.saturating_mul(COMPRESSOR_PAGES).min(MOST_COMPRESSOR_BYTES)
-            }
-        };
-        Compressor { page_bytes, bytes }
+    let of_leaf = |leaf: &ColumnDescPtr| Compressor {
+        page_bytes: properties.column_data_page_size_limit(leaf.path()),
+        keeps_memory: matches!(properties.compression(leaf.path()), Compression::ZSTD(_)),
     };
     writer.schema_descr().columns().iter().map(of_leaf).collect()
 }

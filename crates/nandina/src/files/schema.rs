@@ -35,6 +35,9 @@ pub(crate) async fn of_files(
         Ok(schema) => return Ok(schema),
         Err(error) => error,
     };
+    if !is_about_files(&all_error) {
+        return Err(all_error);
+    }
     // Which one was it? The error for all of them does not say.
     let (first, others) = match files {
         [] => return Err(all_error),
@@ -52,15 +55,20 @@ pub(crate) async fn of_files(
     ))
 }
 
+/// Whether it may be what files hold that is wrong: not settings, memory or time.
+fn is_about_files(error: &Error) -> bool {
+    matches!(error, Error::File { .. } | Error::Query { .. } | Error::Unsupported { .. })
+}
+
 /// What is said about a file whose columns could not be found out.
 fn unreadable(format: &dyn FileFormat, file: &ObjectMeta, error: Error) -> Result<Error> {
     let named = match error {
-        Error::Query { message } => {
+        Error::Query { message } | Error::Unsupported { message } => {
             let kind = Format::of_reader(format).map(|format| format!("{} ", format.name()));
             let message = format!("not a readable {}file ({message})", kind.unwrap_or_default());
             Error::file(display(&path_of(file)?), message)
         }
-        // It names a file, or is not about one: settings, memory, time.
+        // It names a file already, or is not about one.
         other => other,
     };
     Ok(named)
