@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::MemoryGovernor;
-use nandina_exec::temp::SessionTempSpace;
+use nandina_exec::spill::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{BenchError, Result};

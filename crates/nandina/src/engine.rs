@@ -24,7 +24,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use nandina_device::{Backend, DeviceOptions};
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
-use nandina_exec::temp::SessionTempSpace;
+use nandina_exec::spill::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{Error, Result};

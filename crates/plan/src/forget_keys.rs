@@ -20,11 +20,7 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::TableFactor;
 
-/// Rules that use functional dependencies.
-pub(crate) const USING_KEYS: [&str; 4] =
-    ["optimize_projections", "eliminate_duplicated_expr", "replace_distinct_aggregate", "eliminate_join"];
-
-/// A rule that sees none.
+/// A rule that uses functional dependencies, and sees none.
 #[derive(Debug)]
 pub struct ForgetKeys(pub Arc<dyn OptimizerRule + Send + Sync>);
 

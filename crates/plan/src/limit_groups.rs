@@ -18,11 +18,25 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 /// Tells aggregations how many groups are wanted, in the order of their key or of a `min` or `max`.
-pub(crate) fn limit_groups(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    unlimited(TopKAggregation::new().optimize(plan, config)?, None)
+#[derive(Debug)]
+pub struct LimitGroups;
+
+impl PhysicalOptimizerRule for LimitGroups {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        unlimited(TopKAggregation::new().optimize(plan, config)?, None)
+    }
+
+    fn name(&self) -> &str {
+        "limit_groups"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
 }
 
 /// Removes limits from aggregations whose limited output column is not the sort key. `sorted_by` is the sort key's column

@@ -27,7 +27,7 @@ use harness::rows::{integers, row_count};
 use harness::streams::{cancel_when, errors, read_all, streams};
 use harness::tables::Table;
 use harness::{BATCH_ROWS, Engine, MIB, count_nodes, plain, planned, run};
-use nandina_plan::ReplaceSort;
+use nandina_plan::ReplaceOperators;
 use tempfile::TempDir;
 
 const ROWS: i64 = 30_000;
@@ -63,7 +63,7 @@ fn merges(
     let input = sorted(table, partitions, order.clone(), ending, tap);
     let planned: Arc<dyn ExecutionPlan> =
         Arc::new(SortPreservingMergeExec::new(order, input).with_fetch(fetch));
-    let ours = ReplaceSort.optimize(Arc::clone(&planned), &ConfigOptions::default()).unwrap();
+    let ours = ReplaceOperators::SORTS.optimize(Arc::clone(&planned), &ConfigOptions::default()).unwrap();
     assert_eq!(count_nodes(&ours, "OrderedMergeExec"), 1);
     assert_eq!((ours.schema(), ours.fetch()), (planned.schema(), fetch));
     assert_eq!(ours.properties().output_ordering(), planned.properties().output_ordering());

@@ -19,8 +19,8 @@ use nandina_bench::machine::Machine;
 use nandina_bench::session::{register_files, session, sum};
 use nandina_bench::table::Table;
 use nandina_bench::{BenchError, Result, quantity};
-use nandina_exec::join::DestagePolicy;
 use nandina_exec::memory::MemoryGovernor;
+use nandina_exec::spill::DestagePolicy;
 use serde::Serialize;
 
 #[global_allocator]

@@ -8,7 +8,7 @@ use super::groups::Groups;
 use super::reduction::{Reduction, Verdict};
 use super::sink::{PushScratch, Sink};
 use super::state::AggregateState;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 
 /// Less than this a table always gets: it is what one batch of rows may take.
 const MIN_TABLE_BYTES: usize = 64 << 10;

@@ -36,7 +36,7 @@ use super::state::AggregateState;
 use crate::equivalences::without_missing_keys;
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
-use crate::temp::operator_space;
+use crate::spill::operator_space;
 
 /// A hash aggregation that spills.
 ///

@@ -26,7 +26,7 @@ use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
 use crate::batch_bytes::{array_bytes, data_bytes};
 use crate::error::{pages_error, spill_error};
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 
 /// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.
 const MOST_BITS: u32 = 48;

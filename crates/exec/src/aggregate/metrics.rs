@@ -4,7 +4,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
 };
 
-use crate::spill_metrics::SpillMetrics;
+use crate::spill::SpillMetrics;
 
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]

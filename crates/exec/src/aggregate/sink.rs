@@ -1,11 +1,7 @@
 //! Partitions that take in stored groups, within a reservation, and give memory back.
 //!
 //! ```text
-//!   lanes ─► push ─► Partitioner: pages in memory ──finish──► StoredPartitions, each with its own reservation
-//!                        │    ▲
-//!               largest first: reclaim, or a reservation that is refused
-//!                        ▼
-//!                     the device
+//!   lanes ─► push ─► ResidentPartitions ──finish──► StoredPartitions, each with its own reservation
 //! ```
 
 use std::sync::Arc;
@@ -18,23 +14,18 @@ use parking_lot::Mutex;
 
 use super::spec::hashes_of;
 use super::state::AggregateState;
-use crate::batch_bytes::data_bytes;
 use crate::error::spill_error;
-use crate::held_memory::HeldMemory;
-use crate::join::DestagePolicy;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
-use crate::push_room::{Busy, make_room};
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions};
 
 /// The partitions of one level.
 pub struct Sink {
     state: Arc<AggregateState>,
-    partitioner: Partitioner,
+    partitions: ResidentPartitions,
     /// Bits of the hash, from the top, by which the rows that come here have been scattered before.
     used_bits: u32,
-    memory: HeldMemory,
+    memory: Arc<HeldMemory>,
     rows: AtomicU64,
-    /// Locked while the reservation is made what is really held; true once the partitions have been handed over.
-    handed_over: Mutex<bool>,
     reclaim: Mutex<Option<ReclaimHandle>>,
 }
 
@@ -58,13 +49,24 @@ impl Sink {
     /// Empty partitions of groups that have been scattered by `used_bits` of their hashes.
     pub fn new(state: &Arc<AggregateState>, options: PartitionerOptions, used_bits: u32) -> Arc<Self> {
         let (pages, space) = (Arc::clone(&state.spec.pages), Arc::clone(&state.space));
+        let memory = Arc::new(state.another_reservation());
+        let metrics = PartitionsMetrics {
+            spill: state.metrics.spill.clone(),
+            spilled_partitions: state.metrics.spilled_partitions.clone(),
+            push_time: state.metrics.baseline.elapsed_compute().clone(),
+        };
+        let partitioner = Partitioner::new(pages, options, space);
         let sink = Arc::new(Self {
-            partitioner: Partitioner::new(pages, options, space),
+            partitions: ResidentPartitions::new(
+                partitioner,
+                Arc::clone(&memory),
+                state.memory_limit,
+                metrics,
+            ),
             state: Arc::clone(state),
             used_bits,
-            memory: state.another_reservation(),
+            memory,
             rows: AtomicU64::new(0),
-            handed_over: Mutex::new(false),
             reclaim: Mutex::new(None),
         });
         let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&sink) as Arc<dyn Reclaim>));
@@ -79,7 +81,7 @@ impl Sink {
 
     /// Bits of the hash by which groups have been scattered when they are here.
     pub fn scattered_bits(&self) -> u32 {
-        self.used_bits + self.partitioner.options().partition_bits
+        self.used_bits + self.partitions.partition_bits()
     }
 
     /// Adds stored groups to their partitions, spilling for room if need be.
@@ -87,83 +89,23 @@ impl Sink {
         let rows = groups.num_rows();
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.state.metrics.partitioned_groups.add(rows);
-        let portion_rows = portion_rows(groups, self.state.memory_limit);
-        for first in (0..rows).step_by(portion_rows) {
-            let portion = groups.slice(first, portion_rows.min(rows - first));
-            scratch.hashes.clear();
-            scratch.hashes.extend(hashes_of(&portion).iter().map(|hash| hash << self.used_bits));
-            scratch.scatter.by_hash(&scratch.hashes, self.partitioner.options().partition_bits);
-            self.push_portion(&portion, &scratch.scatter).await?;
-        }
-        Ok(())
-    }
-
-    async fn push_portion(&self, groups: &RecordBatch, scatter: &Scatter) -> Result<()> {
-        // A quarter more for vectors that grow by doubling.
-        let estimate = data_bytes(groups) * 5 / 4;
-        let room = self.make_room(estimate).await?;
-        let timer = self.state.metrics.baseline.elapsed_compute().timer();
-        let pushed = self.partitioner.push(groups, scatter).map_err(spill_error);
-        drop(timer);
-        drop(room);
-        self.settle();
+        let PushScratch { hashes, scatter } = scratch;
+        hashes.clear();
+        hashes.extend(hashes_of(groups).iter().map(|hash| hash << self.used_bits));
+        self.partitions.push(groups, Destination::ByHash(hashes), scatter).await?;
         self.state.progress.note();
-        pushed?;
-        let _waiting = self.state.metrics.spill.time.timer();
-        self.partitioner.throttle().await.map_err(spill_error)
-    }
-
-    /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, estimate: usize) -> Result<HeldMemory> {
-        let room = self.memory.another();
-        let spill = |busy| self.spill_largest(1, busy);
-        let waiting = &self.state.metrics.spill.time;
-        if !make_room(&self.partitioner, || room.try_grow(estimate), spill, || self.settle(), waiting).await?
-        {
-            room.grow(estimate);
-        }
-        Ok(room)
-    }
-
-    /// Starts spilling the largest resident partitions, until `wanted` bytes will be free when they are written;
-    /// how many those are.
-    fn spill_largest(&self, wanted: usize, busy: Busy) -> nandina_spill::Result<usize> {
-        let partitions = 0..self.partitioner.options().partitions();
-        let sizes = partitions.map(|partition| self.partitioner.resident_bytes(partition));
-        let mut freed = 0;
-        for partition in DestagePolicy::Largest.order(sizes) {
-            if freed >= wanted {
-                break;
-            }
-            let bytes = busy.spill(&self.partitioner, partition)?;
-            if bytes > 0 {
-                self.state.metrics.spilled_partitions.add(1);
-                freed += bytes;
-            }
-        }
-        Ok(freed)
-    }
-
-    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
-    fn settle(&self) {
-        let handed_over = self.handed_over.lock();
-        if !*handed_over {
-            self.memory.resize(self.partitioner.memory_bytes());
-        }
+        Ok(())
     }
 
     /// Ends the input and hands the partitions over.
     pub async fn finish(&self) -> Result<Vec<StoredPartition>> {
         self.reclaim.lock().take();
-        // A reclaim that has begun must not take what the partitions hold for free.
-        *self.handed_over.lock() = true;
-        let finished = self.partitioner.finish().map_err(spill_error)?;
-        let waiting = self.state.metrics.spill.time.timer();
-        self.partitioner.drain_to(0).await.map_err(spill_error)?;
-        drop(waiting);
+        let finished = self.partitions.finish().await?;
         let bytes_of = |pages: &[SealedPage]| pages.iter().map(SealedPage::len_bytes).sum::<usize>();
         self.memory.resize(finished.iter().map(|partition| bytes_of(&partition.resident)).sum());
         let stored = finished.into_iter().filter(|partition| partition.rows > 0).map(|partition| {
+            let spilled_rows = partition.file.as_ref().map_or(0, |file| file.rows());
+            self.state.metrics.spill.spilled_rows.add(spilled_rows as usize);
             let memory = self.memory.split(bytes_of(&partition.resident));
             StoredPartition {
                 resident: partition.resident,
@@ -178,17 +120,11 @@ impl Sink {
 
 impl Reclaim for Sink {
     fn reclaimable_bytes(&self) -> usize {
-        let partitions = 0..self.partitioner.options().partitions();
-        partitions.map(|partition| self.partitioner.resident_bytes(partition)).sum()
+        self.partitions.reclaimable_bytes()
     }
 
     fn reclaim(&self, bytes: usize) -> usize {
-        // What was spilled, not by how much the reservation shrank: others may push rows meanwhile.
-        let spilled = self
-            .spill_largest(bytes, Busy::Skipped)
-            .and_then(|freed| self.partitioner.drain_to_blocking(0).map(|()| freed));
-        self.settle();
-        spilled.unwrap_or_else(|error| {
+        self.partitions.reclaim(bytes).unwrap_or_else(|error| {
             log::warn!("an aggregation could not give memory back: {error}");
             0
         })
@@ -208,6 +144,7 @@ impl StoredPartition {
         self.file = Some(Arc::new(file));
         self.resident.clear();
         state.metrics.spilled_partitions.add(1);
+        state.metrics.spill.spilled_rows.add(self.rows as usize);
         let freed = self.memory.bytes();
         self.memory.shrink(freed);
         Ok(freed)

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::metrics::AggregateMetrics;
 use super::spec::AggregateSpec;
 use super::work_queue::WorkQueue;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 use crate::memory::{
     MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::groups::Results;
 use super::sink::StoredPartition;
 use super::state::AggregateState;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 use crate::memory::Reclaim;
 use crate::progress::Progress;
 

@@ -12,7 +12,7 @@ use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::repartition::{BatchPartitioner, RepartitionExec};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -21,14 +21,13 @@ use datafusion::physical_plan::{
 use nandina_pages::PageSchema;
 use tokio::task::JoinSet;
 
-use super::metrics::{OutputMetrics, SharedMetrics};
+use super::metrics::SharedMetrics;
 use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
-use crate::chapter::Shelf;
 use crate::error::pages_error;
 use crate::shared_execution::SharedExecution;
-use crate::temp::operator_space;
+use crate::spill::{SpillContext, operator_space};
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the
 /// [module documentation](super).
@@ -80,10 +79,11 @@ impl ExchangeExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "exchange")?;
-        let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.shelf.clone());
+        let pages = Arc::clone(&self.pages);
+        let spill = SpillContext::new(pages, space, pool, "Exchange", batch_rows, metrics.spill.clone());
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
-        let queues = Queues::new("Exchange", self.outputs(), inputs, pool, shelf, metrics.clone());
+        let queues = Queues::new("Exchange", self.outputs(), inputs, pool, spill, metrics.clone());
         let begin = Begin::new();
         let mut producers = JoinSet::new();
         for number in 0..inputs {
@@ -168,7 +168,7 @@ impl ExecutionPlan for ExchangeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let metrics = OutputMetrics::new(&self.metrics, partition);
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
         let output = Output::new(self.running(&context)?, partition, metrics);
         Ok(output.stream(self.schema()))
     }

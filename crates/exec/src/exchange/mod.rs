@@ -6,7 +6,7 @@
 //!   input n ─► split …                            ─┘     └─► queue m ─► output m
 //!                                                             │  ▲
 //!                        no memory left, or others want it:   ▼  │ when memory has been emptied
-//!                                                      temporary space (chapters)
+//!                                                      temporary space (spill files)
 //! ```
 //!
 //! Inputs go on while some output has nothing to do. That one may be waiting for rows which come behind others for an

@@ -6,14 +6,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::metrics::OutputMetrics;
 use super::queue::{Found, Queues};
-use crate::chapter::Reading;
 use crate::memory::ReclaimHandle;
+use crate::spill::SpillReader;
 
 /// What the outputs of an execution share. Inputs end with the last of them.
 pub struct Running {
@@ -58,13 +58,13 @@ impl Running {
 pub struct Output {
     running: Arc<Running>,
     number: usize,
-    reading: Option<Reading>,
-    metrics: OutputMetrics,
+    reading: Option<SpillReader>,
+    metrics: BaselineMetrics,
 }
 
 impl Output {
     /// The one that reads the queue `number`.
-    pub fn new(running: Arc<Running>, number: usize, metrics: OutputMetrics) -> Self {
+    pub fn new(running: Arc<Running>, number: usize, metrics: BaselineMetrics) -> Self {
         Self { running, number, reading: None, metrics }
     }
 
@@ -73,7 +73,7 @@ impl Output {
         let stream = async_stream::try_stream! {
             self.running.begin.now();
             while let Some(batch) = self.next().await? {
-                self.metrics.baseline.record_output(batch.num_rows());
+                self.metrics.record_output(batch.num_rows());
                 yield batch;
             }
         };
@@ -90,7 +90,7 @@ impl Output {
             }
             match self.running.queues.take(self.number)? {
                 Found::Batch(batch) => return Ok(Some(batch)),
-                Found::Chapter(chapter) => self.reading = chapter.read(&self.metrics.spill.time).await?,
+                Found::Spilled(writer) => self.reading = writer.finish_one().await?.map(|file| file.read()),
                 Found::Nothing => self.running.queues.arrived(self.number).await,
                 Found::End => return Ok(None),
             }

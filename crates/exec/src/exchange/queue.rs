@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::metrics::SharedMetrics;
-use crate::chapter::{Chapter, Shelf};
 use crate::held_batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
+use crate::spill::{SpillContext, SpillWriter};
 
 /// The queues of all outputs.
 pub struct Queues {
@@ -29,7 +29,7 @@ pub struct Queues {
     producers: AtomicUsize,
     failure: Mutex<Option<Arc<DataFusionError>>>,
     pool: Arc<dyn MemoryPool>,
-    shelf: Arc<Shelf>,
+    spill: Arc<SpillContext>,
     metrics: SharedMetrics,
 }
 
@@ -43,21 +43,22 @@ struct Queue {
 #[derive(Default)]
 struct Rows {
     batches: VecDeque<HeldBatch>,
-    chapter: Option<Chapter>,
+    /// Rows behind those in memory.
+    writer: Option<SpillWriter>,
     /// The output was dropped: nothing is kept for it.
     is_closed: bool,
 }
 
 impl Rows {
     fn is_empty(&self) -> bool {
-        self.batches.is_empty() && self.chapter.is_none()
+        self.batches.is_empty() && self.writer.is_none()
     }
 
-    /// The chapter that is being written, perhaps a new one.
-    fn chapter(&mut self, shelf: &Arc<Shelf>, memory: &MemoryReservation) -> Result<&Chapter> {
-        Ok(match &mut self.chapter {
-            Some(chapter) => chapter,
-            none => none.insert(shelf.chapter(memory)?),
+    /// The writer of rows that go to temporary space, perhaps a new one.
+    fn writer(&mut self, spill: &Arc<SpillContext>) -> Result<&SpillWriter> {
+        Ok(match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(spill.writer()?),
         })
     }
 
@@ -69,7 +70,7 @@ impl Rows {
 /// What an output finds in its queue.
 pub enum Found {
     Batch(RecordBatch),
-    Chapter(Chapter),
+    Spilled(SpillWriter),
     /// Nothing yet.
     Nothing,
     /// Nothing, and nothing will come.
@@ -83,7 +84,7 @@ impl Queues {
         outputs: usize,
         producers: usize,
         pool: &Arc<dyn MemoryPool>,
-        shelf: Arc<Shelf>,
+        spill: Arc<SpillContext>,
         metrics: SharedMetrics,
     ) -> Arc<Self> {
         let queue = |number: usize| Queue {
@@ -98,7 +99,7 @@ impl Queues {
             producers: AtomicUsize::new(producers),
             failure: Mutex::new(None),
             pool: Arc::clone(pool),
-            shelf,
+            spill,
             metrics,
         })
     }
@@ -129,9 +130,9 @@ impl Queues {
                     None
                 }
                 (false, false) => {
-                    let chapter = rows.chapter(&self.shelf, &queue.memory)?;
-                    chapter.push(&batch)?;
-                    Some(chapter.throttle())
+                    let writer = rows.writer(&self.spill)?;
+                    writer.push(&batch)?;
+                    Some(writer.throttle())
                 }
             };
             if was_empty {
@@ -169,12 +170,12 @@ impl Queues {
         let Some(queue) = self.queues.get(output) else { return Ok(Found::End) };
         let found = {
             let mut rows = queue.rows.lock();
-            let found = match (rows.batches.pop_front(), &mut rows.chapter) {
+            let found = match (rows.batches.pop_front(), &mut rows.writer) {
                 (Some(held), _) => {
                     queue.memory.shrink(held.bytes);
                     Some(Found::Batch(held.rows))
                 }
-                (None, chapter) => chapter.take().map(Found::Chapter),
+                (None, writer) => writer.take().map(Found::Spilled),
             };
             if found.is_some() && rows.is_empty() {
                 self.hungry.fetch_add(1, Ordering::AcqRel);
@@ -219,11 +220,11 @@ impl Queues {
         self.queues.iter().for_each(|queue| queue.arrived.notify_one());
     }
 
-    /// What moving a queue's rows to temporary space would free, at least: a chapter needs buffers, too, and few rows
+    /// What moving a queue's rows to temporary space would free, at least: a writer needs buffers, too, and few rows
     /// are not worth one.
     fn reclaimable(&self, rows: &Rows) -> usize {
-        let (bytes, buffers) = (rows.held_bytes(), self.shelf.write_buffer_bytes());
-        match &rows.chapter {
+        let (bytes, buffers) = (rows.held_bytes(), self.spill.write_buffer_bytes());
+        match &rows.writer {
             Some(_) => bytes,
             None if bytes > 2 * buffers => bytes - buffers,
             None => 0,
@@ -238,10 +239,10 @@ impl Queues {
         }
         let freed = rows.held_bytes();
         let batches = std::mem::take(&mut rows.batches);
-        let written = rows.chapter(&self.shelf, &queue.memory).and_then(|chapter| {
+        let written = rows.writer(&self.spill).and_then(|writer| {
             batches.iter().try_for_each(|held| {
-                chapter.push(&held.rows)?;
-                chapter.throttle_blocking()
+                writer.push(&held.rows)?;
+                writer.throttle_blocking()
             })
         });
         drop(batches);
@@ -268,7 +269,7 @@ impl Reclaim for Queues {
             match self.spill(queue, &mut rows) {
                 Ok(of_queue) => freed += of_queue,
                 Err(error) => {
-                    // Which rows of the chapter are missing is not known: all ends with the error.
+                    // Which rows of the spill file are missing is not known: all ends with the error.
                     drop(rows);
                     self.failure.lock().get_or_insert(Arc::new(error));
                     self.queues.iter().for_each(|queue| queue.arrived.notify_one());

@@ -11,9 +11,9 @@ use super::kind::{JoinKind, SideRows};
 use super::rows::{PageRows, RowRef};
 use super::spec::JoinSpec;
 use super::table::PartitionTable;
-use crate::hash_filter::HashFilter;
 use crate::key_hasher::KeyHasher;
 use crate::memory::MAX_PAGE_ROWS;
+use crate::spill::HashFilter;
 
 /// Tables up to this size stay in a processor's second-level cache while they are probed.
 const CACHED_TABLE_BYTES: usize = 512 << 10;

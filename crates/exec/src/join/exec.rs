@@ -29,7 +29,6 @@ use datafusion::physical_plan::{
 };
 use futures::FutureExt;
 
-use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::estimate::{key_ranges, most_inner_rows};
 use super::filters_of_keys::{is_asked, with_filters_of_keys};
@@ -43,7 +42,7 @@ use crate::equivalences::without_padded_sides;
 use crate::memory::{output_bytes, pool_limit};
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
-use crate::temp::operator_space;
+use crate::spill::{DestagePolicy, operator_space};
 
 /// A hybrid hash join that spills.
 ///

@@ -4,7 +4,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 
-use crate::spill_metrics::SpillMetrics;
+use crate::spill::SpillMetrics;
 
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]
@@ -20,7 +20,6 @@ pub struct JoinMetrics {
     /// Most memory the join held at any one time.
     pub peak_memory_bytes: Gauge,
     pub spilled_partitions: Count,
-    pub spilled_rows: Count,
     /// Probe rows of spilled partitions that were answered without being spilled: no build row has their key.
     pub filtered_rows: Count,
     /// Spilled partitions that were split again because their smaller side did not fit.
@@ -45,7 +44,6 @@ impl JoinMetrics {
             spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: gauge("peak_memory_bytes"),
             spilled_partitions: count("spilled_partitions"),
-            spilled_rows: count("spilled_rows"),
             filtered_rows: count("filtered_rows"),
             recursive_partitions: count("recursive_partitions"),
             role_reversals: count("role_reversals"),

@@ -18,7 +18,6 @@
 //! | `exec` | the plan node |
 //! | `spec`, `kind` | what is known before the first row |
 //! | `state` | taking in the build side, spilling, reclaim |
-//! | `destage` | which partitions leave memory first |
 //! | `table`, `rows`, `keys` | hash table over pages, gathering, key equality |
 //! | `build_side`, `prober` | probing a batch |
 //! | `worker` | one output partition, from first batch to last spilled pair |
@@ -27,7 +26,6 @@
 //! | `dynamic_filter` | what the build side tells the probe side's scan |
 
 mod build_side;
-mod destage;
 mod dynamic_filter;
 mod estimate;
 mod exec;
@@ -47,6 +45,5 @@ mod state;
 mod table;
 mod worker;
 
-pub use destage::DestagePolicy;
 pub use exec::{BuildEstimate, HybridHashJoinExec, replace_hash_join};
 pub use table::TABLE_BYTES_PER_ROW;

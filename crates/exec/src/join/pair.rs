@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_pages::Page;
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
@@ -27,10 +26,10 @@ use super::prober::{BuildRows, Prober};
 use super::spec::{JoinSpec, Side};
 use super::state::{JoinState, MOST_PARTITION_BITS, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
-use crate::batch_reader::BatchReader;
 use crate::error::spill_error;
 use crate::key_hasher::KeyHasher;
-use crate::memory::partitioner_options;
+use crate::memory::{HeldMemory, partitioner_options};
+use crate::spill::BatchReader;
 
 /// Deepest level at which scattering again is tried: 8 levels of 64 partitions divide anything that hashing
 /// can divide.
@@ -145,7 +144,6 @@ impl PairJoin {
             let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
             blocks = Some(Blocks { reader, block_bytes, held_page: None, pages_before: 0, matched });
         }
-        state.note_memory(memory.reservation.size());
         Ok(Opened::Join(Box::new(Self {
             state: Arc::clone(state),
             hasher: KeyHasher::new(pair.level + 1),
@@ -303,13 +301,13 @@ fn exchange(pair: SpilledPair) -> SpilledPair {
 /// The memory that one pair holds while it is joined.
 struct PairMemory {
     state: Arc<JoinState>,
-    reservation: MemoryReservation,
+    memory: HeldMemory,
     holds: bool,
 }
 
 impl PairMemory {
     fn new(state: &Arc<JoinState>) -> Self {
-        Self { state: Arc::clone(state), reservation: state.reserve_more(), holds: false }
+        Self { state: Arc::clone(state), memory: state.another_reservation(), holds: false }
     }
 
     /// Reserves `need` bytes, waiting for other pairs of this join to be done if that may help. Whether it
@@ -318,7 +316,7 @@ impl PairMemory {
         let state = Arc::clone(&self.state);
         loop {
             let released = state.pair_memory_released.notified();
-            if self.reservation.try_grow(need).is_ok() {
+            if self.memory.try_grow(need) {
                 self.hold();
                 return true;
             }
@@ -338,14 +336,14 @@ impl PairMemory {
         let mut block_bytes = build_bytes / 2;
         self.hold();
         while block_bytes > MIN_BLOCK_BYTES {
-            if self.reservation.try_grow(block_bytes + window_bytes).is_ok() {
+            if self.memory.try_grow(block_bytes + window_bytes) {
                 return block_bytes;
             }
             block_bytes /= 2;
         }
         // Below this nothing can be joined at all, and everything that can be spilled has been.
         let block_bytes = MIN_BLOCK_BYTES.min(build_bytes);
-        self.reservation.grow(block_bytes + window_bytes);
+        self.memory.grow(block_bytes + window_bytes);
         block_bytes
     }
 
@@ -355,7 +353,7 @@ impl PairMemory {
     }
 
     fn release(&mut self) {
-        self.reservation.free();
+        self.memory.resize(0);
         if std::mem::take(&mut self.holds) {
             self.state.pairs_holding_memory.fetch_sub(1, Ordering::AcqRel);
             self.state.pair_memory_released.notify_waiters();
@@ -383,10 +381,9 @@ async fn split(
     let share = state.memory_limit.unwrap_or(usize::MAX) / 4;
     let wanted = need.div_ceil(share.max(1)).next_power_of_two().trailing_zeros().max(1);
     options.partition_bits = options.partition_bits.min(wanted + 1);
-    let reservation = state.reserve_more();
+    let memory = state.another_reservation();
     // Bounded by the shape of the partitioner, and needed to make anything smaller.
-    reservation.grow(options.write_buffer_bytes() + state.read_window_bytes());
-    state.note_memory(reservation.size());
+    memory.grow(options.write_buffer_bytes() + state.read_window_bytes());
     state.metrics.recursive_partitions.add(1);
     let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
         let space = Arc::clone(&state.space);

@@ -19,8 +19,8 @@ use parking_lot::RwLock;
 use super::spec::JoinSpec;
 use super::table::hash_page;
 use crate::error::spill_error;
-use crate::hash_filter::HashFilter;
 use crate::key_hasher::KeyHasher;
+use crate::spill::HashFilter;
 
 /// How many keys ahead of its use a line of the filter is asked for.
 const AHEAD: usize = 16;

@@ -1,13 +1,12 @@
 //! What all output partitions of one join share: the build side being taken in, then being probed.
 //!
 //! ```text
-//!  build streams ─► push ─► Partitioner ──finish──► tables of resident partitions ─► Stage::Probing
-//!                             │    ▲                files of spilled partitions
-//!                    reclaim: spill by DestagePolicy
+//!  build streams ─► push ─► ResidentPartitions ──finish──► tables of resident partitions ─► Stage::Probing
+//!                                                          files of spilled partitions
 //! ```
 //!
 //! *Reclaim.* The governor may ask at any time until the last probe row has been seen, from any thread. While
-//! building, a partition is spilled through the partitioner. Afterwards its table is taken out of the
+//! building, partitions are spilled. Afterwards its table is taken out of the
 //! [`BuildSide`]: batches that are being probed still hold the old one and finish, later rows of the partition
 //! are spilled. Which of its rows had matched by then stays in memory and goes with the spilled pair.
 
@@ -19,7 +18,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 use datafusion::common::{NullEquality, Result};
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryPool;
 use futures::StreamExt;
 use nandina_pages::Page;
 use nandina_spill::{
@@ -29,7 +28,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use super::build_side::{BuildSide, EarlierVisits};
-use super::destage::DestagePolicy;
 use super::dynamic_filter::BuildBounds;
 use super::exec::BuildEstimate;
 use super::key_bitmap::{KeyBitmap, KeyRange};
@@ -40,18 +38,16 @@ use super::spec::JoinSpec;
 use super::spill_cost::SpillCost;
 use super::spilled_keys::SpilledKeys;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
-use crate::batch_bytes::data_bytes;
 use crate::error::spill_error;
 use crate::key_hasher::KeyHasher;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
-use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
 use crate::progress::Progress;
-use crate::push_room::{Busy, make_room};
-use crate::shared_reservation::SharedReservation;
+use crate::spill::{DestagePolicy, Destination, PartitionsMetrics, ResidentPartitions};
 
 /// Where the join stands.
 enum Stage {
-    Building(Arc<Partitioner>),
+    Building(Arc<ResidentPartitions>),
     Probing(Probing),
     /// The last probe row has been seen; what remains belongs to whoever took it.
     Probed,
@@ -109,10 +105,10 @@ pub struct JoinState {
     spilled_keys: Arc<SpilledKeys>,
     /// All values of each build key, where they are integers of a narrow range and somebody asks, and the memory that
     /// takes.
-    key_bitmaps: Vec<Option<(KeyBitmap, MemoryReservation)>>,
+    key_bitmaps: Vec<Option<(KeyBitmap, HeldMemory)>>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
-    reservation: SharedReservation,
+    memory: Arc<HeldMemory>,
     stage: RwLock<Stage>,
     inner_any_rows: AtomicBool,
     inner_any_null: AtomicBool,
@@ -142,10 +138,21 @@ impl JoinState {
         let partitioner =
             Partitioner::new(Arc::clone(&spec.build.pages), options.clone(), Arc::clone(&space))
                 .observed_by(Box::new(move |page| keys.add(page)));
-        let reservation = SharedReservation::new(pool, "HashJoin");
+        let memory = Arc::new(HeldMemory::new(pool, "HashJoin", metrics.peak_memory_bytes.clone()));
+        let partitions_metrics = PartitionsMetrics {
+            spill: metrics.spill.clone(),
+            spilled_partitions: metrics.spilled_partitions.clone(),
+            push_time: metrics.build_time.clone(),
+        };
+        let keys = Arc::clone(&spilled_keys);
+        let partitions =
+            ResidentPartitions::new(partitioner, Arc::clone(&memory), memory_limit, partitions_metrics)
+                .with_policy(destage)
+                .with_bytes_of_rows(|rows| rows * TABLE_BYTES_PER_ROW)
+                .with_bytes_beside(move || keys.memory_bytes());
         let spill_cost = SpillCost::new(&spec, expected);
         let count = key_ranges.iter().flatten().count();
-        let bitmap = |range: &Option<KeyRange>| key_bitmap((*range)?, count, memory_limit, &reservation);
+        let bitmap = |range: &Option<KeyRange>| key_bitmap((*range)?, count, memory_limit, &memory);
         let key_bitmaps: Vec<_> = key_ranges.iter().map(bitmap).collect();
         if let [Some(_)] = key_bitmaps.as_slice() {
             // It knows the spilled keys, too.
@@ -163,8 +170,8 @@ impl JoinState {
             spilled_keys,
             key_bitmaps,
             progress: Progress::default(),
-            reservation,
-            stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
+            memory,
+            stage: RwLock::new(Stage::Building(Arc::new(partitions))),
             inner_any_rows: AtomicBool::new(false),
             inner_any_null: AtomicBool::new(false),
             row_salt: AtomicUsize::new(0),
@@ -178,18 +185,13 @@ impl JoinState {
     }
 
     /// A further reservation of the same join.
-    pub fn reserve_more(&self) -> MemoryReservation {
-        self.reservation.new_empty()
+    pub fn another_reservation(&self) -> HeldMemory {
+        self.memory.another()
     }
 
-    /// Notes the memory held now, `beside` the build side's.
-    pub fn note_memory(&self, beside: usize) {
-        self.metrics.peak_memory_bytes.set_max(self.reservation.size() + beside);
-    }
-
-    fn building(&self) -> Option<Arc<Partitioner>> {
+    fn building(&self) -> Option<Arc<ResidentPartitions>> {
         match &*self.stage.read() {
-            Stage::Building(partitioner) => Some(Arc::clone(partitioner)),
+            Stage::Building(partitions) => Some(Arc::clone(partitions)),
             Stage::Probing(_) | Stage::Probed => None,
         }
     }
@@ -200,7 +202,7 @@ impl JoinState {
         mut input: SendableRecordBatchStream,
         mut bounds: Option<BuildBounds>,
     ) -> Result<Option<BuildBounds>> {
-        let Some(partitioner) = self.building() else { return Ok(bounds) };
+        let Some(partitions) = self.building() else { return Ok(bounds) };
         let mut scatter = Scatter::default();
         let mut hashes = Vec::new();
         while let Some(batch) = input.next().await {
@@ -215,37 +217,10 @@ impl JoinState {
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
             drop(timer);
-            let rows = stored.num_rows();
-            let portion_rows = portion_rows(&stored, self.memory_limit);
-            for first in (0..rows).step_by(portion_rows) {
-                let portion = stored.slice(first, portion_rows.min(rows - first));
-                let hashes = hashes.get(first..first + portion.num_rows()).unwrap_or(&[]);
-                scatter.by_hash(hashes, self.options.partition_bits);
-                self.push_build_rows(&partitioner, &portion, &scatter).await?;
-            }
+            partitions.push(&stored, Destination::ByHash(&hashes), &mut scatter).await?;
+            self.note_step();
         }
         Ok(bounds)
-    }
-
-    /// Adds build rows to their partitions, spilling for room if need be.
-    async fn push_build_rows(
-        &self,
-        partitioner: &Partitioner,
-        rows: &RecordBatch,
-        scatter: &Scatter,
-    ) -> Result<()> {
-        // A quarter more for vectors that grow by doubling.
-        let estimate = data_bytes(rows) * 5 / 4 + rows.num_rows() * TABLE_BYTES_PER_ROW;
-        let room = self.make_room(partitioner, estimate).await?;
-        let timer = self.metrics.build_time.timer();
-        let pushed = partitioner.push(rows, scatter).map_err(spill_error);
-        room.free();
-        self.settle(partitioner);
-        self.note_step();
-        drop(timer);
-        pushed?;
-        let _waiting = self.metrics.spill.time.timer();
-        partitioner.throttle().await.map_err(spill_error)
     }
 
     /// Hashes a build batch in stored form, without the rows that can neither match nor be given out. `None`
@@ -285,57 +260,13 @@ impl JoinState {
         Ok(Some(stored))
     }
 
-    /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<MemoryReservation> {
-        let room = self.reservation.new_empty();
-        let is_granted = || room.try_grow(estimate).is_ok();
-        let spill = |busy| self.spill_next(partitioner, busy);
-        let waiting = &self.metrics.spill.time;
-        if !make_room(partitioner, is_granted, spill, || self.settle(partitioner), waiting).await? {
-            room.grow(estimate);
-        }
-        self.note_memory(room.size());
-        Ok(room)
-    }
-
-    /// Starts spilling the next resident partition, or more if the policy says so; the bytes that will be free when
-    /// it is written.
-    fn spill_next(&self, partitioner: &Partitioner, busy: Busy) -> nandina_spill::Result<usize> {
-        let sizes = (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition));
-        let wanted = self.destage.wanted_bytes(1);
-        let mut freed = 0;
-        for partition in self.destage.order(sizes) {
-            if freed >= wanted {
-                break;
-            }
-            let rows = partitioner.resident_rows(partition);
-            let bytes = busy.spill(partitioner, partition)?;
-            if bytes > 0 {
-                self.metrics.spilled_partitions.add(1);
-                freed += bytes + rows * TABLE_BYTES_PER_ROW;
-            }
-        }
-        Ok(freed)
-    }
-
-    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
-    fn settle(&self, partitioner: &Partitioner) {
-        let partitions = 0..self.options.partitions();
-        self.reservation.settle(|| {
-            let rows: usize = partitions.map(|partition| partitioner.resident_rows(partition)).sum();
-            partitioner.memory_bytes() + rows * TABLE_BYTES_PER_ROW + self.spilled_keys.memory_bytes()
-        });
-    }
-
     /// Ends the build side: makes the tables of the resident partitions. All input has been taken in.
     pub async fn finish_build(self: &Arc<Self>) -> Result<()> {
-        let Some(partitioner) = self.building() else { return Ok(()) };
-        let probe_buffers = self.make_room_for_probe_buffers(&partitioner).await?;
-        self.reservation.hand_over();
-        let finished = partitioner.finish().map_err(spill_error)?;
-        let waiting = self.metrics.spill.time.timer();
-        partitioner.drain_to(0).await.map_err(spill_error)?;
-        drop(waiting);
+        let Some(partitions) = self.building() else { return Ok(()) };
+        // Once something is spilled, probe rows need pages to be collected in.
+        let buffer_bytes = if partitions.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
+        let probe_buffers = partitions.make_room(buffer_bytes).await?;
+        let finished = partitions.finish().await?;
         let timer = self.metrics.build_time.timer();
         let tables = self.build_tables(&finished).await?;
         let probe_pages = Arc::clone(&self.spec.probe.pages);
@@ -358,17 +289,9 @@ impl JoinState {
         }
         drop(timer);
         *self.stage.write() = Stage::Probing(Probing { build, pages, probe });
-        probe_buffers.free();
-        self.reservation.resize(held);
-        self.note_memory(0);
+        drop(probe_buffers);
+        self.memory.resize(held);
         Ok(())
-    }
-
-    /// Once something is spilled, probe rows need pages to be collected in.
-    async fn make_room_for_probe_buffers(&self, partitioner: &Partitioner) -> Result<MemoryReservation> {
-        let spilled = (0..self.options.partitions()).any(|partition| partitioner.is_spilled(partition));
-        let bytes = if spilled { self.options.write_buffer_bytes() } else { 0 };
-        self.make_room(partitioner, bytes).await
     }
 
     /// The tables of resident partitions, made by as many tasks as there are processors.
@@ -429,7 +352,7 @@ impl JoinState {
             && probing.build.spilled_keys().is_some()
         {
             probing.build = Arc::new(BuildSide::clone(&probing.build).with_spilled_keys(None));
-            self.reservation.shrink(bytes);
+            self.memory.shrink(bytes);
         }
     }
 
@@ -494,13 +417,13 @@ impl JoinState {
         for (build, probe) in probing.pages.into_iter().zip(probe) {
             let earlier = build.earlier;
             if let (Some(build), Some(probe)) = (build.file, probe.file) {
-                self.metrics.spilled_rows.add((build.rows() + probe.rows()) as usize);
+                self.metrics.spill.spilled_rows.add((build.rows() + probe.rows()) as usize);
                 pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false, earlier });
             }
         }
         let keeps_tables = self.spec.kind.build_rows != SideRows::Dropped;
         let kept = if keeps_tables { resident_table_bytes(&probing.build) } else { 0 };
-        self.reservation.resize(kept + probing.build.visited_bytes());
+        self.memory.resize(kept + probing.build.visited_bytes());
         Ok(Some(Remainder { build: probing.build, pairs }))
     }
 
@@ -522,22 +445,7 @@ impl JoinState {
 
     /// Gives back the memory of one partition's table, which has been dropped.
     pub fn release_table(&self, bytes: usize) {
-        self.reservation.shrink(bytes);
-    }
-
-    /// Spills resident partitions while building until `bytes` are free. What it spilled, not by how much the
-    /// reservation shrank: rows that others push meanwhile make up for it, and the next holder would be asked in vain.
-    fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
-        let mut freed = 0;
-        while freed < bytes {
-            match self.spill_next(partitioner, Busy::Skipped)? {
-                0 => break,
-                spilled => freed += spilled,
-            }
-        }
-        partitioner.drain_to_blocking(0)?;
-        self.settle(partitioner);
-        Ok(freed)
+        self.memory.shrink(bytes);
     }
 
     /// Takes tables out of the build side until `bytes` are free.
@@ -565,7 +473,7 @@ impl JoinState {
             }
         }
         let freed = freed.saturating_sub(buffers);
-        self.reservation.shrink(freed);
+        self.memory.shrink(freed);
         Ok(freed)
     }
 
@@ -601,12 +509,11 @@ fn key_bitmap(
     range: KeyRange,
     count: usize,
     memory_limit: Option<usize>,
-    reservation: &SharedReservation,
-) -> Option<(KeyBitmap, MemoryReservation)> {
+    memory: &HeldMemory,
+) -> Option<(KeyBitmap, HeldMemory)> {
     let bytes = range.bitmap_bytes(memory_limit, count)?;
-    let memory = reservation.new_empty();
-    memory.try_grow(bytes).ok()?;
-    Some((KeyBitmap::new(range), memory))
+    let memory = memory.another();
+    memory.try_grow(bytes).then(|| (KeyBitmap::new(range), memory))
 }
 
 /// Partitions when memory is plentiful, as log2.
@@ -631,9 +538,7 @@ impl Reclaim for JoinState {
     fn reclaimable_bytes(&self) -> usize {
         let Some(stage) = self.stage.try_read() else { return 0 };
         match &*stage {
-            Stage::Building(partitioner) => {
-                (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition)).sum()
-            }
+            Stage::Building(partitions) => partitions.reclaimable_bytes(),
             Stage::Probing(probing) => {
                 let buffers = self.first_spill_bytes(&probing.build);
                 resident_table_bytes(&probing.build).saturating_sub(buffers)
@@ -649,11 +554,11 @@ impl Reclaim for JoinState {
 
     fn reclaim(&self, bytes: usize) -> usize {
         let building = match self.stage.try_read().as_deref() {
-            Some(Stage::Building(partitioner)) => Some(Arc::clone(partitioner)),
+            Some(Stage::Building(partitions)) => Some(Arc::clone(partitions)),
             _ => None,
         };
         let freed = match building {
-            Some(partitioner) => self.reclaim_building(&partitioner, bytes).map_err(spill_error),
+            Some(partitions) => partitions.reclaim(bytes).map_err(spill_error),
             None => self.reclaim_probing(bytes),
         };
         freed.unwrap_or_else(|error| {

@@ -9,11 +9,13 @@
 //! ```
 
 mod governor;
+mod held;
 mod resident;
 mod shares;
 mod unrefused;
 
 pub use governor::{MemoryGovernor, Reclaim, ReclaimHandle, ReclaimOrder};
+pub(crate) use held::HeldMemory;
 pub use resident::ResidentBound;
 pub(crate) use shares::{
     MAX_PAGE_ROWS, has_room, output_bytes, partitioner_options, pool_limit, portion_rows, read_window_bytes,

@@ -27,7 +27,7 @@ use crate::equivalences::without_padded_sides;
 use crate::join::spec::JoinSpec;
 use crate::memory::{output_bytes, pool_limit};
 use crate::shared_execution::SharedExecution;
-use crate::temp::operator_space;
+use crate::spill::operator_space;
 
 /// A block nested loop join that spills.
 ///

@@ -4,7 +4,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 
-use crate::spill_metrics::SpillMetrics;
+use crate::spill::SpillMetrics;
 
 /// Metrics of one output partition, or of the state that all partitions share.
 #[derive(Clone, Debug)]
@@ -19,8 +19,6 @@ pub struct LoopMetrics {
     pub spill: SpillMetrics,
     /// Most memory the join held at any one time.
     pub peak_memory_bytes: Gauge,
-    /// Rows of both sides that went to temporary space.
-    pub spilled_rows: Count,
     /// Blocks of the build side that were read back.
     pub build_blocks: Count,
 }
@@ -38,7 +36,6 @@ impl LoopMetrics {
             probe_input_rows: count("probe_input_rows"),
             spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: gauge("peak_memory_bytes"),
-            spilled_rows: count("spilled_rows"),
             build_blocks: count("build_blocks"),
         }
     }

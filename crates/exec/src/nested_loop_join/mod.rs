@@ -4,7 +4,7 @@
 //!   build input ──► PAX pages ──┬── all fit: one block ◄──── probe input, batch by batch, as it comes
 //!   (left, all streams)         │
 //!                               └── they do not: build file      probe file(s) ◄── probe input, kept once
-//!                                                  │                  │            (one chapter after another)
+//!                                                  │                  │            (one file after another)
 //!                                                  └─ block by block ─┴─► every block meets every probe row
 //! ```
 //!
@@ -18,7 +18,7 @@
 //! | rows given out | loop | flags |
 //! |---|---|---|
 //! | of the build side | for each block, all of the probe side | of the block |
-//! | of the probe side | for each chapter of the probe side, all blocks | of the chapter |
+//! | of the probe side | for each file of the probe side, all blocks | of the file |
 //! | of both (`FULL`) | first the one without unmatched probe rows, then the other without pairs | of one at a time |
 //!
 //! Invariants
@@ -36,8 +36,8 @@
 //! | `block` | build rows in memory and their flags |
 //! | `pair_filter` | the filter with one row of one side held fixed |
 //! | `prober`, `assemble` | a probe batch against a block; rows of the output |
-//! | `spool` | the probe side in temporary space |
-//! | `spilled` | blocks and chapters against each other |
+//! | `probe_spill` | the probe side in temporary space |
+//! | `spilled` | blocks and files of probe rows against each other |
 //! | `worker` | one output partition, from first batch to last block |
 
 mod assemble;
@@ -45,9 +45,9 @@ mod block;
 mod exec;
 mod metrics;
 mod pair_filter;
+mod probe_spill;
 mod prober;
 mod spilled;
-mod spool;
 mod state;
 mod worker;
 

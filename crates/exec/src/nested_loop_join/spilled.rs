@@ -1,8 +1,8 @@
-//! Blocks and chapters against each other, when neither side is in memory.
+//! Blocks of build rows and files of probe rows against each other, when neither side is in memory.
 //!
 //! ```text
-//!   join_blocks     for each block {  for each chapter { compare }   give out rows of the block   }
-//!   join_chapter    for one chapter { for each block   { compare } } give out rows of the chapter
+//!   join_blocks   for each block { for each file  { compare }   give out rows of the block  }
+//!   join_file     for one file   { for each block { compare } } give out rows of the file
 //! ```
 //!
 //! Blocks need not be large: one of a thousand rows already takes longer to compare with a page than the page takes to
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use async_stream::try_stream;
 use datafusion::common::Result;
-use datafusion::execution::memory_pool::MemoryReservation;
 use futures::Stream;
 use nandina_pages::Page;
 use nandina_spill::PartitionReader;
@@ -22,10 +21,11 @@ use nandina_spill::PartitionReader;
 use super::assemble::{BuildRowsOut, ProbeRowsOut};
 use super::block::{Block, RowBits};
 use super::prober::Prober;
-use super::spool::Chapter;
 use super::state::{LoopState, SpilledBuild};
 use crate::error::spill_error;
 use crate::join::kind::{JoinKind, SideRows};
+use crate::memory::HeldMemory;
+use crate::spill::SpillFile;
 
 /// Smallest block.
 const MIN_BLOCK_BYTES: usize = 64 << 10;
@@ -121,43 +121,42 @@ impl BlockReader {
 /// The memory that one worker holds for a block at a time, for reading, and for flags.
 struct BlockMemory {
     block_bytes: usize,
-    _reservation: MemoryReservation,
+    _memory: HeldMemory,
 }
 
 impl BlockMemory {
     /// As large a block as there is memory for, up to this worker's share, beside `fixed_bytes` and read windows.
     fn reserve(state: &LoopState, build_bytes: usize, fixed_bytes: usize) -> Self {
-        // One window for the build side, one for the probe side.
-        let beside = fixed_bytes + 2 * state.read_window_bytes();
+        // With a window for the build side; who reads the probe side reserves his own.
+        let beside = fixed_bytes + state.read_window_bytes();
         let share = state.memory_limit.map_or(build_bytes, |limit| limit / BLOCKS_SHARE / state.outputs);
         let mut block_bytes = build_bytes.min(share).max(MIN_BLOCK_BYTES);
-        let reservation = state.reserve_more();
-        while reservation.try_grow(block_bytes + beside).is_err() {
+        let memory = state.another_reservation();
+        while !memory.try_grow(block_bytes + beside) {
             if block_bytes == MIN_BLOCK_BYTES {
                 // Below this nothing can be joined at all, and everything that can be spilled has been.
-                reservation.grow(block_bytes + beside);
+                memory.grow(block_bytes + beside);
                 break;
             }
             block_bytes = (block_bytes / 2).max(MIN_BLOCK_BYTES);
         }
-        state.note_memory(reservation.size());
-        Self { block_bytes, _reservation: reservation }
+        Self { block_bytes, _memory: memory }
     }
 }
 
-/// Takes blocks while there are any; each meets all chapters, then its own rows are given out.
+/// Takes blocks while there are any; each meets all probe rows, then its own rows are given out.
 pub fn join_blocks(
     state: Arc<LoopState>,
     blocks: Arc<Blocks>,
-    chapters: Arc<Vec<Chapter>>,
+    files: Arc<Vec<SpillFile>>,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send {
     try_stream! {
         let kind = JoinKind { probe_rows: SideRows::Dropped, ..state.spec.kind };
         let memory = BlockMemory::reserve(&state, blocks.total_bytes, 0);
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, state.gives_build_rows()).await? {
-            for chapter in chapters.iter() {
-                let mut batches = chapter.read(&state);
+            for file in files.iter() {
+                let mut batches = file.read();
                 while let Some(batch) = batches.next().await? {
                     state.note_step();
                     let unmatched = vec![false; batch.num_rows()];
@@ -177,11 +176,11 @@ pub fn join_blocks(
     }
 }
 
-/// A chapter meets all blocks, then its rows are given out.
-pub fn join_chapter(
+/// The probe rows of a file meet all blocks, then they are given out.
+pub fn join_file(
     state: Arc<LoopState>,
     build: SpilledBuild,
-    chapter: Chapter,
+    file: SpillFile,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send {
     try_stream! {
         let mut kind = state.spec.kind;
@@ -190,13 +189,13 @@ pub fn join_chapter(
             kind = JoinKind { pairs: false, build_rows: SideRows::Dropped, ..kind };
         }
         let notes_matches = kind.probe_rows != SideRows::Dropped;
-        let flags = if notes_matches { chapter.row_count() } else { 0 };
+        let flags = if notes_matches { file.row_count() } else { 0 };
         let blocks = Blocks::new(&state, &build);
         let memory = BlockMemory::reserve(&state, blocks.total_bytes, flags);
         let mut matched = vec![false; flags];
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, false).await? {
-            let mut batches = chapter.read(&state);
+            let mut batches = file.read();
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 state.note_step();
@@ -217,7 +216,7 @@ pub fn join_chapter(
             }
         }
         if notes_matches {
-            let mut batches = chapter.read(&state);
+            let mut batches = file.read();
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 let until = first_row + batch.num_rows();

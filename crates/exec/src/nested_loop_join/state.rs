@@ -12,10 +12,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::physical_plan::metrics::Count;
 use futures::StreamExt;
 use nandina_pages::Page;
 use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter, SealedPage};
@@ -23,16 +23,16 @@ use parking_lot::{Mutex, RwLock};
 
 use super::block::{Block, RowBits};
 use super::metrics::LoopMetrics;
-use crate::batch_bytes::data_bytes;
 use crate::error::spill_error;
 use crate::join::kind::SideRows;
 use crate::join::spec::JoinSpec;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
-use crate::memory::{partitioner_options, pool_limit, portion_rows, read_window_bytes};
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
 use crate::progress::Progress;
-use crate::push_room::{Busy, make_room};
-use crate::shared_reservation::SharedReservation;
+use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext};
 
+/// Who reserves memory.
+const CONSUMER: &str = "NestedLoopJoin";
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;
 /// Files that may be written at once, as log2: each has as small buffers as one of so many partitions.
@@ -40,7 +40,7 @@ const FILES_BITS: u32 = 6;
 
 /// Where the join stands.
 enum Stage {
-    Building(Arc<Partitioner>),
+    Building(Arc<ResidentPartitions>),
     /// All build rows are in memory; `pages` are those of the block.
     InMemory {
         block: Arc<Block>,
@@ -76,9 +76,11 @@ pub struct LoopState {
     /// Output partitions, which share the memory.
     pub outputs: usize,
     options: PartitionerOptions,
+    /// How probe rows are spilled.
+    pub probe_spill: Arc<SpillContext>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
-    reservation: SharedReservation,
+    memory: Arc<HeldMemory>,
     stage: RwLock<Stage>,
     _reclaim: Mutex<Option<ReclaimHandle>>,
 }
@@ -98,7 +100,18 @@ impl LoopState {
         options.partition_bits = inputs.next_power_of_two().trailing_zeros().min(MAX_PARTITION_BITS);
         let pages = Arc::clone(&spec.build.pages);
         let partitioner = Partitioner::new(pages, options.clone(), Arc::clone(&space));
-        let reservation = SharedReservation::new(pool, "NestedLoopJoin");
+        let memory = Arc::new(HeldMemory::new(pool, CONSUMER, metrics.peak_memory_bytes.clone()));
+        let partitions_metrics = PartitionsMetrics {
+            spill: metrics.spill.clone(),
+            spilled_partitions: Count::new(),
+            push_time: metrics.build_time.clone(),
+        };
+        let partitions =
+            ResidentPartitions::new(partitioner, Arc::clone(&memory), memory_limit, partitions_metrics)
+                .with_bytes_of_rows(RowBits::bytes_for);
+        let (probe_pages, of_probe) = (Arc::clone(&spec.probe.pages), Arc::clone(&space));
+        let probe_spill =
+            SpillContext::new(probe_pages, of_probe, pool, CONSUMER, spec.batch_rows, metrics.spill.clone());
         let state = Arc::new(Self {
             spec,
             space,
@@ -106,9 +119,10 @@ impl LoopState {
             memory_limit,
             outputs,
             options,
+            probe_spill,
             progress: Progress::default(),
-            reservation,
-            stage: RwLock::new(Stage::Building(Arc::new(partitioner))),
+            memory,
+            stage: RwLock::new(Stage::Building(Arc::new(partitions))),
             _reclaim: Mutex::new(None),
         });
         let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
@@ -117,13 +131,8 @@ impl LoopState {
     }
 
     /// A further reservation of the same join.
-    pub fn reserve_more(&self) -> MemoryReservation {
-        self.reservation.new_empty()
-    }
-
-    /// Notes the memory held now, `beside` the build side's.
-    pub fn note_memory(&self, beside: usize) {
-        self.metrics.peak_memory_bytes.set_max(self.reservation.size() + beside);
+    pub fn another_reservation(&self) -> HeldMemory {
+        self.memory.another()
     }
 
     /// Whether rows of the build side are given out by themselves.
@@ -131,19 +140,14 @@ impl LoopState {
         self.spec.kind.build_rows != SideRows::Dropped
     }
 
-    /// Pages and extents of what is spilled, all of it in one file.
-    pub fn file_options(&self) -> PartitionerOptions {
-        PartitionerOptions { partition_bits: 0, ..self.options.clone() }
-    }
-
     /// Memory for the reads in flight of one reader of spilled pages.
     pub fn read_window_bytes(&self) -> usize {
         read_window_bytes(self.memory_limit, &self.space.device().sizes())
     }
 
-    fn building(&self) -> Option<Arc<Partitioner>> {
+    fn building(&self) -> Option<Arc<ResidentPartitions>> {
         match &*self.stage.read() {
-            Stage::Building(partitioner) => Some(Arc::clone(partitioner)),
+            Stage::Building(partitions) => Some(Arc::clone(partitions)),
             _ => None,
         }
     }
@@ -154,89 +158,23 @@ impl LoopState {
         number: usize,
         mut input: SendableRecordBatchStream,
     ) -> Result<()> {
-        let Some(partitioner) = self.building() else { return Ok(()) };
-        let partition = number % self.options.partitions();
+        let Some(partitions) = self.building() else { return Ok(()) };
+        let destination = Destination::Partition(number % partitions.count());
         let mut scatter = Scatter::default();
         while let Some(batch) = input.next().await {
             let stored = self.spec.build.store(&batch?)?;
-            let rows = stored.num_rows();
-            self.metrics.build_input_rows.add(rows);
-            let portion_rows = portion_rows(&stored, self.memory_limit);
-            for first in (0..rows).step_by(portion_rows) {
-                let portion = stored.slice(first, portion_rows.min(rows - first));
-                scatter.to_partition(partition, portion.num_rows(), self.options.partition_bits);
-                self.push_build_rows(&partitioner, &portion, &scatter).await?;
-            }
+            self.metrics.build_input_rows.add(stored.num_rows());
+            partitions.push(&stored, destination, &mut scatter).await?;
+            self.note_step();
         }
         Ok(())
     }
 
-    /// Adds build rows to their partition, spilling for room if need be.
-    async fn push_build_rows(
-        &self,
-        partitioner: &Partitioner,
-        rows: &RecordBatch,
-        scatter: &Scatter,
-    ) -> Result<()> {
-        // A quarter more for vectors that grow by doubling.
-        let estimate = data_bytes(rows) * 5 / 4 + RowBits::bytes_for(rows.num_rows());
-        let room = self.make_room(partitioner, estimate).await?;
-        let timer = self.metrics.build_time.timer();
-        let pushed = partitioner.push(rows, scatter).map_err(spill_error);
-        room.free();
-        self.settle(partitioner);
-        self.note_step();
-        drop(timer);
-        pushed?;
-        let _waiting = self.metrics.spill.time.timer();
-        partitioner.throttle().await.map_err(spill_error)
-    }
-
-    /// Reserves `estimate` bytes for the next push, spilling if need be.
-    async fn make_room(&self, partitioner: &Partitioner, estimate: usize) -> Result<MemoryReservation> {
-        let room = self.reserve_more();
-        let is_granted = || room.try_grow(estimate).is_ok();
-        let spill = |busy| self.spill_largest(partitioner, busy);
-        let waiting = &self.metrics.spill.time;
-        if !make_room(partitioner, is_granted, spill, || self.settle(partitioner), waiting).await? {
-            room.grow(estimate);
-        }
-        self.note_memory(room.size());
-        Ok(room)
-    }
-
-    /// Starts spilling the largest partition in memory; the bytes that will be free when it is written.
-    fn spill_largest(&self, partitioner: &Partitioner, busy: Busy) -> nandina_spill::Result<usize> {
-        let mut sizes: Vec<(usize, usize)> = (0..self.options.partitions())
-            .map(|partition| (partitioner.resident_bytes(partition), partition))
-            .filter(|(bytes, _)| *bytes > 0)
-            .collect();
-        sizes.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, partition) in sizes {
-            let bytes = busy.spill(partitioner, partition)?;
-            if bytes > 0 {
-                return Ok(bytes);
-            }
-        }
-        Ok(0)
-    }
-
-    /// Makes the reservation what is really held, beside what pushes in progress have reserved.
-    fn settle(&self, partitioner: &Partitioner) {
-        let partitions = 0..self.options.partitions();
-        self.reservation.settle(|| {
-            let rows: usize = partitions.map(|partition| partitioner.resident_rows(partition)).sum();
-            partitioner.memory_bytes() + RowBits::bytes_for(rows)
-        });
-    }
-
     /// Ends the build side: a block if all of it is in memory, else files. All input has been taken in.
     pub async fn finish_build(&self) -> Result<()> {
-        let Some(partitioner) = self.building() else { return Ok(()) };
-        self.reservation.hand_over();
-        let finished = partitioner.finish().map_err(spill_error)?;
+        let Some(partitions) = self.building() else { return Ok(()) };
+        let finished = partitions.finish().await?;
         let waiting = self.metrics.spill.time.timer();
-        partitioner.drain_to(0).await.map_err(spill_error)?;
         let stage = if finished.iter().any(|partition| partition.file.is_some()) {
             let mut files = Vec::with_capacity(finished.len());
             for partition in finished {
@@ -247,8 +185,8 @@ impl LoopState {
                 }
                 files.extend(partition.file);
             }
-            self.metrics.spilled_rows.add(files.iter().map(|file| file.rows() as usize).sum());
-            self.reservation.resize(0);
+            self.metrics.spill.spilled_rows.add(files.iter().map(|file| file.rows() as usize).sum());
+            self.memory.resize(0);
             Stage::Spilled(SpilledBuild { files, earlier: None })
         } else {
             let pages: Vec<SealedPage> =
@@ -256,12 +194,11 @@ impl LoopState {
             let opened: nandina_spill::Result<Vec<Page>> =
                 pages.iter().map(|page| page.open(&self.spec.build.pages)).collect();
             let block = Block::new(&self.spec, opened.map_err(spill_error)?, self.gives_build_rows())?;
-            self.reservation.resize(block.memory_bytes());
+            self.memory.resize(block.memory_bytes());
             Stage::InMemory { block: Arc::new(block), pages }
         };
         drop(waiting);
         *self.stage.write() = stage;
-        self.note_memory(0);
         Ok(())
     }
 
@@ -289,7 +226,7 @@ impl LoopState {
             Stage::Building(_) | Stage::Closed => return None,
         };
         if !self.gives_build_rows() {
-            self.reservation.resize(0);
+            self.memory.resize(0);
         }
         Some(remainder)
     }
@@ -305,20 +242,6 @@ impl LoopState {
         self.metrics.spill.bring_up(&self.space);
     }
 
-    /// Spills pages while building until `bytes` are free. What it spilled: others may push rows meanwhile.
-    fn reclaim_building(&self, partitioner: &Partitioner, bytes: usize) -> nandina_spill::Result<usize> {
-        let mut freed = 0;
-        while freed < bytes {
-            match self.spill_largest(partitioner, Busy::Skipped)? {
-                0 => break,
-                spilled => freed += spilled,
-            }
-        }
-        partitioner.drain_to_blocking(0)?;
-        self.settle(partitioner);
-        Ok(freed)
-    }
-
     /// Spills the whole block while it is probed.
     fn reclaim_block(&self) -> Result<usize> {
         let Some(mut stage) = self.stage.try_write() else { return Ok(0) };
@@ -328,12 +251,12 @@ impl LoopState {
         }
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
         file.write_blocking(pages.clone()).map_err(spill_error)?;
-        self.metrics.spilled_rows.add(block.row_count());
-        let (kept, before) = (block.matched_bytes(), self.reservation.size());
+        self.metrics.spill.spilled_rows.add(block.row_count());
+        let (kept, before) = (block.matched_bytes(), self.memory.bytes());
         let earlier = block.matched().cloned();
         // Batches that meet the block right now hold it, and finish.
         *stage = Stage::Spilled(SpilledBuild { files: vec![Arc::new(file)], earlier });
-        self.reservation.resize(kept);
+        self.memory.resize(kept);
         Ok(before.saturating_sub(kept))
     }
 }
@@ -346,9 +269,7 @@ impl Reclaim for LoopState {
     fn reclaimable_bytes(&self) -> usize {
         let Some(stage) = self.stage.try_read() else { return 0 };
         match &*stage {
-            Stage::Building(partitioner) => {
-                (0..self.options.partitions()).map(|partition| partitioner.resident_bytes(partition)).sum()
-            }
+            Stage::Building(partitions) => partitions.reclaimable_bytes(),
             Stage::InMemory { pages, .. } => pages.iter().map(SealedPage::len_bytes).sum(),
             Stage::Spilled(_) | Stage::Closed => 0,
         }
@@ -360,11 +281,11 @@ impl Reclaim for LoopState {
 
     fn reclaim(&self, bytes: usize) -> usize {
         let building = match self.stage.try_read().as_deref() {
-            Some(Stage::Building(partitioner)) => Some(Arc::clone(partitioner)),
+            Some(Stage::Building(partitions)) => Some(Arc::clone(partitions)),
             _ => None,
         };
         let freed = match building {
-            Some(partitioner) => self.reclaim_building(&partitioner, bytes).map_err(spill_error),
+            Some(partitions) => partitions.reclaim(bytes).map_err(spill_error),
             None => self.reclaim_block(),
         };
         freed.unwrap_or_else(|error| {

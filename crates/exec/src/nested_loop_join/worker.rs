@@ -4,8 +4,8 @@
 //!   wait for the build side ─► own input ─┬─► meets the block
 //!                                         └─► kept, if the build side is on the device
 //!                                                │
-//!        no build rows to give out:  own chapters against all blocks
-//!        otherwise:                  all outputs done? ─► shared: rows of the block, or blocks against all chapters
+//!        no build rows to give out:  own files against all blocks
+//!        otherwise:                  all outputs done? ─► shared: rows of the block, or blocks against all files
 //! ```
 //!
 //! A consumer may poll the output partitions one after the other. A worker therefore waits for the others only
@@ -30,11 +30,12 @@ use tokio::sync::Notify;
 use super::assemble::BuildRowsOut;
 use super::block::Block;
 use super::metrics::LoopMetrics;
+use super::probe_spill::ProbeSpill;
 use super::prober::Prober;
-use super::spilled::{Blocks, join_blocks, join_chapter};
-use super::spool::{Chapter, Spool};
+use super::spilled::{Blocks, join_blocks, join_file};
 use super::state::{LoopState, Remainder, SpilledBuild};
 use crate::join::kind::SideRows;
+use crate::spill::SpillFile;
 
 /// Completion of the build side, which every worker awaits and any of them drives.
 pub type BuildDone = Shared<BoxFuture<'static, std::result::Result<(), Arc<DataFusionError>>>>;
@@ -44,9 +45,9 @@ enum Work {
     /// The rows of some pages of a block in memory.
     Rows(Arc<Block>, Range<usize>),
     /// As many blocks as one worker can take before there are none.
-    Blocks(Arc<Blocks>, Arc<Vec<Chapter>>),
-    /// The rows of a chapter, after all blocks.
-    Chapter(SpilledBuild, Chapter),
+    Blocks(Arc<Blocks>, Arc<Vec<SpillFile>>),
+    /// The rows of a file, after all blocks.
+    File(SpilledBuild, SpillFile),
 }
 
 /// The meeting point of a join's workers.
@@ -64,7 +65,7 @@ pub struct Workers {
 #[derive(Default)]
 struct SharedWork {
     /// What the outputs have kept of their inputs.
-    chapters: Vec<Chapter>,
+    probe_files: Vec<SpillFile>,
     work: VecDeque<Work>,
     open: bool,
 }
@@ -110,7 +111,7 @@ impl Workers {
     fn open(&self, state: &Arc<LoopState>) {
         let remainder = state.close();
         let mut shared = self.shared.lock();
-        let chapters = std::mem::take(&mut shared.chapters);
+        let files = std::mem::take(&mut shared.probe_files);
         // Without all probe rows nobody knows which build rows are unmatched. Who drops an output has enough rows, so
         // what cannot be known is left out.
         if !self.abandoned.load(Ordering::Acquire) {
@@ -126,12 +127,12 @@ impl Workers {
                 }
                 Some(Remainder::Spilled(build)) => {
                     let blocks = Arc::new(Blocks::new(state, &build));
-                    let all = Arc::new(chapters.clone());
+                    let all = Arc::new(files.clone());
                     shared.work.extend(
                         (0..self.outputs).map(|_| Work::Blocks(Arc::clone(&blocks), Arc::clone(&all))),
                     );
                     if state.spec.kind.probe_rows != SideRows::Dropped {
-                        let own = chapters.into_iter().map(|chapter| Work::Chapter(build.clone(), chapter));
+                        let own = files.into_iter().map(|file| Work::File(build.clone(), file));
                         shared.work.extend(own);
                     }
                 }
@@ -191,7 +192,7 @@ pub fn output(
         let guard = OutputGuard::new(&workers);
         build_done.await.map_err(DataFusionError::Shared)?;
         let mut prober = Prober::new(&state.spec, state.spec.kind)?;
-        let mut spool = Spool::new(&state);
+        let mut probe_spill = ProbeSpill::new(&state);
         while let Some(batch) = input.next().await {
             let stored = state.spec.probe.store(&batch?)?;
             let rows = stored.num_rows();
@@ -201,7 +202,7 @@ pub fn output(
                 continue;
             }
             let Some(block) = state.block() else {
-                spool.push(&stored).await?;
+                probe_spill.push(&stored).await?;
                 continue;
             };
             prober.start(block, stored, vec![false; rows])?;
@@ -214,9 +215,9 @@ pub fn output(
             }
         }
         drop((input, prober));
-        let chapters = spool.finish().await?;
+        let files = probe_spill.finish().await?;
         if state.gives_build_rows() {
-            workers.shared.lock().chapters.extend(chapters);
+            workers.shared.lock().probe_files.extend(files);
             guard.complete();
             if workers.all_probed(&state).await {
                 while let Some(work) = workers.take() {
@@ -231,9 +232,9 @@ pub fn output(
             if guard.complete() {
                 state.close();
             }
-            for chapter in chapters {
+            for file in files {
                 let Some(build) = build.clone() else { break };
-                let mut rows = pin!(join_chapter(Arc::clone(&state), build, chapter));
+                let mut rows = pin!(join_file(Arc::clone(&state), build, file));
                 while let Some(output) = rows.next().await {
                     yield output?;
                 }
@@ -253,14 +254,14 @@ fn remaining(state: Arc<LoopState>, work: Work) -> impl Stream<Item = Result<Rec
                     yield output;
                 }
             }
-            Work::Blocks(blocks, chapters) => {
-                let mut rows = pin!(join_blocks(state, blocks, chapters));
+            Work::Blocks(blocks, files) => {
+                let mut rows = pin!(join_blocks(state, blocks, files));
                 while let Some(output) = rows.next().await {
                     yield output?;
                 }
             }
-            Work::Chapter(build, chapter) => {
-                let mut rows = pin!(join_chapter(state, build, chapter));
+            Work::File(build, file) => {
+                let mut rows = pin!(join_file(state, build, file));
                 while let Some(output) = rows.next().await {
                     yield output?;
                 }

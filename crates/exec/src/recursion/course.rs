@@ -13,7 +13,7 @@ use datafusion::physical_plan::metrics::Count;
 use super::distinct::Distinct;
 use super::exec::with_schema;
 use super::work_table::WorkTable;
-use crate::row_queue::RowQueue;
+use crate::spill::RowQueue;
 
 /// A recursion that runs.
 pub struct Course {

@@ -7,15 +7,13 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryPool;
-use nandina_spill::PartitionFile;
 
-use super::partitions::{PartitionRows, PartitionWriter};
 use super::row_table::RowTable;
 use super::seen::{FirstSeen, SeenRows, Verdict};
 use crate::held_batch::HeldBatch;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 use crate::memory::ReclaimHandle;
-use crate::row_queue::RowQueue;
+use crate::spill::{RowQueue, SpillFile, SpillReader, SpillWriter};
 
 /// The share of memory that rows which are compared with a partition of those seen may take, and their least.
 const BLOCK_SHARE: usize = 4;
@@ -27,7 +25,7 @@ pub struct Distinct {
     /// Unchecked rows, in the order in which they came.
     unchecked: RowQueue,
     /// The same, and all rows of the step that follow them, when the table has no room for them.
-    scattered: Option<PartitionWriter>,
+    scattered: Option<SpillWriter>,
     checking: Option<Checking>,
     _reclaim: Option<ReclaimHandle>,
 }
@@ -62,7 +60,7 @@ impl Distinct {
             FirstSeen::Unknown => {
                 self.scatter_unchecked().await?;
                 let rows = self.seen.keys.stored_rows(&batch, keys.hashes)?;
-                self.scattered()?.push(&rows).await?;
+                self.scattered()?.write(&rows).await?;
                 Ok(None)
             }
         }
@@ -102,15 +100,15 @@ impl Distinct {
         while let Some(batch) = self.unchecked.pop(usize::MAX).await? {
             let keys = self.seen.keys.of(&batch)?;
             let rows = self.seen.keys.stored_rows(&batch, keys.hashes)?;
-            self.scattered()?.push(&rows).await?;
+            self.scattered()?.write(&rows).await?;
         }
         Ok(())
     }
 
-    fn scattered(&mut self) -> Result<&mut PartitionWriter> {
+    fn scattered(&mut self) -> Result<&SpillWriter> {
         Ok(match &mut self.scattered {
             Some(scattered) => scattered,
-            none => none.insert(self.seen.partitions.writer(&self.seen.keys.row_pages)?),
+            none => none.insert(self.seen.row_spill.writer()?),
         })
     }
 }
@@ -131,8 +129,8 @@ async fn next_known(rows: &mut RowQueue, is_new: &[bool], next: &mut usize) -> R
 /// Comparing scattered rows with those seen, partition by partition, of each as many rows at a time as there is memory
 /// for.
 struct PartitionCheck {
-    files: VecDeque<(usize, Arc<PartitionFile>)>,
-    reading: Option<(usize, PartitionRows)>,
+    files: VecDeque<(usize, SpillFile)>,
+    reading: Option<(usize, SpillReader)>,
     new: VecDeque<HeldBatch>,
     /// For the rows of a block and the table of them, then for those that are new.
     memory: HeldMemory,
@@ -140,10 +138,10 @@ struct PartitionCheck {
 }
 
 impl PartitionCheck {
-    fn new(files: Vec<Option<Arc<PartitionFile>>>, seen: &SeenRows) -> Self {
+    fn new(files: Vec<Option<SpillFile>>, seen: &SeenRows) -> Self {
         let numbered = files.into_iter().enumerate();
         let files = numbered.filter_map(|(number, file)| file.map(|file| (number, file))).collect();
-        let share = seen.partitions.memory_limit().map(|limit| limit / BLOCK_SHARE);
+        let share = seen.row_spill.memory_limit().map(|limit| limit / BLOCK_SHARE);
         let most_bytes = share.map_or(usize::MAX, |share| share.max(MIN_BLOCK_BYTES));
         Self { files, reading: None, new: VecDeque::new(), memory: seen.memory.another(), most_bytes }
     }
@@ -157,7 +155,7 @@ impl PartitionCheck {
             if self.reading.is_none() {
                 let Some((partition, file)) = self.files.pop_front() else { return Ok(None) };
                 // The file is not shared with anybody: what was read of it is gone.
-                self.reading = Some((partition, seen.partitions.read(&file, &seen.keys.row_pages)));
+                self.reading = Some((partition, file.read()));
             }
             self.check_block(seen).await?;
         }

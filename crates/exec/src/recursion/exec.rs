@@ -23,15 +23,11 @@ use nandina_pages::PageSchema;
 use super::course::Course;
 use super::distinct::Distinct;
 use super::keys::RowKeys;
-use super::partitions::Partitions;
 use super::scan::{bound, scanning};
 use super::seen::SeenRows;
 use super::work_table::WorkTable;
-use crate::chapter::{Shelf, ShelfMetrics};
-use crate::held_memory::HeldMemory;
-use crate::memory::pool_limit;
-use crate::row_queue::RowQueue;
-use crate::temp::operator_space;
+use crate::memory::HeldMemory;
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
 
 /// A recursive query whose rows wait for the next step in a queue that spills, and are compared with those before,
 /// where each is to be there once, beyond memory, too. See the [module documentation](super).
@@ -83,18 +79,17 @@ impl SpillingRecursiveQueryExec {
     fn course(&self, context: Arc<TaskContext>) -> Result<Course> {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(&context, "recursive query")?;
-        let metrics = ShelfMetrics::new(&self.metrics, 0);
+        let metrics = SpillMetrics::new(&self.metrics, 0);
         let gauge = |name: &'static str| MetricBuilder::new(&self.metrics).gauge(name, 0);
-        let name = "RecursiveQuery[0]";
-        let pages = Arc::clone(&self.pages);
-        let shelf = Shelf::new(pages, Arc::clone(&space), pool, batch_rows, metrics.clone());
-        let peak = gauge("peak_memory_bytes");
-        let found = RowQueue::new(name, pool, shelf, metrics.spill.time.clone(), peak);
+        let (name, name_of_seen) = ("RecursiveQuery[0]", "RecursiveQuerySeen[0]");
+        let (pages, of_found) = (Arc::clone(&self.pages), Arc::clone(&space));
+        let spill = SpillContext::new(pages, of_found, pool, name, batch_rows, metrics.clone());
+        let found = RowQueue::new(name, pool, spill, gauge("peak_memory_bytes"));
         let distinct = self.keys.as_ref().map(|keys| {
-            let memory = HeldMemory::new(pool, "RecursiveQuerySeen[0]", gauge("peak_seen_bytes"));
-            let limit = pool_limit(pool.as_ref());
-            let partitions = Partitions::new(space, memory.buffers(), limit, batch_rows, metrics);
-            let seen = SeenRows::try_new(Arc::clone(keys), partitions, memory)?;
+            let memory = HeldMemory::new(pool, name_of_seen, gauge("peak_seen_bytes"));
+            let pages = Arc::clone(&keys.key_pages);
+            let spill = SpillContext::scattered(pages, space, pool, name_of_seen, batch_rows, metrics);
+            let seen = SeenRows::try_new(Arc::clone(keys), spill, memory)?;
             Ok::<_, DataFusionError>(Distinct::new(seen, found.another(), pool))
         });
         let table = Arc::default();

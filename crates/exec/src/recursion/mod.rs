@@ -41,7 +41,6 @@
 //! | `distinct` | rows that are new |
 //! | `seen` | the rows so far |
 //! | `keys`, `row_table` | rows as keys, and a hash table of them |
-//! | `partitions` | rows in temporary space by hash |
 //!
 //! Invariants
 //! - Without `UNION`, rows come out, and are read in the next step, in the order in which they were found. With it,
@@ -52,7 +51,6 @@ mod course;
 mod distinct;
 mod exec;
 mod keys;
-mod partitions;
 mod row_table;
 mod scan;
 mod seen;

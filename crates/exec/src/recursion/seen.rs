@@ -6,16 +6,14 @@ use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
 use futures::executor::block_on;
-use nandina_spill::PartitionFile;
 use parking_lot::Mutex;
 
 use super::keys::RowKeys;
-use super::partitions::{PartitionWriter, Partitions};
 use super::row_table::RowTable;
 use crate::aggregate::spec::KeyedRows;
-use crate::hash_filter::HashFilter;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
 
 /// The share of memory that the table keeps whoever else wants it, and its least: a smaller one would leave memory
 /// with every few batches.
@@ -28,7 +26,10 @@ const IO_PER_BYTE: f64 = 8.0;
 /// The rows so far, each once.
 pub struct SeenRows {
     pub keys: Arc<RowKeys>,
-    pub partitions: Partitions,
+    /// Rows of a step, scattered by hash.
+    pub row_spill: Arc<SpillContext>,
+    /// Keys of rows seen, scattered in the same way.
+    key_spill: Arc<SpillContext>,
     pub memory: HeldMemory,
     seen: Mutex<Seen>,
 }
@@ -40,7 +41,7 @@ struct Seen {
     /// The numbers of unchecked rows, in the order in which they came.
     unchecked: Vec<usize>,
     /// The keys of rows in temporary space, by partition.
-    files: Vec<Vec<Arc<PartitionFile>>>,
+    files: Vec<Vec<SpillFile>>,
     /// Which hashes rows in temporary space have.
     filter: Filter,
     /// Whether unchecked rows had to leave the table.
@@ -87,17 +88,22 @@ pub enum Verdict {
 }
 
 impl SeenRows {
-    pub fn try_new(keys: Arc<RowKeys>, partitions: Partitions, memory: HeldMemory) -> Result<Arc<Self>> {
+    pub fn try_new(
+        keys: Arc<RowKeys>,
+        key_spill: Arc<SpillContext>,
+        memory: HeldMemory,
+    ) -> Result<Arc<Self>> {
         let seen = Seen {
             table: RowTable::try_new(&keys)?,
             places: Vec::new(),
             unchecked: Vec::new(),
-            files: vec![Vec::new(); partitions.count()],
+            files: vec![Vec::new(); key_spill.partitions()],
             filter: Filter::Unneeded,
             overflows: false,
             failure: None,
         };
-        Ok(Arc::new(Self { keys, partitions, memory, seen: Mutex::new(seen) }))
+        let row_spill = key_spill.with_pages(&keys.row_pages);
+        Ok(Arc::new(Self { keys, row_spill, key_spill, memory, seen: Mutex::new(seen) }))
     }
 
     /// Lets others ask for the table's memory.
@@ -137,7 +143,7 @@ impl SeenRows {
     }
 
     fn kept_bytes(&self) -> usize {
-        self.partitions.memory_limit().map_or(0, |limit| limit / KEPT_SHARE).max(MIN_TABLE_BYTES)
+        self.key_spill.memory_limit().map_or(0, |limit| limit / KEPT_SHARE).max(MIN_TABLE_BYTES)
     }
 
     /// Moves the rows of the table to temporary space, blocking the thread. Unchecked ones are dropped: they wait
@@ -147,8 +153,8 @@ impl SeenRows {
         let places = std::mem::take(&mut seen.places);
         let is_missing = |row: usize| places.get(row) == Some(&Place::Nowhere);
         let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
-            seen.filter.add(hashes.values(), &self.partitions);
-            let writer = self.partitions.writer(&self.keys.key_pages)?;
+            seen.filter.add(hashes.values(), &self.key_spill);
+            let writer = self.key_spill.writer()?;
             block_on(self.write(writer, hashes, keys))
         });
         match stored {
@@ -167,11 +173,11 @@ impl SeenRows {
 
     async fn write(
         &self,
-        mut writer: PartitionWriter,
+        writer: SpillWriter,
         hashes: UInt64Array,
         keys: Vec<ArrayRef>,
-    ) -> Result<Vec<Option<Arc<PartitionFile>>>> {
-        writer.push(&self.keys.stored(hashes, keys)?).await?;
+    ) -> Result<Vec<Option<SpillFile>>> {
+        writer.write(&self.keys.stored(hashes, keys)?).await?;
         writer.finish().await
     }
 
@@ -193,7 +199,7 @@ impl SeenRows {
         };
         let mut is_wanted = vec![false; files.len()];
         for hash in unchecked.iter().filter_map(|&row| table.hashes().get(row)) {
-            if let Some(is_wanted) = is_wanted.get_mut(self.partitions.of_hash(*hash)) {
+            if let Some(is_wanted) = is_wanted.get_mut(self.key_spill.partition_of(*hash)) {
                 *is_wanted = true;
             }
         }
@@ -207,14 +213,9 @@ impl SeenRows {
     }
 
     /// Marks those rows of `table` that are among `files`.
-    async fn mark_known(
-        &self,
-        files: &[Arc<PartitionFile>],
-        table: &RowTable,
-        is_known: &mut [bool],
-    ) -> Result<()> {
+    async fn mark_known(&self, files: &[SpillFile], table: &RowTable, is_known: &mut [bool]) -> Result<()> {
         for file in files {
-            let mut rows = self.partitions.read(file, &self.keys.key_pages);
+            let mut rows = file.read();
             while let Some(stored) = rows.next().await? {
                 table.for_each_known(&self.keys.of_stored(&stored), |row| {
                     if let Some(is_known) = is_known.get_mut(row) {
@@ -239,8 +240,8 @@ impl SeenRows {
         let is_new: Vec<bool> = is_known.into_iter().map(|known| !known).collect();
         let (hashes, keys) = table.take(|row| is_new.get(row) == Some(&true))?;
         if !hashes.is_empty() {
-            self.seen.lock().filter.add(hashes.values(), &self.partitions);
-            let writer = self.partitions.writer_of_one(&self.keys.key_pages)?;
+            self.seen.lock().filter.add(hashes.values(), &self.key_spill);
+            let writer = self.key_spill.unscattered().writer()?;
             let written = self.write(writer, hashes, keys).await?;
             if let Some(files) = self.seen.lock().files.get_mut(partition) {
                 files.extend(written.into_iter().flatten());
@@ -304,10 +305,10 @@ impl Filter {
     }
 
     /// Adds rows that go to temporary space. The memory is a fixed share, taken whether there is room for it or not.
-    fn add(&mut self, added: &[u64], partitions: &Partitions) {
+    fn add(&mut self, added: &[u64], spill: &SpillContext) {
         if let Self::Unneeded = self {
-            let hashes = HashFilter::new(HashFilter::share_of(partitions.memory_limit()));
-            let _memory = partitions.buffers(hashes.bytes());
+            let hashes = HashFilter::new(HashFilter::share_of(spill.memory_limit()));
+            let _memory = spill.reserve(hashes.bytes());
             *self = Self::Live { hashes, _memory };
         }
         let Self::Live { hashes, .. } = self else { return };
@@ -322,7 +323,7 @@ impl SeenRows {
     /// What emptying the table would free. While it is written it needs buffers, too.
     fn reclaimable(&self, seen: &Seen) -> usize {
         let bytes = seen.memory_bytes();
-        let is_worth_it = bytes > self.kept_bytes().max(self.partitions.write_buffer_bytes());
+        let is_worth_it = bytes > self.kept_bytes().max(self.key_spill.write_buffer_bytes());
         if is_worth_it && seen.table.len() > 0 { bytes } else { 0 }
     }
 }

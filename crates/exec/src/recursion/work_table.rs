@@ -9,7 +9,7 @@ use datafusion::common::{DataFusionError, Result};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::row_queue::RowQueue;
+use crate::spill::RowQueue;
 
 /// The rows of one step. The one of a plan node is never filled, and only says which scans are the node's: every
 /// execution has its own.

@@ -49,11 +49,9 @@ use nandina_spill::QuerySpace;
 
 use super::conjunction::is_dynamic;
 use super::named_files::NamingSource;
-use crate::chapter::{Shelf, ShelfMetrics};
 use crate::error::pages_error;
 use crate::memory::pool_limit;
-use crate::row_queue::RowQueue;
-use crate::temp::operator_space;
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
 
 /// What decoding the columns of a file takes besides their values, known to each file of a scan.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +61,9 @@ pub struct DecodingBytes {
     /// What all partitions of a scan together may take.
     pub most_bytes: u64,
 }
+
+/// Who reserves memory.
+const CONSUMER: &str = "ColumnGroups";
 
 /// Puts the columns of a wide scan together, which it has read in groups.
 pub struct ColumnGroupsExec {
@@ -145,7 +146,7 @@ impl ColumnGroupsExec {
             space: operator_space(context, "column_groups")?,
             pool,
             share_bytes,
-            spill: ShelfMetrics::new(&self.metrics, partition),
+            spill: SpillMetrics::new(&self.metrics, partition),
             peak_bytes: MetricBuilder::new(&self.metrics).gauge("peak_mem_used", partition),
             scanned: Scanned { set: source_metrics, partition, values: HashMap::new() },
             context: Arc::clone(context),
@@ -268,7 +269,7 @@ struct Lane {
     pool: Arc<dyn MemoryPool>,
     /// Memory that one queue may reckon with.
     share_bytes: Option<usize>,
-    spill: ShelfMetrics,
+    spill: SpillMetrics,
     peak_bytes: Gauge,
     scanned: Scanned,
     context: Arc<TaskContext>,
@@ -365,9 +366,16 @@ impl Lane {
             let mut stream = slice.execute(0, Arc::clone(&self.context))?;
             let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
             let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
-            let shelf = Shelf::of_share(pages, space, self.share_bytes, self.batch_rows, spill);
-            let (time, peak) = (self.spill.spill.time.clone(), self.peak_bytes.clone());
-            let mut queue = RowQueue::new("ColumnGroups", &self.pool, shelf, time, peak);
+            let spill = SpillContext::one_after_the_other(
+                pages,
+                space,
+                &self.pool,
+                CONSUMER,
+                self.share_bytes,
+                self.batch_rows,
+                spill,
+            );
+            let mut queue = RowQueue::new(CONSUMER, &self.pool, spill, self.peak_bytes.clone());
             while let Some(batch) = stream.next().await.transpose()? {
                 queue.push(batch).await?;
             }

@@ -33,7 +33,7 @@ use super::state::SortState;
 use super::threshold::Threshold;
 use crate::mixed_partitions::{has_constants_of_partitions, mixing_partitions};
 use crate::shared_execution::SharedExecution;
-use crate::temp::operator_space;
+use crate::spill::operator_space;
 
 /// A sort that spills, or the first rows of one.
 ///

@@ -21,7 +21,7 @@ use super::chunk::{Chunk, key_bytes, sorted_if_wide};
 use super::state::SortState;
 use super::stored_run::write_run;
 use crate::compact::compact;
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 
 /// Rows of a chunk: sorting as many takes a fraction of a second, which is how long a query that is cancelled may go on.

@@ -4,7 +4,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
 };
 
-use crate::spill_metrics::SpillMetrics;
+use crate::spill::SpillMetrics;
 
 /// Metrics of one output partition.
 #[derive(Clone, Debug)]
@@ -13,8 +13,6 @@ pub struct SortMetrics {
     pub spill: SpillMetrics,
     /// Most memory the sort held at any one time.
     pub peak_memory_bytes: Gauge,
-    /// Rows that were written to runs, as often as they were.
-    pub spilled_rows: Count,
     pub spilled_runs: Count,
     /// Merges of some runs to a larger one, since they were too many to be read at once.
     pub intermediate_merges: Count,
@@ -27,7 +25,6 @@ impl SortMetrics {
             baseline: BaselineMetrics::new(set, partition),
             spill: SpillMetrics::new(set, partition),
             peak_memory_bytes: MetricBuilder::new(set).gauge("peak_memory_bytes", partition),
-            spilled_rows: count("spilled_rows"),
             spilled_runs: count("spilled_runs"),
             intermediate_merges: count("intermediate_merges"),
         }

@@ -16,7 +16,7 @@ use super::merger::Outgoing;
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
 use super::stored_run::{RunPages, RunSink, StoredRun};
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 
 /// Units of a run that are in memory while it is read: two are on their way, and the pages of a third are used.
 const UNITS_OF_ROWS: usize = 3;

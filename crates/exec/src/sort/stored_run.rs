@@ -13,7 +13,7 @@ use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
 use crate::batch_bytes::data_bytes;
 use crate::error::{pages_error, spill_error};
-use crate::held_memory::HeldMemory;
+use crate::memory::HeldMemory;
 
 /// A run that has been written.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl<'a> RunSink<'a> {
         if self.rows == 0 {
             return Ok(None);
         }
-        metrics.spilled_rows.add(self.rows);
+        metrics.spill.spilled_rows.add(self.rows);
         metrics.spilled_runs.add(1);
         Ok(Some(StoredRun { run, prefix }))
     }

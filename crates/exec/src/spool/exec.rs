@@ -7,7 +7,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -17,14 +17,13 @@ use nandina_pages::PageSchema;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::chapter::Shelf;
 use crate::error::pages_error;
-use crate::exchange::metrics::{OutputMetrics, SharedMetrics};
+use crate::exchange::metrics::SharedMetrics;
 use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
 use crate::held_batch::HeldBatch;
-use crate::temp::operator_space;
+use crate::spill::{SpillContext, operator_space};
 
 /// Computes its input for several readers, of which it is the first. See the [module documentation](super).
 pub struct SpoolExec {
@@ -91,7 +90,7 @@ impl SpoolExec {
         reader: usize,
         partition: usize,
         context: &Arc<TaskContext>,
-        metrics: OutputMetrics,
+        metrics: BaselineMetrics,
     ) -> Result<SendableRecordBatchStream> {
         Ok(Output::new(self.running(reader, partition, context)?, reader, metrics).stream(self.schema()))
     }
@@ -123,10 +122,11 @@ impl SpoolExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "spool")?;
-        let shelf = Shelf::new(Arc::clone(&self.pages), space, pool, batch_rows, metrics.shelf.clone());
+        let pages = Arc::clone(&self.pages);
+        let spill = SpillContext::new(pages, space, pool, "Spool", batch_rows, metrics.spill.clone());
         let start = |partition: usize| {
             let name = format!("Spool[{partition}]");
-            let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&shelf), metrics.clone());
+            let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&spill), metrics.clone());
             let rows = self.input.execute(partition, Arc::clone(context))?;
             let mut producers = JoinSet::new();
             producers.spawn(copy(Arc::clone(&queues), rows, self.readers));
@@ -221,7 +221,7 @@ impl ExecutionPlan for SpoolExec {
         if self.readers == 1 {
             return self.input.execute(partition, context);
         }
-        self.read(0, partition, &context, OutputMetrics::new(&self.metrics, partition))
+        self.read(0, partition, &context, BaselineMetrics::new(&self.metrics, partition))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -6,7 +6,7 @@
 //!                                └─► queue of reader 1 ─► SpoolReadExec  ─► …
 //!                                          │  ▲
 //!      no memory left, or others want it:  ▼  │  when memory has been emptied
-//!                                   temporary space (chapters)
+//!                                   temporary space (spill files)
 //! ```
 //!
 //! Partitions are kept: what the input gives out as its partition p, every reader finds as its own. Each has queues of

@@ -7,11 +7,10 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use super::exec::SpoolExec;
-use crate::exchange::metrics::OutputMetrics;
 
 /// Reads the rows of a [`SpoolExec`] that stands elsewhere in the plan.
 #[derive(Debug)]
@@ -81,7 +80,7 @@ impl ExecutionPlan for SpoolReadExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.spool.read(self.reader, partition, &context, OutputMetrics::new(&self.metrics, partition))
+        self.spool.read(self.reader, partition, &context, BaselineMetrics::new(&self.metrics, partition))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -15,7 +15,7 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use super::function::{AtEnd, Functions, Running, Source};
 use super::partition::OpenPartition;
 use super::results::Results;
-use crate::row_queue::RowQueue;
+use crate::spill::RowQueue;
 
 /// Rows on their way through the functions.
 pub struct Course {

@@ -28,9 +28,7 @@ use nandina_pages::PageSchema;
 
 use super::course::{Computed, Course};
 use super::function::{Functions, Running, refuse_without_argument};
-use crate::chapter::{Shelf, ShelfMetrics};
-use crate::row_queue::RowQueue;
-use crate::temp::operator_space;
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
 pub struct SpillingWindowExec {
@@ -88,12 +86,13 @@ impl SpillingWindowExec {
     fn course(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Course> {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "window")?;
-        let metrics = ShelfMetrics::new(&self.metrics, partition);
+        let metrics = SpillMetrics::new(&self.metrics, partition);
         let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", partition);
         let name = format!("Window[{partition}]");
         let queue = |pages: &Arc<PageSchema>| {
-            let shelf = Shelf::new(Arc::clone(pages), Arc::clone(&space), pool, batch_rows, metrics.clone());
-            RowQueue::new(&name, pool, shelf, metrics.spill.time.clone(), peak.clone())
+            let (pages, space) = (Arc::clone(pages), Arc::clone(&space));
+            let spill = SpillContext::new(pages, space, pool, &name, batch_rows, metrics.clone());
+            RowQueue::new(&name, pool, spill, peak.clone())
         };
         let waiting = (!self.functions.running.is_empty()).then(|| queue(&self.waiting));
         let computed = (!self.functions.at_end.is_empty())

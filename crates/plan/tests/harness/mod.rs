@@ -33,7 +33,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use nandina_device::{Device, DeviceOptions, FaultPlan, Simulation};
 use nandina_exec::memory::MemoryGovernor;
-use nandina_exec::temp::SessionTempSpace;
+use nandina_exec::spill::SessionTempSpace;
 use nandina_spill::{Compression, Discard, TempOptions, TempSpace};
 use tables::Table;
 use tempfile::TempDir;

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::Gauge;
+use parking_lot::Mutex;
 
 /// One of the reservations of an operator. Dropping it gives its bytes back.
 #[derive(Debug)]
 pub struct HeldMemory {
     reservation: MemoryReservation,
+    /// Held while bytes are given back: looking at the size and changing it are two steps.
+    shrinking: Mutex<()>,
     total: Arc<Total>,
 }
 
@@ -26,23 +29,22 @@ impl HeldMemory {
     pub fn new(pool: &Arc<dyn MemoryPool>, consumer: impl Into<String>, peak: Gauge) -> Self {
         // Not `can_spill`: to the governor this consumer is a reclaimer, which it counts by itself.
         let reservation = MemoryConsumer::new(consumer).register(pool);
-        Self { reservation, total: Arc::new(Total { bytes: AtomicUsize::new(0), peak }) }
+        Self::of(reservation, Arc::new(Total { bytes: AtomicUsize::new(0), peak }))
     }
 
     /// Another of the same operator, which holds nothing yet.
     pub fn another(&self) -> Self {
-        Self { reservation: self.reservation.new_empty(), total: Arc::clone(&self.total) }
+        Self::of(self.reservation.new_empty(), Arc::clone(&self.total))
     }
 
-    /// What buffers of the same operator are reserved with that are no part of the sum: they are bounded, and few.
-    pub fn buffers(&self) -> MemoryReservation {
-        self.reservation.new_empty()
+    fn of(reservation: MemoryReservation, total: Arc<Total>) -> Self {
+        Self { reservation, shrinking: Mutex::new(()), total }
     }
 
     /// Part of this one's bytes as one of its own.
     pub fn split(&self, bytes: usize) -> Self {
-        let reservation = self.reservation.split(bytes.min(self.bytes()));
-        Self { reservation, total: Arc::clone(&self.total) }
+        let _shrinking = self.shrinking.lock();
+        Self::of(self.reservation.split(bytes.min(self.bytes())), Arc::clone(&self.total))
     }
 
     /// Bytes held.
@@ -78,15 +80,20 @@ impl HeldMemory {
 
     /// Makes it `bytes`, whatever the limit.
     pub fn resize(&self, bytes: usize) {
+        let _shrinking = self.shrinking.lock();
         match bytes.checked_sub(self.bytes()) {
             Some(more) => self.grow(more),
-            None => self.shrink(self.bytes() - bytes),
+            None => self.give_back(self.bytes() - bytes),
         }
     }
 
     /// Gives `bytes` back, or all there are if there are fewer.
     pub fn shrink(&self, bytes: usize) {
-        let bytes = bytes.min(self.bytes());
+        let _shrinking = self.shrinking.lock();
+        self.give_back(bytes.min(self.bytes()));
+    }
+
+    fn give_back(&self, bytes: usize) {
         self.reservation.shrink(bytes);
         self.total.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

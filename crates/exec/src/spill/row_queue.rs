@@ -1,17 +1,17 @@
 //! Rows that wait: first in, first out, in memory while there is some, else in temporary space.
 //!
 //! ```text
-//!   push ─► [ chapter being written ] ◄── no memory left, or others wait there already
-//!       └─► [ batches in memory ] ──── others need memory ──► [ closed chapter, or the one being written ]
+//!   push ─► [ open file ] ◄── no memory left, or others wait there already
+//!       └─► [ batches in memory ] ──── others need memory ──► [ head file, or the open one ]
 //!
-//!   pop ◄── [ chapter being read ] ◄── [ closed chapter ] ◄── [ batches in memory ] ◄── [ chapter being written ]
+//!   pop ◄── [ file being read ] ◄── [ head file ] ◄── [ batches in memory ] ◄── [ open file ]
 //! ```
 //!
 //! Invariants
-//! - Whatever waits in memory stands in front of the chapter that is being written. There is one at most, so that the
-//!   buffers of a queue are bounded; it takes rows, whether there is memory again or not, until it is read.
-//! - Batches are in memory only while no closed chapter waits in front of them: that was made of those before.
-//! - Once a queue is sealed nothing comes behind the chapter that was being written; what others ask to be spilled
+//! - Batches in memory stand in front of the open file. There is at most one, so that the buffers of a queue are bounded;
+//!   it takes rows, whether there is memory again or not, until it is read.
+//! - Batches are in memory only while there is no head file, which was made of those before.
+//! - Once a queue is sealed nothing comes behind the open file, which is finished then; what others ask to be spilled
 //!   stands in front of it.
 
 use std::collections::VecDeque;
@@ -20,23 +20,23 @@ use std::sync::{Arc, Weak};
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::physical_plan::metrics::{Gauge, Time};
+use datafusion::physical_plan::metrics::Gauge;
 use parking_lot::Mutex;
 
-use crate::chapter::{Chapter, ClosedChapter, Reading, Shelf};
+use super::context::SpillContext;
+use super::file::{SpillFile, SpillReader};
+use super::writer::SpillWriter;
 use crate::held_batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 
 /// A queue of rows.
 pub struct RowQueue {
     waiting: Arc<Waiting>,
-    reading: Option<Reading>,
+    reading: Option<SpillReader>,
     /// What is left of the batch that was last taken.
     front: Option<RecordBatch>,
     /// Rows that wait.
     rows: usize,
-    /// Time spent on writing and reading.
-    spill_time: Time,
     _reclaim: Option<ReclaimHandle>,
 }
 
@@ -45,46 +45,39 @@ struct Waiting {
     rows: Mutex<Rows>,
     memory: MemoryReservation,
     pool: Arc<dyn MemoryPool>,
-    shelf: Arc<Shelf>,
+    spill: Arc<SpillContext>,
     peak_bytes: Gauge,
 }
 
 /// Rows in the order in which they stand.
 #[derive(Default)]
 struct Rows {
-    closed: Option<ClosedChapter>,
+    head: Option<SpillFile>,
     batches: VecDeque<HeldBatch>,
-    chapter: Option<Chapter>,
-    /// The chapter that was being written when the queue was sealed.
-    last: Option<ClosedChapter>,
+    open: Option<SpillWriter>,
+    /// The file that was open when the queue was sealed.
+    last: Option<SpillFile>,
 }
 
 impl RowQueue {
     /// An empty queue.
-    pub fn new(
-        name: &str,
-        pool: &Arc<dyn MemoryPool>,
-        shelf: Arc<Shelf>,
-        spill_time: Time,
-        peak_bytes: Gauge,
-    ) -> Self {
+    pub fn new(name: &str, pool: &Arc<dyn MemoryPool>, spill: Arc<SpillContext>, peak_bytes: Gauge) -> Self {
         let waiting = Arc::new(Waiting {
             rows: Mutex::default(),
             memory: MemoryConsumer::new(name).register(pool),
             pool: Arc::clone(pool),
-            shelf,
+            spill,
             peak_bytes,
         });
         let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&waiting) as Arc<dyn Reclaim>));
         let reclaim = MemoryGovernor::register_reclaimer(pool, weak);
-        Self { waiting, reading: None, front: None, rows: 0, spill_time, _reclaim: reclaim }
+        Self { waiting, reading: None, front: None, rows: 0, _reclaim: reclaim }
     }
 
     /// An empty queue of the same kind.
     pub fn another(&self) -> Self {
-        let Waiting { memory, pool, shelf, peak_bytes, .. } = self.waiting.as_ref();
-        let (shelf, spill_time) = (Arc::clone(shelf), self.spill_time.clone());
-        Self::new(memory.consumer().name(), pool, shelf, spill_time, peak_bytes.clone())
+        let Waiting { memory, pool, spill, peak_bytes, .. } = self.waiting.as_ref();
+        Self::new(memory.consumer().name(), pool, Arc::clone(spill), peak_bytes.clone())
     }
 
     /// Rows that wait.
@@ -101,21 +94,17 @@ impl RowQueue {
         // A single batch is passed on in memory whatever the limit: without it nothing would move.
         let is_next = self.front.is_none() && self.reading.is_none();
         match self.waiting.push(batch, is_next)? {
-            Some(written) => {
-                let _waiting = self.spill_time.timer();
-                written.await
-            }
+            Some(written) => written.await,
             None => Ok(()),
         }
     }
 
     /// Ends what is being written, so that it takes no memory: nothing will be pushed any more.
     pub async fn seal(&mut self) -> Result<()> {
-        let chapter = self.waiting.rows.lock().chapter.take();
-        if let Some(chapter) = chapter {
-            let _waiting = self.spill_time.timer();
-            let last = chapter.close().await?;
-            self.waiting.rows.lock().last = Some(last);
+        let open = self.waiting.rows.lock().open.take();
+        if let Some(open) = open {
+            let last = open.finish_one().await?;
+            self.waiting.rows.lock().last = last;
         }
         Ok(())
     }
@@ -146,8 +135,10 @@ impl RowQueue {
             match self.waiting.take() {
                 None => return Ok(None),
                 Some(Taken::Batch(batch)) => return Ok(Some(batch)),
-                Some(Taken::Closed(chapter)) => self.reading = chapter.read(&self.spill_time),
-                Some(Taken::Chapter(chapter)) => self.reading = chapter.read(&self.spill_time).await?,
+                Some(Taken::File(file)) => self.reading = Some(file.read()),
+                Some(Taken::Open(writer)) => {
+                    self.reading = writer.finish_one().await?.map(|file| file.read());
+                }
             }
         }
     }
@@ -155,9 +146,9 @@ impl RowQueue {
 
 /// What stood first.
 enum Taken {
-    Closed(ClosedChapter),
+    File(SpillFile),
     Batch(RecordBatch),
-    Chapter(Chapter),
+    Open(SpillWriter),
 }
 
 impl Waiting {
@@ -167,15 +158,15 @@ impl Waiting {
         batch: RecordBatch,
         is_next: bool,
     ) -> Result<Option<impl Future<Output = Result<()>> + Send + use<>>> {
-        if self.rows.lock().chapter.is_some() {
+        if self.rows.lock().open.is_some() {
             return self.write(&batch).map(Some);
         }
         let held = HeldBatch::new(batch)?;
         // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), held.bytes) && self.memory.try_grow(held.bytes).is_ok();
         let mut rows = self.rows.lock();
-        // What others asked for meanwhile may have begun a chapter.
-        if fits && rows.chapter.is_some() {
+        // What others asked for meanwhile may have opened a file.
+        if fits && rows.open.is_some() {
             self.memory.shrink(held.bytes);
         } else if fits || (is_next && rows.is_empty()) {
             if !fits {
@@ -189,40 +180,41 @@ impl Waiting {
         self.write(&held.rows).map(Some)
     }
 
-    /// Adds rows to the chapter that is being written.
+    /// Adds rows to the open file.
     fn write(&self, batch: &RecordBatch) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
         let mut rows = self.rows.lock();
-        let chapter = match &mut rows.chapter {
-            Some(chapter) => chapter,
-            none => none.insert(self.shelf.chapter(&self.memory)?),
+        let open = match &mut rows.open {
+            Some(open) => open,
+            none => none.insert(self.spill.writer()?),
         };
-        chapter.push(batch)?;
-        Ok(chapter.throttle())
+        open.push(batch)?;
+        Ok(open.throttle())
     }
 
     fn take(&self) -> Option<Taken> {
         let mut rows = self.rows.lock();
-        if let Some(closed) = rows.closed.take() {
-            return Some(Taken::Closed(closed));
+        if let Some(head) = rows.head.take() {
+            return Some(Taken::File(head));
         }
         if let Some(held) = rows.batches.pop_front() {
             self.memory.shrink(held.bytes);
             return Some(Taken::Batch(held.rows));
         }
-        rows.chapter.take().map(Taken::Chapter).or_else(|| rows.last.take().map(Taken::Closed))
+        rows.open.take().map(Taken::Open).or_else(|| rows.last.take().map(Taken::File))
     }
 
     /// Writes all batches in memory, and returns the bytes that are free then.
     fn spill(&self, rows: &mut Rows) -> Result<usize> {
-        let chapter = self.shelf.chapter(&self.memory)?;
+        let writer = self.spill.writer()?;
         for held in &rows.batches {
-            chapter.push(&held.rows)?;
-            chapter.throttle_blocking()?;
+            writer.push(&held.rows)?;
+            writer.throttle_blocking()?;
         }
-        if rows.chapter.is_none() {
-            rows.chapter = Some(chapter);
+        if rows.open.is_none() {
+            rows.open = Some(writer);
         } else {
-            rows.closed = Some(chapter.close_blocking()?);
+            assert!(rows.head.is_none(), "batches are in memory only while there is no head file");
+            rows.head = writer.finish_one_blocking()?;
         }
         let freed = rows.held_bytes();
         rows.batches.clear();
@@ -230,16 +222,16 @@ impl Waiting {
         Ok(freed)
     }
 
-    /// What spilling would free, at least: a chapter needs buffers, too, and few rows are not worth one.
+    /// What spilling would free, at least: a writer needs buffers, too, and few rows are not worth one.
     fn reclaimable(&self, rows: &Rows) -> usize {
-        let (bytes, buffers) = (rows.held_bytes(), self.shelf.write_buffer_bytes());
+        let (bytes, buffers) = (rows.held_bytes(), self.spill.write_buffer_bytes());
         if bytes > 2 * buffers { bytes - buffers } else { 0 }
     }
 }
 
 impl Rows {
     fn is_empty(&self) -> bool {
-        self.closed.is_none() && self.batches.is_empty() && self.chapter.is_none() && self.last.is_none()
+        self.head.is_none() && self.batches.is_empty() && self.open.is_none() && self.last.is_none()
     }
 
     fn held_bytes(&self) -> usize {
@@ -258,7 +250,7 @@ impl Reclaim for Waiting {
             return 0;
         }
         match self.spill(&mut rows) {
-            Ok(freed) => freed.saturating_sub(self.shelf.write_buffer_bytes()),
+            Ok(freed) => freed.saturating_sub(self.spill.write_buffer_bytes()),
             Err(error) => {
                 log::warn!("{} could not give memory back: {error}", self.memory.consumer().name());
                 0
@@ -277,7 +269,7 @@ mod tests {
     use nandina_spill::{TempOptions, TempSpace};
 
     use super::*;
-    use crate::chapter::ShelfMetrics;
+    use crate::spill::SpillMetrics;
 
     const LIMIT: usize = 1 << 20;
     const BATCH_ROWS: usize = 1000;
@@ -285,7 +277,7 @@ mod tests {
     /// A queue of batches of numbers, and a consumer that takes its memory.
     struct Stage {
         governor: Arc<MemoryGovernor>,
-        shelf: Arc<Shelf>,
+        spill: Arc<SpillContext>,
         queue: RowQueue,
         other: MemoryReservation,
         space: Arc<TempSpace>,
@@ -301,11 +293,12 @@ mod tests {
             let space = TempSpace::open(device, TempOptions::default()).unwrap();
             let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
             let pages = PageSchema::try_new(schema).unwrap();
-            let metrics = ShelfMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-            let shelf = Shelf::new(pages, space.query("test"), &pool, BATCH_ROWS, metrics);
-            let queue = RowQueue::new("queue", &pool, Arc::clone(&shelf), Time::new(), Gauge::new());
+            let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+            let of_query = space.query("test");
+            let spill = SpillContext::new(pages, of_query, &pool, "queue", BATCH_ROWS, metrics);
+            let queue = RowQueue::new("queue", &pool, Arc::clone(&spill), Gauge::new());
             let other = MemoryConsumer::new("other").register(&pool);
-            Self { governor, shelf, queue, other, space, pushed: 0, popped: 0 }
+            Self { governor, spill, queue, other, space, pushed: 0, popped: 0 }
         }
 
         async fn push(&mut self) {
@@ -356,8 +349,8 @@ mod tests {
             }
             stage.other.free();
         }
-        // The batches that came before memory ran out, and the buffers of one chapter.
-        let most = 4 * BATCH_ROWS * size_of::<i64>() + stage.shelf.write_buffer_bytes();
+        // The batches that came before memory ran out, and the buffers of one writer.
+        let most = 4 * BATCH_ROWS * size_of::<i64>() + stage.spill.write_buffer_bytes();
         assert!(stage.bytes() <= most, "{} of {most}", stage.bytes());
         stage.pop_all().await;
         assert_eq!(stage.popped, 600_000);
@@ -379,7 +372,7 @@ mod tests {
     async fn rows_that_were_asked_for_take_no_memory_and_keep_their_place() {
         let mut stage = Stage::new();
         for round in 0..20 {
-            // Enough to be worth a chapter, then others behind it that go to temporary space at once.
+            // Enough to be worth a file, then others behind it that go to temporary space at once.
             while stage.bytes() < LIMIT / 2 {
                 stage.push().await;
             }
@@ -388,10 +381,10 @@ mod tests {
             let before = stage.bytes();
             stage.other.try_grow(LIMIT / 8).expect("what rows waited in");
             assert!(stage.bytes() < before, "round {round}");
-            assert!(stage.bytes() <= stage.shelf.write_buffer_bytes(), "round {round}: {}", stage.bytes());
+            assert!(stage.bytes() <= stage.spill.write_buffer_bytes(), "round {round}: {}", stage.bytes());
             assert!(stage.governor.used_bytes() <= LIMIT, "round {round}");
             stage.other.free();
-            // The closed chapter is being read while more rows come, then the one behind it.
+            // The head file is being read while more rows come, then the one behind it.
             stage.pop(BATCH_ROWS / 2).await;
             stage.push().await;
             while stage.pushed - stage.popped > BATCH_ROWS as i64 / 2 {

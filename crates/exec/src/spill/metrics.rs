@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 pub struct SpillMetrics {
     /// Time spent waiting for spilled pages to be written or read.
     pub time: Time,
+    /// Rows that were written.
+    pub spilled_rows: Count,
     /// Pages that were written: bytes on the device, and before they were compressed.
     written_bytes: Count,
     page_bytes: Count,
@@ -26,6 +28,7 @@ impl SpillMetrics {
         let count = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
         Self {
             time: MetricBuilder::new(set).subset_time("spill_time", partition),
+            spilled_rows: count("spilled_rows"),
             written_bytes: count("spilled_bytes"),
             page_bytes: count("spilled_page_bytes"),
             read_bytes: count("spill_read_bytes"),

@@ -1,0 +1,247 @@
+//! Partitions that are in memory until somebody needs it.
+//!
+//! ```text
+//!   tasks ─► push ─► pages in memory, reserved ──finish──► partitions: in memory, on the device, or both
+//!                         │
+//!           a reservation is refused, or others want memory:
+//!           partitions leave in the order of the policy
+//!                         ▼
+//!                     the device
+//! ```
+//!
+//! Several tasks push at once. Each has a reservation of its own for what its push may add, and frees it when it has
+//! pushed, right before the partitioner's memory is reserved anew: what nobody has granted yet is not counted.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::physical_plan::metrics::{Count, Time};
+use nandina_spill::{Partition, Partitioner, Scatter};
+use parking_lot::Mutex;
+
+use super::destage::DestagePolicy;
+use super::metrics::SpillMetrics;
+use crate::batch_bytes::data_bytes;
+use crate::error::spill_error;
+use crate::memory::{HeldMemory, portion_rows};
+
+/// A partitioner that spills when its memory is refused or wanted by others.
+pub(crate) struct ResidentPartitions {
+    partitioner: Partitioner,
+    memory: Arc<HeldMemory>,
+    /// Most bytes that the operator may use; `None` if there is no limit.
+    memory_limit: Option<usize>,
+    /// Locked while the reservation is made what is held. True once the partitions have been handed over: a reclaim that
+    /// began before must not free what they hold.
+    is_handed_over: Mutex<bool>,
+    policy: DestagePolicy,
+    /// What so many rows in memory take beside their pages.
+    bytes_of_rows: fn(usize) -> usize,
+    /// What the operator holds beside its rows.
+    bytes_beside: Box<dyn Fn() -> usize + Send + Sync>,
+    metrics: PartitionsMetrics,
+}
+
+/// Where partitions count.
+pub(crate) struct PartitionsMetrics {
+    pub(crate) spill: SpillMetrics,
+    pub(crate) spilled_partitions: Count,
+    /// Time spent on pushing.
+    pub(crate) push_time: Time,
+}
+
+/// Where rows belong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Destination<'a> {
+    /// To the partitions of their hashes, one for each row.
+    ByHash(&'a [u64]),
+    /// All to one partition.
+    Partition(usize),
+}
+
+/// What becomes of a partition that some task is filling at the moment when it should be spilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    /// Another one is taken: the task that fills it may be waiting for the caller.
+    Skipped,
+    /// It is spilled as soon as it is free.
+    Awaited,
+}
+
+impl ResidentPartitions {
+    /// Of an empty partitioner. `memory` is what the operator holds for it: nobody else changes it until
+    /// [`Self::finish`].
+    pub(crate) fn new(
+        partitioner: Partitioner,
+        memory: Arc<HeldMemory>,
+        memory_limit: Option<usize>,
+        metrics: PartitionsMetrics,
+    ) -> Self {
+        Self {
+            partitioner,
+            memory,
+            memory_limit,
+            is_handed_over: Mutex::new(false),
+            policy: DestagePolicy::default(),
+            bytes_of_rows: |_| 0,
+            bytes_beside: Box::new(|| 0),
+            metrics,
+        }
+    }
+
+    /// Spills in this order.
+    pub(crate) fn with_policy(self, policy: DestagePolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Reserves this much for so many rows, beside their pages.
+    pub(crate) fn with_bytes_of_rows(self, bytes_of_rows: fn(usize) -> usize) -> Self {
+        Self { bytes_of_rows, ..self }
+    }
+
+    /// Reserves as well what the operator says that it holds beside its rows.
+    pub(crate) fn with_bytes_beside(self, bytes: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self { bytes_beside: Box::new(bytes), ..self }
+    }
+
+    /// Number of partitions.
+    pub(crate) fn count(&self) -> usize {
+        self.partitioner.options().partitions()
+    }
+
+    /// log2 of the number of partitions.
+    pub(crate) fn partition_bits(&self) -> u32 {
+        self.partitioner.options().partition_bits
+    }
+
+    /// Whether anything has been spilled.
+    pub(crate) fn any_spilled(&self) -> bool {
+        (0..self.count()).any(|partition| self.partitioner.is_spilled(partition))
+    }
+
+    /// Adds rows to their partitions, spilling for room if need be, and waits until the device has kept up. `scatter` is
+    /// what the task keeps from push to push.
+    pub(crate) async fn push(
+        &self,
+        rows: &RecordBatch,
+        destination: Destination<'_>,
+        scatter: &mut Scatter,
+    ) -> Result<()> {
+        let portion_rows = portion_rows(rows, self.memory_limit);
+        for first in (0..rows.num_rows()).step_by(portion_rows) {
+            let portion = rows.slice(first, portion_rows.min(rows.num_rows() - first));
+            self.scatter(first..first + portion.num_rows(), destination, scatter);
+            self.push_portion(&portion, scatter).await?;
+        }
+        Ok(())
+    }
+
+    fn scatter(&self, rows: Range<usize>, destination: Destination<'_>, scatter: &mut Scatter) {
+        let bits = self.partition_bits();
+        match destination {
+            Destination::ByHash(hashes) => {
+                let Some(hashes) = hashes.get(rows) else { unreachable!("every row has a hash") };
+                scatter.by_hash(hashes, bits);
+            }
+            Destination::Partition(partition) => scatter.to_partition(partition, rows.len(), bits),
+        }
+    }
+
+    async fn push_portion(&self, rows: &RecordBatch, scatter: &Scatter) -> Result<()> {
+        // A quarter more for vectors that grow by doubling.
+        let estimate = data_bytes(rows) * 5 / 4 + (self.bytes_of_rows)(rows.num_rows());
+        let room = self.make_room(estimate).await?;
+        let timer = self.metrics.push_time.timer();
+        let pushed = self.partitioner.push(rows, scatter).map_err(spill_error);
+        drop(room);
+        self.sync_reservation();
+        drop(timer);
+        pushed?;
+        let _waiting = self.metrics.spill.time.timer();
+        self.partitioner.throttle().await.map_err(spill_error)
+    }
+
+    /// Reserves `bytes`, spilling until they are granted. When nothing is left in memory they are taken all the same: they
+    /// are filled pages that are being written then, whose total the partitioner's shape bounds.
+    ///
+    /// The caller holds no lock that spilling may want.
+    pub(crate) async fn make_room(&self, bytes: usize) -> Result<HeldMemory> {
+        let room = self.memory.another();
+        while !room.try_grow(bytes) {
+            // The pool has nothing left to take from others: give up memory of our own.
+            let freed = match self.spill_some(1, Busy::Skipped).map_err(spill_error)? {
+                0 => self.spill_some(1, Busy::Awaited).map_err(spill_error)?,
+                freed => freed,
+            };
+            if freed == 0 {
+                // The task that filled the last of them may have spilled it.
+                if !room.try_grow(bytes) {
+                    room.grow(bytes);
+                }
+                break;
+            }
+            let _waiting = self.metrics.spill.time.timer();
+            self.partitioner.drain_to(0).await.map_err(spill_error)?;
+            self.sync_reservation();
+        }
+        Ok(room)
+    }
+
+    /// Starts spilling partitions until `wanted` bytes will be free when they are written; how many those are.
+    fn spill_some(&self, wanted: usize, busy: Busy) -> nandina_spill::Result<usize> {
+        let sizes = (0..self.count()).map(|partition| self.partitioner.resident_bytes(partition));
+        let wanted = self.policy.wanted_bytes(wanted);
+        let mut freed = 0;
+        for partition in self.policy.order(sizes) {
+            if freed >= wanted {
+                break;
+            }
+            let rows = self.partitioner.resident_rows(partition);
+            let bytes = match busy {
+                Busy::Skipped => self.partitioner.try_spill(partition)?.unwrap_or(0),
+                Busy::Awaited => self.partitioner.spill(partition)?,
+            };
+            if bytes > 0 {
+                self.metrics.spilled_partitions.add(1);
+                freed += bytes + (self.bytes_of_rows)(rows);
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Makes the reservation what is held, beside what pushes in progress have reserved.
+    fn sync_reservation(&self) {
+        let is_handed_over = self.is_handed_over.lock();
+        if !*is_handed_over {
+            let rows = (0..self.count()).map(|partition| self.partitioner.resident_rows(partition)).sum();
+            let of_rows = self.partitioner.memory_bytes() + (self.bytes_of_rows)(rows);
+            self.memory.resize(of_rows + (self.bytes_beside)());
+        }
+    }
+
+    /// Ends the input: all partitions, when what was spilled has arrived at the device. What is reserved stays so; the
+    /// caller makes it what the partitions hold.
+    pub(crate) async fn finish(&self) -> Result<Vec<Partition>> {
+        *self.is_handed_over.lock() = true;
+        let finished = self.partitioner.finish().map_err(spill_error)?;
+        let _waiting = self.metrics.spill.time.timer();
+        self.partitioner.drain_to(0).await.map_err(spill_error)?;
+        Ok(finished)
+    }
+
+    /// Bytes that can be had by spilling.
+    pub(crate) fn reclaimable_bytes(&self) -> usize {
+        (0..self.count()).map(|partition| self.partitioner.resident_bytes(partition)).sum()
+    }
+
+    /// Spills for others until `bytes` are free, blocking the thread. Returns what it spilled, not by how much the
+    /// reservation shrank: rows that are pushed meanwhile would hide it, and others would be asked for nothing.
+    pub(crate) fn reclaim(&self, bytes: usize) -> nandina_spill::Result<usize> {
+        let freed = self.spill_some(bytes, Busy::Skipped)?;
+        self.partitioner.drain_to_blocking(0)?;
+        self.sync_reservation();
+        Ok(freed)
+    }
+}
