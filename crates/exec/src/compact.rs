@@ -104,7 +104,7 @@ fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> 
     // The values that are to be copied next: so many bytes from here.
     let (mut buffer, mut start, mut end) = (0, 0, 0);
     let copy = |values: &mut Vec<u8>, buffer: usize, range: Range<usize>| {
-        values.extend_from_slice(buffers.get(buffer).and_then(|all| all.get(range)).unwrap_or(&[]));
+        values.extend_from_slice(&buffers[buffer][range]);
     };
     let copied = |(row, &view): (usize, &u128)| {
         if !is_long(row, view) {

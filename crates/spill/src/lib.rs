@@ -2,6 +2,11 @@
 //!
 //! Temporary space, the hash partitioner and the sorted runs that fill it, compressed where that saves time.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indices are made here, but for those of packed pages, which are checked: a wrong one must not lose pages"
+)]
+
 pub mod compression;
 pub mod error;
 mod extent_files;

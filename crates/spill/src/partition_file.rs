@@ -229,7 +229,9 @@ impl PartitionFile {
                 self.close_run(&mut run, run_start, &mut writes);
                 run_start = place;
             }
-            let Some(extent) = self.extent(place).map(Arc::clone) else { continue };
+            let Some(extent) = self.extent(place).map(Arc::clone) else {
+                unreachable!("room has been made for all pieces")
+            };
             let bytes = self.take_in(batch.by_ref().take(pages));
             run.push(Bytes::from_owner(PinnedWrite { bytes, _extent: extent }).into());
             self.pieces.push(piece);
@@ -493,7 +495,9 @@ impl PartitionReader {
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;
             }
-            let Some(extent) = self.file.extent(unit.place) else { break };
+            let Some(extent) = self.file.extent(unit.place) else {
+                unreachable!("an extent is given back behind its reader only")
+            };
             let buffer = self.file.space.device().buffer(unit.len);
             let offset = extent.offset() + unit.place.offset as u64;
             let read = Request::Read { offset, buffer };
@@ -514,7 +518,7 @@ impl PartitionReader {
             .ok_or(SpillError::LostRead { pieces: unit.end - unit.first })?;
         let bytes = buffer.freeze();
         let mut offset = 0;
-        for piece in self.file.pieces.get(unit.first..unit.end).unwrap_or(&[]) {
+        for piece in &self.file.pieces[unit.first..unit.end] {
             let end = offset + piece.len_bytes();
             let bytes = bytes.slice(offset..end);
             let is_group = piece.is_group();
@@ -551,9 +555,9 @@ impl PartitionReader {
     /// Gives back the extents before `end`, all of which has been read, if nobody else is to read them.
     fn release_before(&mut self, end: usize) {
         if let Some(file) = Arc::get_mut(&mut self.file) {
-            let read = file.extents.get_mut(self.released_extents..end).unwrap_or_default();
-            read.iter_mut().for_each(|held| held.extent = None);
-            self.released_extents = end.max(self.released_extents);
+            let end = end.max(self.released_extents);
+            file.extents[self.released_extents..end].iter_mut().for_each(|held| held.extent = None);
+            self.released_extents = end;
         }
     }
 }

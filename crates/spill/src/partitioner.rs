@@ -247,7 +247,7 @@ impl Partitioner {
             filling.rows += rows.len() as u64;
             loop {
                 let taken = filling.builder.append(batch, Rows::Indices(rows))?;
-                rows = rows.get(taken..).unwrap_or(&[]);
+                rows = &rows[taken..];
                 if rows.is_empty() {
                     break;
                 }

@@ -14,22 +14,15 @@ pub struct Scatter {
 impl Scatter {
     /// Groups rows by the top `partition_bits` of their hashes.
     pub fn by_hash(&mut self, hashes: &[u64], partition_bits: u32) {
-        self.group(hashes.len(), 1 << partition_bits, |row| {
-            partition_of(hashes.get(row).copied().unwrap_or(0), partition_bits)
-        });
+        self.group(hashes.len(), 1 << partition_bits, |row| partition_of(hashes[row], partition_bits));
     }
 
     /// Groups the rows named by `selected` by the top `partition_bits` of their hashes.
     pub fn by_hash_of(&mut self, selected: &[u32], hashes: &[u64], partition_bits: u32) {
-        let partition = |at: usize| {
-            let row = selected.get(at).copied().unwrap_or(0) as usize;
-            partition_of(hashes.get(row).copied().unwrap_or(0), partition_bits)
-        };
+        let partition = |at: usize| partition_of(hashes[selected[at] as usize], partition_bits);
         self.group(selected.len(), 1 << partition_bits, partition);
         for row in &mut self.rows {
-            if let Some(&selected_row) = selected.get(*row as usize) {
-                *row = selected_row;
-            }
+            *row = selected[*row as usize];
         }
     }
 
@@ -45,17 +38,14 @@ impl Scatter {
 
     /// The rows of `partition`, in batch order.
     pub fn rows_of(&self, partition: usize) -> &[u32] {
-        let bound = |at: usize| self.starts.get(at).map_or(0, |&start| start as usize);
-        self.rows.get(bound(partition)..bound(partition + 1)).unwrap_or(&[])
+        &self.rows[self.starts[partition] as usize..self.starts[partition + 1] as usize]
     }
 
     fn group(&mut self, row_count: usize, partitions: usize, partition_of_row: impl Fn(usize) -> usize) {
         self.starts.clear();
         self.starts.resize(partitions + 1, 0);
         for row in 0..row_count {
-            if let Some(count) = self.starts.get_mut(partition_of_row(row) + 1) {
-                *count += 1;
-            }
+            self.starts[partition_of_row(row) + 1] += 1;
         }
         let mut sum = 0;
         for start in &mut self.starts {
@@ -66,17 +56,12 @@ impl Scatter {
         self.rows.resize(row_count, 0);
         // `starts[p]` serves as the write cursor of partition `p` and ends up at the start of `p + 1`.
         for row in 0..row_count {
-            if let Some(cursor) = self.starts.get_mut(partition_of_row(row)) {
-                if let Some(slot) = self.rows.get_mut(*cursor as usize) {
-                    *slot = row as u32;
-                }
-                *cursor += 1;
-            }
+            let cursor = &mut self.starts[partition_of_row(row)];
+            self.rows[*cursor as usize] = row as u32;
+            *cursor += 1;
         }
         self.starts.rotate_right(1);
-        if let Some(first) = self.starts.first_mut() {
-            *first = 0;
-        }
+        self.starts[0] = 0;
     }
 }
 

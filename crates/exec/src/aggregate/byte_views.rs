@@ -7,11 +7,6 @@
 //!
 //! Most comparisons end with the length and the first four bytes.
 
-#![allow(
-    clippy::indexing_slicing,
-    reason = "places come from the heap itself, views of a batch from its array"
-)]
-
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;

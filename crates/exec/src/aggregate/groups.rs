@@ -60,8 +60,7 @@ impl Groups {
         self.table.find_or_insert(&keyed.batch_keys(), &keyed.hashes, &mut self.row_groups);
         let groups = self.table.len();
         for (accumulator, columns) in self.accumulators.iter_mut().zip(self.spec.state_columns()) {
-            let states = states.get(columns).unwrap_or(&[]);
-            accumulator.merge_batch(states, &self.row_groups, groups)?;
+            accumulator.merge_batch(&states[columns], &self.row_groups, groups)?;
         }
         Ok(())
     }

@@ -3,8 +3,6 @@
 //! Values are vectors of byte arrays of the column's width, which compare as integers do; strings are views
 //! ([`ByteViews`]).
 
-#![allow(clippy::indexing_slicing, reason = "row numbers come from the batch, group numbers from the table")]
-
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, make_array, new_null_array};
@@ -60,13 +58,12 @@ impl BatchKey {
                 BatchValues::Views(views.views().clone(), views.data_buffers().into())
             }
             fixed => {
-                let width = fixed.primitive_width().unwrap_or(0);
+                let Some(width) = fixed.primitive_width() else {
+                    unreachable!("{fixed} is neither of fixed width nor one of the types before")
+                };
                 let data = key.to_data();
-                let bytes = data
-                    .buffers()
-                    .first()
-                    .map(|buffer| buffer.slice_with_length(data.offset() * width, data.len() * width));
-                BatchValues::Fixed(bytes.unwrap_or_default())
+                let values = &data.buffers()[0];
+                BatchValues::Fixed(values.slice_with_length(data.offset() * width, data.len() * width))
             }
         };
         Self { nulls, values }

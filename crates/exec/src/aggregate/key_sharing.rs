@@ -9,11 +9,6 @@
 //! The grouping id tells whose value it is: a bit for every key, from the last one up, that is set where the key is not
 //! in the set. Groups are as wide as their largest set then, in memory and on the device.
 
-#![allow(
-    clippy::indexing_slicing,
-    reason = "keys, their columns and the masks of sets have the same numbers"
-)]
-
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray};

@@ -12,8 +12,6 @@
 //!
 //! The low bits of a hash choose the slot. Its top bits choose the partition and are the same throughout one table.
 
-#![allow(clippy::indexing_slicing, reason = "slots are masked to their number; rows and groups are in range")]
-
 use std::ops::Range;
 
 use arrow::array::{ArrayRef, UInt64Array};

@@ -46,7 +46,7 @@ impl Visited {
     /// Sets the bit of `row`; whether it was set before.
     #[inline]
     pub fn set(&self, row: RowRef) -> bool {
-        let Some(word) = self.0.get(row as usize / 64) else { return false };
+        let word = &self.0[row as usize / 64];
         let bit = 1 << (row % 64);
         // Most visits after the first find the bit set: a plain load keeps the cache line shared.
         word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::Relaxed) & bit != 0
@@ -55,9 +55,7 @@ impl Visited {
     /// Whether the bit of `row` is set.
     #[inline]
     pub fn is_set(&self, row: RowRef) -> bool {
-        self.0
-            .get(row as usize / 64)
-            .is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (row % 64)) != 0)
+        self.0[row as usize / 64].load(Ordering::Relaxed) & (1 << (row % 64)) != 0
     }
 }
 
@@ -124,7 +122,7 @@ impl BuildSide {
 
     /// What is known about the matches of the rows of `partition`, if the join asks.
     pub fn visits_of(&self, partition: usize) -> Option<EarlierVisits> {
-        let table = self.tables.get(partition)?.as_ref()?;
+        let table = self.tables[partition].as_ref()?;
         let visited = Arc::clone(self.visited.as_ref()?);
         Some(EarlierVisits { visited, first_page: table.first_page() })
     }
@@ -140,9 +138,7 @@ impl BuildSide {
     /// The same build side without the table of `partition`.
     pub fn without(&self, partition: usize) -> Self {
         let mut tables = self.tables.clone();
-        if let Some(slot) = tables.get_mut(partition) {
-            *slot = None;
-        }
+        tables[partition] = None;
         Self {
             rows: Arc::clone(&self.rows),
             tables,
@@ -172,7 +168,6 @@ impl BuildSide {
 
     /// For each hash whether a build row, in memory or spilled, may have it. Looks up groups of them at a time, so that
     /// their lines come from memory side by side.
-    #[allow(clippy::indexing_slicing, reason = "slots are those of a group")]
     pub fn may_hold(&self, hashes: &[u64]) -> Vec<bool> {
         const GROUP: usize = 32;
         let mut found = vec![false; hashes.len()];
@@ -180,7 +175,7 @@ impl BuildSide {
         let mut groups = hashes.chunks(GROUP).peekable();
         groups.peek().into_iter().for_each(|first| first.iter().for_each(|&hash| self.prefetch(hash)));
         for found in found.chunks_mut(GROUP) {
-            let Some(group) = groups.next() else { break };
+            let Some(group) = groups.next() else { unreachable!("there are as many groups of hashes") };
             groups.peek().into_iter().for_each(|next| next.iter().for_each(|&hash| self.prefetch(hash)));
             // Those that the directory knows come together: which they are, nothing could predict.
             let mut candidates = [(0, 0, 0); GROUP];
@@ -195,7 +190,7 @@ impl BuildSide {
                 candidates[known] = (slot, entries.start, entries.end);
                 known += usize::from(entries.start < entries.end);
             }
-            let candidates = candidates.get(..known).unwrap_or_default();
+            let candidates = &candidates[..known];
             for &(slot, start, _) in candidates {
                 self.table(group[slot]).into_iter().for_each(|table| table.prefetch_entry(start));
             }
@@ -249,6 +244,6 @@ impl BuildSide {
     /// The table that a row with this hash probes; `None` if its partition is spilled.
     #[inline]
     pub fn table(&self, hash: u64) -> Option<&PartitionTable> {
-        self.tables.get(partition_of(hash, self.partition_bits)).and_then(Option::as_deref)
+        self.tables[partition_of(hash, self.partition_bits)].as_deref()
     }
 }

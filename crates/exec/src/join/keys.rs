@@ -5,8 +5,6 @@
 //! Values compare as their bytes do. Floats do, too, except that both zeros are equal: that is the equality of
 //! DataFusion's own joins and of its hash function.
 
-#![allow(clippy::indexing_slicing, reason = "pair lists have equal lengths; probe rows come from the batch")]
-
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array, make_comparator};
 use arrow::compute::{SortOptions, take};
 use arrow::datatypes::{

@@ -193,9 +193,8 @@ impl PairJoin {
                 Step::ProbeRows { mut prober, mut batches, first_row } => {
                     let Some(batch) = batches.next().await? else { continue };
                     let until = first_row + batch.num_rows();
-                    let matched =
-                        self.blocks.as_ref().and_then(|blocks| blocks.matched.get(first_row..until));
-                    let output = prober.probe_rows(batch, matched.unwrap_or(&[]).to_vec())?;
+                    let Some(blocks) = &self.blocks else { unreachable!("only blocks defer probe rows") };
+                    let output = prober.probe_rows(batch, blocks.matched[first_row..until].to_vec())?;
                     self.step = Step::ProbeRows { prober, batches, first_row: until };
                     if output.is_some() {
                         return Ok(output);
@@ -260,10 +259,13 @@ impl PairJoin {
     fn note_matched(&mut self, prober: &Prober, first_row: usize) -> usize {
         let Some(blocks) = &mut self.blocks else { return first_row };
         let matched = prober.matched();
-        for (all, now) in blocks.matched.iter_mut().skip(first_row).zip(matched) {
-            *all |= *now;
+        let behind = first_row + matched.len();
+        if self.spec.kind.probe_rows != SideRows::Dropped {
+            for (all, now) in blocks.matched[first_row..behind].iter_mut().zip(matched) {
+                *all |= *now;
+            }
         }
-        first_row + matched.len()
+        behind
     }
 }
 
@@ -408,9 +410,13 @@ async fn split(
     let builds = scatter(build, &spec.build).await?;
     let probes = scatter(probe, &spec.probe).await?;
     let most = build.rows() * UNSPLITTABLE_PERCENT / 100;
-    let pairs = builds.into_iter().zip(probes).filter_map(|(build, probe)| {
+    assert_eq!(builds.len(), probes.len(), "both sides are scattered alike");
+    let pairs = builds.into_iter().zip(probes).map(|(build, probe)| {
         let unsplittable = build.rows > most;
-        Some(SpilledPair { build: build.file?, probe: probe.file?, level, unsplittable, earlier: None })
+        let (Some(build), Some(probe)) = (build.file, probe.file) else {
+            unreachable!("all partitions were spilled from the beginning")
+        };
+        SpilledPair { build, probe, level, unsplittable, earlier: None }
     });
     Ok(pairs.collect())
 }

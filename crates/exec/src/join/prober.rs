@@ -10,8 +10,6 @@
 //! probed in steps of at most `batch_rows` pairs: duplicates on both sides make an output of any size, never
 //! a batch of any size.
 
-#![allow(clippy::indexing_slicing, reason = "row numbers are made from the batch they index")]
-
 use std::sync::Arc;
 
 use arrow::array::{

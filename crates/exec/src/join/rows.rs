@@ -17,8 +17,6 @@
 //! made slot by slot from the very same pages, which is what keeps them in bounds; [`PageRows::new`] checks
 //! that every mini-page is as long as its page's row count asks for, and the limits on which packing rests.
 
-#![allow(clippy::indexing_slicing, reason = "indices are row references made from the pages themselves")]
-
 use std::sync::Arc;
 
 use arrow::array::ArrayData;

@@ -414,11 +414,16 @@ impl JoinState {
         probing.probe.drain_to(0).await.map_err(spill_error)?;
         drop(waiting);
         let mut pairs = Vec::new();
+        assert_eq!(probing.pages.len(), probe.len(), "both sides have the same partitions");
         for (build, probe) in probing.pages.into_iter().zip(probe) {
             let earlier = build.earlier;
-            if let (Some(build), Some(probe)) = (build.file, probe.file) {
-                self.metrics.spill.spilled_rows.add((build.rows() + probe.rows()) as usize);
-                pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false, earlier });
+            match (build.file, probe.file) {
+                (Some(build), Some(probe)) => {
+                    self.metrics.spill.spilled_rows.add((build.rows() + probe.rows()) as usize);
+                    pairs.push(SpilledPair { build, probe, level: 0, unsplittable: false, earlier });
+                }
+                (None, None) => {}
+                _ => unreachable!("a partition is spilled on both sides"),
             }
         }
         let keeps_tables = self.spec.kind.build_rows != SideRows::Dropped;
@@ -464,7 +469,7 @@ impl JoinState {
                 break;
             }
             match self.spill_table(probing, number) {
-                Ok(()) => freed += sizes.get(number).unwrap_or(&0),
+                Ok(()) => freed += sizes[number],
                 Err(error) if freed == 0 => return Err(error),
                 Err(error) => {
                     log::warn!("a join could give back only part of its memory: {error}");
@@ -488,7 +493,7 @@ impl JoinState {
 
     /// Writes the pages of one table and takes it out of the build side; its probe rows are spilled from now on.
     fn spill_table(&self, probing: &mut Probing, number: usize) -> Result<()> {
-        let Some(pages) = probing.pages.get_mut(number) else { return Ok(()) };
+        let pages = &mut probing.pages[number];
         let mut file = PartitionFile::new(Arc::clone(&self.space), self.options.extent_bytes);
         file.write_blocking(pages.resident.clone()).map_err(spill_error)?;
         probing.probe.spill(number).map_err(spill_error)?;

@@ -15,8 +15,6 @@
 //!
 //! The top bits of a hash chose the partition; the next ones choose the bucket.
 
-#![allow(clippy::indexing_slicing, reason = "bucket numbers are masked to the directory's size")]
-
 use arrow::buffer::NullBuffer;
 use datafusion::common::Result;
 use nandina_pages::Page;

@@ -143,7 +143,7 @@ impl BuildRowsOut {
         let mut marks = Vec::new();
         while !self.pages.is_empty() && refs.len() < most {
             let page = self.pages.start;
-            if self.slot == self.block.pages().get(page).map_or(0, |page| page.rows()) {
+            if self.slot == self.block.pages()[page].rows() {
                 self.pages.start += 1;
                 self.slot = 0;
                 continue;

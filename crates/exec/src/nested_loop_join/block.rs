@@ -33,12 +33,10 @@ impl RowBits {
     /// Sets the bit of row `number`.
     #[inline]
     pub fn set(&self, number: usize) {
-        if let Some(word) = self.words.get(number / 64) {
-            let bit = 1 << (number % 64);
-            // Most rows that match do so often: a plain load keeps the cache line shared.
-            if word.load(Ordering::Relaxed) & bit == 0 {
-                word.fetch_or(bit, Ordering::Relaxed);
-            }
+        let (word, bit) = (&self.words[number / 64], 1 << (number % 64));
+        // Most rows that match do so often: a plain load keeps the cache line shared.
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
@@ -51,8 +49,7 @@ impl RowBits {
     #[inline]
     pub fn is_set(&self, number: usize) -> bool {
         let bit = 1 << (number % 64);
-        let word = self.words.get(number / 64);
-        self.all.load(Ordering::Relaxed) || word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+        self.all.load(Ordering::Relaxed) || self.words[number / 64].load(Ordering::Relaxed) & bit != 0
     }
 
     /// Takes over the bits of rows that are `first_row` and following of `earlier`.
@@ -125,7 +122,7 @@ impl Block {
     /// The number of a row in the block, by which its bit is found.
     #[inline]
     pub fn number(&self, page: usize, slot: usize) -> usize {
-        self.first_rows.get(page).copied().unwrap_or(0) + slot
+        self.first_rows[page] + slot
     }
 
     /// Which rows have matched, if that is noted.

@@ -10,8 +10,6 @@
 //!
 //! Where only flags are wanted, rows that have matched are not compared again.
 
-#![allow(clippy::indexing_slicing, reason = "row numbers are made from the batch and the pages they index")]
-
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};

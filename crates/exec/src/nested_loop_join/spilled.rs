@@ -200,14 +200,16 @@ pub fn join_file(
             while let Some(batch) = batches.next().await? {
                 state.note_step();
                 let rows = first_row..first_row + batch.num_rows();
-                let known = matched.get(rows.clone());
-                let known = known.map_or_else(|| vec![false; batch.num_rows()], <[bool]>::to_vec);
+                let known = match notes_matches {
+                    true => matched[rows.clone()].to_vec(),
+                    false => vec![false; batch.num_rows()],
+                };
                 prober.start(Arc::clone(&block), batch, known)?;
                 while let Some(output) = prober.next(&state.metrics.probe_time, &state.progress).await? {
                     yield output;
                 }
-                if let Some(flags) = matched.get_mut(rows.clone()) {
-                    flags.copy_from_slice(prober.matched());
+                if notes_matches {
+                    matched[rows.clone()].copy_from_slice(prober.matched());
                 }
                 first_row = rows.end;
             }
@@ -220,7 +222,7 @@ pub fn join_file(
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 let until = first_row + batch.num_rows();
-                let known = matched.get(first_row..until).unwrap_or(&[]).to_vec();
+                let known = matched[first_row..until].to_vec();
                 first_row = until;
                 let mut rows = ProbeRowsOut::new(batch, known);
                 while let Some(output) = rows.next(&state.spec, kind)? {

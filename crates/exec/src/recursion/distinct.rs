@@ -116,7 +116,7 @@ impl Distinct {
 /// The next of `rows` that are new.
 async fn next_known(rows: &mut RowQueue, is_new: &[bool], next: &mut usize) -> Result<Option<RecordBatch>> {
     while let Some(batch) = rows.pop(usize::MAX).await? {
-        let verdicts = is_new.get(*next..*next + batch.num_rows()).unwrap_or_default();
+        let verdicts = &is_new[*next..*next + batch.num_rows()];
         *next += batch.num_rows();
         let new = filter_record_batch(&batch, &BooleanArray::from(verdicts.to_vec()))?;
         if new.num_rows() > 0 {
@@ -171,9 +171,7 @@ impl PartitionCheck {
             let (batch, keys) = seen.keys.of_stored_rows(&stored)?;
             let mut is_first = vec![false; batch.num_rows()];
             table.add(&keys, |place, number| {
-                if let Some(is_first) = is_first.get_mut(place) {
-                    *is_first = true;
-                }
+                is_first[place] = true;
                 numbers.push(number);
             });
             let held = HeldBatch::new(filter_record_batch(&batch, &BooleanArray::from(is_first))?)?;
@@ -189,7 +187,7 @@ impl PartitionCheck {
         let mut numbers = numbers.into_iter();
         for rows in rows {
             let of_rows = numbers.by_ref().take(rows.num_rows());
-            let is_new: Vec<bool> = of_rows.map(|number| is_new.get(number) == Some(&true)).collect();
+            let is_new: Vec<bool> = of_rows.map(|number| is_new[number]).collect();
             let new = filter_record_batch(&rows, &BooleanArray::from(is_new))?;
             if new.num_rows() > 0 {
                 self.new.push_back(HeldBatch::new(new)?);

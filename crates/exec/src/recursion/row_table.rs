@@ -41,8 +41,9 @@ impl RowTable {
         self.table.find_or_insert(&rows.batch_keys(), &rows.hashes, &mut self.numbers);
         let mut came_before = vec![false; self.len() - known];
         for (place, &number) in self.numbers.iter().enumerate() {
-            let came = number.checked_sub(known).and_then(|new| came_before.get_mut(new));
-            if came.is_some_and(|came| !std::mem::replace(came, true)) {
+            if let Some(new) = number.checked_sub(known)
+                && !std::mem::replace(&mut came_before[new], true)
+            {
                 added(place, number);
             }
         }

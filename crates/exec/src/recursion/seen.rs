@@ -151,7 +151,7 @@ impl SeenRows {
     fn empty(&self, seen: &mut Seen) -> Result<()> {
         seen.overflows |= !std::mem::take(&mut seen.unchecked).is_empty();
         let places = std::mem::take(&mut seen.places);
-        let is_missing = |row: usize| places.get(row) == Some(&Place::Nowhere);
+        let is_missing = |row: usize| places[row] == Place::Nowhere;
         let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
             seen.filter.add(hashes.values(), &self.key_spill);
             let writer = self.key_spill.writer()?;
@@ -159,6 +159,11 @@ impl SeenRows {
         });
         match stored {
             Ok(written) => {
+                assert_eq!(
+                    seen.files.len(),
+                    written.len(),
+                    "rows were scattered to the partitions that there are"
+                );
                 for (files, file) in seen.files.iter_mut().zip(written) {
                     files.extend(file);
                 }
@@ -198,10 +203,8 @@ impl SeenRows {
             (std::mem::replace(&mut seen.table, empty), unchecked, seen.files.clone())
         };
         let mut is_wanted = vec![false; files.len()];
-        for hash in unchecked.iter().filter_map(|&row| table.hashes().get(row)) {
-            if let Some(is_wanted) = is_wanted.get_mut(self.key_spill.partition_of(*hash)) {
-                *is_wanted = true;
-            }
+        for hash in unchecked.iter().map(|&row| table.hashes()[row]) {
+            is_wanted[self.key_spill.partition_of(hash)] = true;
         }
         let mut is_known = vec![false; table.len()];
         for (files, _) in files.iter().zip(is_wanted).filter(|(_, is_wanted)| *is_wanted) {
@@ -218,9 +221,7 @@ impl SeenRows {
             let mut rows = file.read();
             while let Some(stored) = rows.next().await? {
                 table.for_each_known(&self.keys.of_stored(&stored), |row| {
-                    if let Some(is_known) = is_known.get_mut(row) {
-                        *is_known = true;
-                    }
+                    is_known[row] = true;
                 });
             }
         }
@@ -233,19 +234,17 @@ impl SeenRows {
         let files = {
             let seen = self.seen.lock();
             let may_be_there = table.hashes().iter().any(|&hash| seen.filter.may_hold(hash));
-            seen.files.get(partition).filter(|_| may_be_there).cloned().unwrap_or_default()
+            if may_be_there { seen.files[partition].clone() } else { Vec::new() }
         };
         let mut is_known = vec![false; table.len()];
         self.mark_known(&files, table, &mut is_known).await?;
         let is_new: Vec<bool> = is_known.into_iter().map(|known| !known).collect();
-        let (hashes, keys) = table.take(|row| is_new.get(row) == Some(&true))?;
+        let (hashes, keys) = table.take(|row| is_new[row])?;
         if !hashes.is_empty() {
             self.seen.lock().filter.add(hashes.values(), &self.key_spill);
             let writer = self.key_spill.unscattered().writer()?;
             let written = self.write(writer, hashes, keys).await?;
-            if let Some(files) = self.seen.lock().files.get_mut(partition) {
-                files.extend(written.into_iter().flatten());
-            }
+            self.seen.lock().files[partition].extend(written.into_iter().flatten());
         }
         Ok(is_new)
     }
@@ -257,33 +256,26 @@ impl Seen {
         let (mut new, mut unchecked) = (vec![false; rows.hashes.len()], vec![false; rows.hashes.len()]);
         places.resize(table.len(), Place::Nowhere);
         table.add(rows, |place, number| {
-            let is_unchecked = rows.hashes.get(place).is_some_and(|&hash| filter.may_hold(hash));
+            let is_unchecked = filter.may_hold(rows.hashes[place]);
             let flags = if is_unchecked { &mut unchecked } else { &mut new };
-            if let Some(flag) = flags.get_mut(place) {
-                *flag = true;
-            }
+            flags[place] = true;
             if is_unchecked {
                 numbers.push(number);
             }
         });
         places.resize(table.len(), Place::Nowhere);
         for &number in numbers.iter() {
-            if let Some(place) = places.get_mut(number) {
-                *place = Place::Unchecked;
-            }
+            places[number] = Place::Unchecked;
         }
         FirstSeen::Rows { new: BooleanArray::from(new), unchecked: BooleanArray::from(unchecked) }
     }
 
     /// Of rows that were unchecked: whether they are new.
     fn note_checked(&mut self, rows: &[usize], is_known: &[bool]) -> Vec<bool> {
-        let is_new = |&row: &usize| is_known.get(row) != Some(&true);
-        for row in rows {
-            if let Some(place) = self.places.get_mut(*row) {
-                *place = if is_new(row) { Place::Nowhere } else { Place::TemporarySpace };
-            }
+        for &row in rows {
+            self.places[row] = if is_known[row] { Place::TemporarySpace } else { Place::Nowhere };
         }
-        rows.iter().map(is_new).collect()
+        rows.iter().map(|&row| !is_known[row]).collect()
     }
 
     fn memory_bytes(&self) -> usize {

@@ -77,7 +77,7 @@ impl TextSet {
         // No text ends the search: that would be a branch.
         let is_short = |row: u128| short.iter().fold(false, |found, &text| found | (text == row));
         let has_head = |row: u128| heads.iter().fold(false, |found, &head| found | (head == row as u64));
-        let row = |row: usize| views.get(row).copied().unwrap_or_default();
+        let row = |row: usize| views[row];
         if heads.is_empty() {
             return BooleanBuffer::collect_bool(views.len(), |at| is_short(row(at)));
         }

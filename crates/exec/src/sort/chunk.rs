@@ -219,25 +219,23 @@ impl Chunk {
     /// The key of a row.
     #[inline]
     pub fn key(&self, position: Position) -> &[u8] {
-        self.batches
-            .get(position.batch as usize)
-            .map_or(&[], |keyed| keyed.keys.row(position.row as usize).data())
+        self.batches[position.batch as usize].keys.row(position.row as usize).data()
     }
 
     /// The batch of this number.
-    pub fn batch(&self, number: u32) -> Option<&RecordBatch> {
-        self.batches.get(number as usize).map(|keyed| &keyed.batch)
+    pub fn batch(&self, number: u32) -> &RecordBatch {
+        &self.batches[number as usize].batch
     }
 
     /// Bytes of a row of a batch, on average.
     pub fn row_bytes(&self, number: u32) -> usize {
-        self.batches.get(number as usize).map_or(0, |keyed| keyed.row_bytes)
+        self.batches[number as usize].row_bytes
     }
 
     /// The row that comes at `at` in order, by itself.
     pub fn row(&self, at: usize) -> Option<RecordBatch> {
         let position = self.position(at)?;
-        Some(self.batch(position.batch)?.slice(position.row as usize, 1))
+        Some(self.batch(position.batch).slice(position.row as usize, 1))
     }
 
     /// A copy of the rows from `start` up to `end` in order.
@@ -266,9 +264,7 @@ impl Chunk {
         let key_bytes = places.iter().map(|&position| self.key(position).len()).sum();
         let mut keys = spec.empty_keys(places.len(), key_bytes);
         for position in places {
-            if let Some(keyed) = self.batches.get(position.batch as usize) {
-                keys.push(keyed.keys.row(position.row as usize));
-            }
+            keys.push(self.batches[position.batch as usize].keys.row(position.row as usize));
         }
         keys
     }
@@ -281,8 +277,7 @@ pub fn gather(
     places: &[(usize, usize)],
 ) -> Result<RecordBatch> {
     let column = |number: usize| -> Result<ArrayRef> {
-        let values: Vec<&dyn Array> =
-            batches.iter().filter_map(|batch| batch.columns().get(number)).map(AsRef::as_ref).collect();
+        let values: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(number).as_ref()).collect();
         Ok(interleave(&values, places)?)
     };
     let columns = match places.is_empty() {
@@ -333,9 +328,10 @@ mod tests {
         chunk.sort(limit);
         let copied = chunk.copied(0, chunk.len(), &spec).unwrap();
         assert!(copied.batches.iter().all(|keyed| keyed.keys.iter().is_sorted()));
-        copied
-            .batch(0)
-            .map_or_else(Vec::new, |rows| rows.column(0).as_primitive::<Int64Type>().iter().collect())
+        if copied.is_empty() {
+            return Vec::new();
+        }
+        copied.batch(0).column(0).as_primitive::<Int64Type>().iter().collect()
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl LoserTree {
         let mut winner = source as u32;
         let mut node = (self.nodes.len() + source) / 2;
         while node > 0 {
-            let Some(loser) = self.nodes.get_mut(node) else { return };
+            let loser = &mut self.nodes[node];
             if *loser == NOBODY {
                 // Whoever comes here second plays on.
                 *loser = winner;

@@ -93,10 +93,8 @@ impl Merge {
                 pages.hold(chunk, &memory);
             }
             let mut sources = self.sources.lock();
-            if chunk.is_some()
-                && let Some(kind) = sources.kinds.get_mut(source)
-            {
-                *kind = Source::Run(pages, memory);
+            if chunk.is_some() {
+                sources.kinds[source] = Source::Run(pages, memory);
             }
             sources.merger.supply(source, chunk);
         }
@@ -110,14 +108,13 @@ impl Merge {
         loop {
             let step = merger.fill(rows, self.state.spec.batch_rows, self.state.output_bytes());
             let Step::Exhausted(source) = step else { return Filled::Batch };
-            let kind = kinds.get_mut(source).map(|kind| std::mem::replace(kind, Source::Away));
-            match kind {
-                Some(Source::Run(pages, memory)) => return Filled::Page(source, pages, memory),
-                Some(Source::Chunk(_, reclaimable)) => {
+            match std::mem::replace(&mut kinds[source], Source::Away) {
+                Source::Run(pages, memory) => return Filled::Page(source, pages, memory),
+                Source::Chunk(_, reclaimable) => {
                     self.reclaimable_bytes.fetch_sub(reclaimable, Ordering::Relaxed);
                     merger.supply(source, None);
                 }
-                Some(Source::Away) | None => merger.supply(source, None),
+                Source::Away => unreachable!("a source that has ended is not exhausted again"),
             }
         }
     }
@@ -143,9 +140,9 @@ impl Sources {
     /// Writes what is left of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
     /// free none, nothing is written.
     fn spill(&mut self, source: usize, state: &SortState) -> Result<usize> {
-        let Some((chunk, at)) = self.merger.at_hand(source) else { return Ok(0) };
+        let (chunk, at) = self.merger.at_hand(source);
         let (kept_end, chunk) = (at + kept_rows(chunk, state), Arc::clone(chunk));
-        let Some(Source::Chunk(memory, _)) = self.kinds.get(source) else { return Ok(0) };
+        let Source::Chunk(memory, _) = &self.kinds[source] else { return Ok(0) };
         if kept_end >= chunk.len() {
             return Ok(0);
         }

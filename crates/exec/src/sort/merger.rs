@@ -83,8 +83,9 @@ impl Merger {
     }
 
     /// The rows of a source that are at hand, and how many of them are through.
-    pub fn at_hand(&self, source: usize) -> Option<(&Arc<Chunk>, usize)> {
-        self.cursors.get(source).map(|cursor| (&cursor.chunk, cursor.at))
+    pub fn at_hand(&self, source: usize) -> (&Arc<Chunk>, usize) {
+        let cursor = &self.cursors[source];
+        (&cursor.chunk, cursor.at)
     }
 
     /// Puts other rows in the place of those at hand: the same ones, as far as they go.
@@ -93,19 +94,15 @@ impl Merger {
     }
 
     fn place(&mut self, source: usize, chunk: Arc<Chunk>, at: usize) {
-        if let Some(cursor) = self.cursors.get_mut(source) {
-            let position = chunk.position(at);
-            *cursor = Cursor { slots: vec![(0, 0); chunk.batches()], chunk, at, position };
-            self.read_head(source);
-        }
+        let position = chunk.position(at);
+        self.cursors[source] = Cursor { slots: vec![(0, 0); chunk.batches()], chunk, at, position };
+        self.read_head(source);
     }
 
     #[inline]
     fn read_head(&mut self, source: usize) {
-        let (Some(cursor), Some(of_source)) = (self.cursors.get(source), self.heads.get_mut(source)) else {
-            return;
-        };
-        *of_source = match cursor.position {
+        let cursor = &self.cursors[source];
+        self.heads[source] = match cursor.position {
             None => (true, [0; 2]),
             Some(position) if cursor.chunk.skipped_bytes() == Some(self.skipped_bytes) => {
                 (false, position.head)
@@ -122,8 +119,7 @@ impl Merger {
 
     #[inline]
     fn beats(&self, a: usize, b: usize) -> bool {
-        let (Some(head_a), Some(head_b)) = (self.heads.get(a), self.heads.get(b)) else { return false };
-        match head_a.cmp(head_b) {
+        match self.heads[a].cmp(&self.heads[b]) {
             std::cmp::Ordering::Equal if !self.heads_decide => (self.key(a), a) < (self.key(b), b),
             std::cmp::Ordering::Equal => a < b,
             ordering => ordering.is_lt(),
@@ -131,7 +127,7 @@ impl Merger {
     }
 
     fn key(&self, source: usize) -> &[u8] {
-        let Some(cursor) = self.cursors.get(source) else { return &[] };
+        let cursor = &self.cursors[source];
         cursor.position.map_or(&[], |position| cursor.chunk.key(position))
     }
 
@@ -142,7 +138,7 @@ impl Merger {
                 return Step::Full;
             }
             let Some(winner) = self.tree.winner() else { break };
-            let Some(cursor) = self.cursors.get_mut(winner) else { break };
+            let cursor = &mut self.cursors[winner];
             let Some(position) = cursor.position else { break };
             cursor.give(position, output);
             self.left -= 1;
@@ -161,10 +157,9 @@ impl Merger {
 impl Cursor {
     #[inline]
     fn give(&mut self, position: Position, output: &mut Outgoing) {
-        let Some(slot) = self.slots.get_mut(position.batch as usize) else { return };
-        if slot.0 != output.number + 1
-            && let Some(batch) = self.chunk.batch(position.batch)
-        {
+        let slot = &mut self.slots[position.batch as usize];
+        if slot.0 != output.number + 1 {
+            let batch = self.chunk.batch(position.batch);
             *slot = (output.number + 1, output.batches.len() as u32);
             output.batches.push(batch.clone());
         }

@@ -45,7 +45,7 @@ impl SharedPrefix {
         self.longest_bytes = self.longest_bytes.max(key.len());
         match &self.first {
             Some(first) => {
-                let shared = first.get(..self.len_bytes).unwrap_or_default();
+                let shared = &first[..self.len_bytes];
                 if key.get(..shared.len()) != Some(shared) {
                     self.len_bytes =
                         shared.iter().zip(key).take_while(|(ours, theirs)| ours == theirs).count();

@@ -105,7 +105,7 @@ impl Frames {
     fn evaluate(&mut self, functions: &Functions, results: &mut [Results]) -> Result<()> {
         for ((place, function), states) in functions.streamed().zip(&mut self.states) {
             function.evaluate_stateful(&self.buffer, states, &WindowEvalContext::default())?;
-            let Some(results) = results.get_mut(place) else { continue };
+            let results = &mut results[place];
             for window in states.values_mut() {
                 let nothing = new_empty_array(window.state.out_col.data_type());
                 results.push(std::mem::replace(&mut window.state.out_col, nothing));

@@ -3,8 +3,6 @@
 //! An order key is as many bytes of the row format as an integer has room for. What lies behind is not compared: a row
 //! whose bytes are behind those of `k` others is behind them in all of its bytes, too.
 
-#![allow(clippy::indexing_slicing, reason = "groups are those of the table, each of which has a heap")]
-
 use std::sync::{Arc, Weak};
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};

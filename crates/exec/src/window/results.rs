@@ -56,7 +56,9 @@ impl Results {
         let mut taken = Vec::new();
         let mut missing = rows;
         while missing > 0 {
-            let Some(piece) = self.pieces.pop_front() else { break };
+            let Some(piece) = self.pieces.pop_front() else {
+                unreachable!("{missing} of {rows} rows are not there")
+            };
             let count = missing.min(piece.rows());
             taken.push(piece.first(count)?);
             missing -= count;
@@ -64,7 +66,7 @@ impl Results {
                 self.pieces.push_front(rest);
             }
         }
-        self.rows -= rows - missing;
+        self.rows -= rows;
         match taken.as_slice() {
             [only] => Ok(ArrayRef::clone(only)),
             several => Ok(concat(&several.iter().map(AsRef::as_ref).collect::<Vec<&dyn Array>>())?),

@@ -227,7 +227,7 @@ impl Value {
         let Some(values) = self.function.evaluate_args(rows)?.into_iter().next() else { return Ok(()) };
         let before = state.value.clone().unwrap_or_else(|| new_null_array(values.data_type(), 1));
         let after = self.places(values.as_ref(), state.value.is_some());
-        let after_rows = |rows: usize| after.get(rows).copied().unwrap_or_default();
+        let after_rows = |rows: usize| after[rows];
         let sources = [before.as_ref(), values.as_ref()];
         if let Some(first) = ends.first() {
             let value = ScalarValue::try_from_array(&interleave(&sources, &[after_rows(*first)])?, 0)?;

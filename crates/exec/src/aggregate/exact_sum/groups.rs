@@ -33,7 +33,6 @@ impl<T: Summand> GroupSums<T> {
     }
 
     /// Adds values, or sums of them, to the groups that they are of, and has `count` count each.
-    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn add<V>(
         &mut self,
         values: &PrimitiveArray<V>,
@@ -70,7 +69,6 @@ impl<T: Summand> GroupSums<T> {
 }
 
 impl<T: Summand> GroupsAccumulator for GroupSums<T> {
-    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -90,7 +88,6 @@ impl<T: Summand> GroupsAccumulator for GroupSums<T> {
         added
     }
 
-    #[expect(clippy::indexing_slicing, reason = "groups are below `total_groups`")]
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
         let Some(sums) = states.first() else { return internal_err!("a sum without state") };
         if let Some(counts) = &mut self.counts {
