@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - Every request is reported exactly once, under the index it got at submission (counting on over `add`).
-//! - Dropping a batch withdraws its requests that still wait for a seat at the device; those in flight finish by
+//! - Dropping a batch withdraws its requests that still wait for a slot at the device; those in flight finish by
 //!   themselves with buffers they own, and their results are discarded.
 
 use std::collections::VecDeque;
@@ -106,7 +106,7 @@ impl Batch {
         first..self.submitted
     }
 
-    /// Submits one request whose end this thread waits for next, carrying it in this thread where that is possible.
+    /// Submits one request whose end this thread waits for next, executing it in this thread where that is possible.
     pub(crate) fn run(&mut self, file: &File, request: Request) {
         let index = self.submitted;
         self.submitted += 1;
@@ -116,7 +116,7 @@ impl Batch {
         }
     }
 
-    /// The operation to carry, unless the request has its result already.
+    /// The operation to execute, unless the request has its result already.
     fn prepare(&self, index: usize, file: Arc<FileInner>, request: Request) -> Option<Box<Operation>> {
         // Seats and counters are the device's: it cannot take in what another one would have to end.
         let operation = if Arc::ptr_eq(&file.device.inner, &self.device) {
@@ -185,7 +185,7 @@ impl Batch {
 
     fn block_until_ready(&self, whole: bool) {
         while !self.state.is_ready(whole) {
-            if self.device.carry_on(&|| self.state.is_ready(whole)) {
+            if self.device.drive(&|| self.state.is_ready(whole)) {
                 continue;
             }
             self.device.backend.sleeper_added();
@@ -208,7 +208,7 @@ impl Batch {
         if self.device.waits_in_virtual_time() && !self.state.is_ready(whole) {
             // The first time round, other tasks have their turn: they may have requests to submit at this moment. When
             // all of them only wait, time goes on.
-            if std::mem::replace(&mut self.gave_way, true) && !self.device.carry_on(&|| false) {
+            if std::mem::replace(&mut self.gave_way, true) && !self.device.drive(&|| false) {
                 return self.sleep_until_ready(context, whole);
             }
             context.waker().wake_by_ref();

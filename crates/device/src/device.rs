@@ -9,9 +9,9 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 
 use crate::backend::simulated::{
-    Contents, FaultPlan, SimulatedCarrier, SimulatedMedium, Simulation, SimulationOptions,
+    Contents, FaultPlan, SimulatedBackend, SimulatedMedium, Simulation, SimulationOptions,
 };
-use crate::backend::{Carrier, IoUringBackend, ThreadPool};
+use crate::backend::{IoBackend, IoUringBackend, ThreadPool};
 use crate::batch::{Batch, BatchState};
 use crate::buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool};
 use crate::calibration::discards::is_mounted_with_discard;
@@ -22,9 +22,9 @@ use crate::directory::{DiskDirectory, Medium};
 use crate::drive::DriveModel;
 use crate::error::{Error, Result};
 use crate::file::{File, FileInner, Handle, OpenMode};
-use crate::governor::{Governor, Seat};
+use crate::governor::{Governor, IoSlot};
 use crate::request::{Operation, Progress, Request};
-use crate::timing::{Carried, Timing};
+use crate::timing::{Executed, Timing};
 
 /// How requests reach the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +93,7 @@ pub struct Device {
 }
 
 pub(crate) struct DeviceInner {
-    pub(crate) backend: Box<dyn Carrier>,
+    pub(crate) backend: Box<dyn IoBackend>,
     pub(crate) medium: Medium,
     /// The drive model that decides when requests end, if there is one.
     pub(crate) timing: Option<Timing>,
@@ -133,7 +133,7 @@ impl Device {
         if !root.is_dir() {
             return Err(Error::path("open directory", &root, io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        let backend = carrier(&options, options.max_depth.clamp(1, MAX_DEPTH))?;
+        let backend = open_backend(&options, options.max_depth.clamp(1, MAX_DEPTH))?;
         let timing = match &options.paced {
             Some(PacedDrive { model, seed, discard }) => Some(
                 Timing::paced(model, *seed, *discard)
@@ -174,7 +174,7 @@ impl Device {
         let medium = Arc::new(medium);
         let device = Self::assemble(
             PathBuf::from(crate::backend::simulated::ROOT),
-            Box::new(SimulatedCarrier::new(Arc::clone(&medium))),
+            Box::new(SimulatedBackend::new(Arc::clone(&medium))),
             (Medium::Simulated(Arc::clone(&medium)), model),
             timing,
             &DeviceOptions { governed, ..DeviceOptions::default() },
@@ -185,7 +185,7 @@ impl Device {
 
     fn assemble(
         root: PathBuf,
-        backend: Box<dyn Carrier>,
+        backend: Box<dyn IoBackend>,
         (medium, model): (Medium, Option<&DriveModel>),
         (timing, clock): (Option<Timing>, Clock),
         options: &DeviceOptions,
@@ -471,7 +471,7 @@ impl DirectoryLock {
     }
 }
 
-fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>> {
+fn open_backend(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn IoBackend>> {
     let pool = || Box::new(ThreadPool::new(options.max_threads.min(max_depth)));
     match options.backend {
         Backend::ThreadPool => Ok(pool()),
@@ -490,25 +490,25 @@ fn carrier(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn Carrier>
 }
 
 impl DeviceInner {
-    /// Starts as many operations as there are seats; the others wait.
+    /// Starts as many operations as there are slots; the others wait.
     pub(crate) fn submit(&self, operations: Vec<Box<Operation>>) {
         self.start(self.with_governor(|governor| governor.enter(operations, self.clock.now())));
     }
 
-    /// Carries an operation in this thread if there is a seat, else it waits for one.
+    /// Executes an operation in this thread if there is a slot, else it waits for one.
     pub(crate) fn run(&self, operation: Box<Operation>) {
-        let mut seated = self.with_governor(|governor| governor.enter(vec![operation], self.clock.now()));
-        if seated.len() > 1 {
-            return self.start(seated);
+        let mut admitted = self.with_governor(|governor| governor.enter(vec![operation], self.clock.now()));
+        if admitted.len() > 1 {
+            return self.start(admitted);
         }
-        // The only one that is seated by its coming is itself: whoever waited did not fit.
-        if let Some(mut operation) = seated.pop() {
+        // Only itself can be admitted by its coming: what waited did not fit.
+        if let Some(mut operation) = admitted.pop() {
             self.begin(std::slice::from_mut(&mut operation));
             self.backend.run(operation);
         }
     }
 
-    /// Lets the governor change who is seated. If operations wait then, the backend has to notice completions whether
+    /// Lets the governor change which operations are admitted. If operations wait then, the backend has to notice completions whether
     /// or not anybody waits for those.
     fn with_governor<T>(&self, change: impl FnOnce(&mut Governor) -> T) -> T {
         let mut governor = self.governor.lock();
@@ -576,7 +576,7 @@ impl DeviceInner {
     }
 
     /// Lets a blocking thread that has nothing else to do bring its request to its end. False if it can only sleep.
-    pub(crate) fn carry_on(&self, ready: &dyn Fn() -> bool) -> bool {
+    pub(crate) fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
         match &self.timing {
             None => self.backend.drive(ready),
             Some(timing) => timing.is_virtual() && timing.step(),
@@ -587,15 +587,15 @@ impl DeviceInner {
         self.timing.as_ref().is_some_and(Timing::is_virtual)
     }
 
-    /// Gives back seats and starts those who waited for them.
-    fn leave(&self, seats: Vec<Seat>) {
-        self.start(self.with_governor(|governor| governor.leave(seats, self.clock.now())));
+    /// Gives back slots and starts those who waited for them.
+    fn leave(&self, slots: Vec<IoSlot>) {
+        self.start(self.with_governor(|governor| governor.leave(slots, self.clock.now())));
     }
 
     /// Drops the waiting operations of an abandoned batch, and starts those that can go instead of them.
     pub(crate) fn withdraw(&self, batch: &Arc<BatchState>) {
-        let (withdrawn, seated) = self.with_governor(|governor| governor.withdraw(batch));
-        self.start(seated);
+        let (withdrawn, admitted) = self.with_governor(|governor| governor.withdraw(batch));
+        self.start(admitted);
         drop(withdrawn);
     }
 }
@@ -613,38 +613,38 @@ pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
                 None
             }
             Progress::Done(operation, outcome) => {
-                let carried = Carried { operation, outcome };
-                match (&device.timing, carried.operation.timing_tag) {
-                    (Some(timing), Some(tag)) => timing.hold(tag, carried),
-                    _ => Some(carried),
+                let executed = Executed { operation, outcome };
+                match (&device.timing, executed.operation.timing_tag) {
+                    (Some(timing), Some(tag)) => timing.hold(tag, executed),
+                    _ => Some(executed),
                 }
             }
         }
     });
-    let over: Vec<Carried> = over.collect();
+    let over: Vec<Executed> = over.collect();
     if let Some(device) = device {
         if !again.is_empty() {
             device.backend.start(again);
         }
         let now = device.clock.now();
-        conclude(over.into_iter().map(|carried| (now, carried)));
+        conclude(over.into_iter().map(|executed| (now, executed)));
     }
 }
 
-/// Counts what is over, seats who waited for its seats, and delivers it.
+/// Counts what is over, admits the operations that waited for its slots, and delivers it.
 ///
 /// In this order: whoever is woken by a delivery may take the processor from this thread, and on a busy machine the
-/// device would go on with fewer requests than it has seats until the thread gets it back.
-pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Carried)>) {
-    let over: Vec<(Instant, Carried)> = over.into_iter().collect();
+/// device would go on with fewer requests than it has slots until the thread gets it back.
+pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Executed)>) {
+    let over: Vec<(Instant, Executed)> = over.into_iter().collect();
     let Some((_, first)) = over.first() else { return };
     // All operations of one backend belong to one device.
     let device = Arc::clone(&first.operation.file.device.inner);
-    for (at, Carried { operation, outcome }) in &over {
+    for (at, Executed { operation, outcome }) in &over {
         device.count_finished(operation, outcome.is_err(), *at);
     }
-    device.leave(over.iter().map(|(_, carried)| carried.operation.seat).collect());
-    for (_, Carried { operation, outcome }) in over {
+    device.leave(over.iter().map(|(_, executed)| executed.operation.slot).collect());
+    for (_, Executed { operation, outcome }) in over {
         let batch = Arc::clone(&operation.batch);
         let index = operation.index;
         batch.deliver(index, outcome.map(|()| operation.into_completion()), &device);

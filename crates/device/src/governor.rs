@@ -6,7 +6,7 @@
 //! depth of 32 put 128 requests on a device that serves 32.)
 //!
 //! ```text
-//!   flow A  ▢▢▢▢▢  start tag 3 ──┐                           seats: Σ cost ≤ 1
+//!   flow A  ▢▢▢▢▢  start tag 3 ──┐                           slots: Σ cost ≤ 1
 //!   flow B  ▢▢     start tag 5 ──┼─► smallest tag first ─────► device ──► ended ──► next
 //!   flow C  ▢▢▢    start tag 7 ──┘
 //! ```
@@ -28,22 +28,22 @@
 //! very long, no more than a handful.
 //!
 //! *Nobody waits for ever.* In SFQ every new flow starts at the virtual time, which stands still as long as there is
-//! one: queries that come, read once and go, more of them than there are seats, would keep all others waiting for ever.
-//! Therefore virtual time is also carried on by the work done: every seated request adds cost ÷ weight of all flows that
+//! one: queries that come, read once and go, more of them than there are slots, would keep all others waiting for ever.
+//! Therefore virtual time also advances by the work done: every admitted request adds cost ÷ weight of all flows that
 //! are busy, the rate at which each of them is served in the ideal (fluid) sharing. It stays behind that by the largest
 //! step of a scan, so that it is the start tags alone that count where flows stay.
 //!
 //! *What to ask for.* A flow is granted the depth that it would have if everybody used what is theirs by weight, and
 //! nobody more than they had outstanding lately: weighted max-min fairness. Shares of those who ask for little go to
 //! the others. *Lately*, because requests end in bursts, and whoever answers first would have the places of all. A
-//! quarter and one more are granted than there are seats: only when somebody waits is a seat taken again at once, and
+//! quarter and one more are granted than there are slots: only when somebody waits is a slot taken again at once, and
 //! only then is there anything to choose.
 //!
 //! Invariants
-//! - A seated request needs nothing further to end, and its end seats the next one: no deadlock.
-//! - Requests of one flow are seated in the order of submission.
+//! - An admitted request needs nothing further to end, and its end admits the next one: no deadlock.
+//! - Requests of one flow are admitted in the order of submission.
 //! - After every change, whoever has the next turn does not fit.
-//! - A request that is withdrawn costs its flow nothing: only seated ones move tags.
+//! - A request that is withdrawn costs its flow nothing: only admitted ones move tags.
 //! - Without a measured profile, or with one that was disturbed, every request costs the same, and as many are let through as the device was opened for.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -162,7 +162,7 @@ impl Costs {
 
 /// What an operation holds while it is at the device.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seat {
+pub(crate) struct IoSlot {
     cost: u64,
     flow: FlowId,
     priority: Priority,
@@ -178,10 +178,10 @@ pub(crate) struct Governor {
     /// In force, and by the profile.
     costs: Costs,
     profiled: Costs,
-    seated: usize,
-    seated_cost: u64,
+    admitted: usize,
+    admitted_cost: u64,
     /// Of all but point reads.
-    seated_beside: u64,
+    admitted_beside: u64,
     flows: HashMap<FlowId, Flow>,
     /// Flows with requests waiting, in the order of their turns: those whose next request is a point read, and others.
     points: BTreeMap<Turn, Next>,
@@ -191,10 +191,10 @@ pub(crate) struct Governor {
     ideal_time: u64,
     /// Of the flows that have requests, together.
     busy_weight: u64,
-    /// Requests that came, and that were seated.
+    /// Requests that came, and that were admitted.
     came: u64,
     served: u64,
-    /// Point reads waiting or seated, and `served` when there last was one.
+    /// Point reads waiting or admitted, and `served` when there last was one.
     point_reads: usize,
     last_point_read: Option<u64>,
     /// Since when nobody has had requests.
@@ -210,7 +210,7 @@ struct Flow {
     waiting: VecDeque<Waiting>,
     /// Start tag of the first one waiting. If none is, the least that the next one gets.
     tag: u64,
-    /// Requests seated or waiting, and what they cost.
+    /// Requests admitted or waiting, and what they cost.
     requests: usize,
     cost: u64,
     /// The most that they cost lately: how much of the device it makes use of.
@@ -243,9 +243,9 @@ impl Governor {
             governs,
             costs: Costs::uniform(max_depth),
             profiled: Costs::uniform(max_depth),
-            seated: 0,
-            seated_cost: 0,
-            seated_beside: 0,
+            admitted: 0,
+            admitted_cost: 0,
+            admitted_beside: 0,
             flows: HashMap::new(),
             points: BTreeMap::new(),
             others: BTreeMap::new(),
@@ -303,7 +303,7 @@ impl Governor {
                 Some(account) => (account.flow, account.priority),
                 None => (FlowId::default(), Priority::default()),
             };
-            operation.seat = Seat { cost, flow: id, priority };
+            operation.slot = IoSlot { cost, flow: id, priority };
             self.came += 1;
             self.point_reads += usize::from(priority == Priority::Point);
             let flow = self.flows.entry(id).or_default();
@@ -325,19 +325,19 @@ impl Governor {
         self.next()
     }
 
-    /// Gives seats back; returns the operations that get them.
+    /// Gives slots back; returns the operations that get them.
     pub(crate) fn leave(
         &mut self,
-        seats: impl IntoIterator<Item = Seat>,
+        slots: impl IntoIterator<Item = IoSlot>,
         now: Instant,
     ) -> Vec<Box<Operation>> {
-        for seat in seats {
-            self.seated -= 1;
-            self.seated_cost -= seat.cost;
-            if seat.priority != Priority::Point {
-                self.seated_beside -= seat.cost;
+        for slot in slots {
+            self.admitted -= 1;
+            self.admitted_cost -= slot.cost;
+            if slot.priority != Priority::Point {
+                self.admitted_beside -= slot.cost;
             }
-            self.end(seat);
+            self.end(slot);
         }
         self.at_rest_since = (self.busy_weight == 0).then_some(now);
         self.next()
@@ -348,14 +348,14 @@ impl Governor {
     }
 
     /// A request is over.
-    fn end(&mut self, seat: Seat) {
-        if seat.priority == Priority::Point {
+    fn end(&mut self, slot: IoSlot) {
+        if slot.priority == Priority::Point {
             self.point_reads -= 1;
             self.last_point_read = Some(self.served);
         }
-        if let Some(flow) = self.flows.get_mut(&seat.flow) {
+        if let Some(flow) = self.flows.get_mut(&slot.flow) {
             flow.requests -= 1;
-            flow.cost -= seat.cost;
+            flow.cost -= slot.cost;
             flow.wanted -= (flow.wanted - flow.cost) / MEMORY_REQUESTS;
             flow.last = self.served;
             if flow.requests == 0 {
@@ -390,16 +390,16 @@ impl Governor {
     }
 
     fn next(&mut self) -> Vec<Box<Operation>> {
-        let mut seated = Vec::new();
+        let mut admitted = Vec::new();
         while let Some((turn, id)) = self.fitting() {
             self.turns(turn).remove(&turn);
             let Some(flow) = self.flows.get_mut(&id) else { break };
             let Some(Waiting { operation, .. }) = flow.waiting.pop_front() else { break };
-            let Seat { cost, priority, .. } = operation.seat;
-            self.seated += 1;
-            self.seated_cost += cost;
+            let IoSlot { cost, priority, .. } = operation.slot;
+            self.admitted += 1;
+            self.admitted_cost += cost;
             if priority != Priority::Point {
-                self.seated_beside += cost;
+                self.admitted_beside += cost;
             }
             self.served += 1;
             if self.governs {
@@ -411,17 +411,17 @@ impl Governor {
                 self.virtual_time = self.virtual_time.max(start).max(least);
             }
             self.queue(id);
-            seated.push(operation);
+            admitted.push(operation);
         }
-        seated
+        admitted
     }
 
-    /// Whose turn it is, if there is a seat for it.
+    /// Whose turn it is, if there is a slot for it.
     fn fitting(&self) -> Option<(Turn, FlowId)> {
         let has_room = |next: &Next| {
-            self.seated_beside == 0 || self.seated_beside + next.cost <= self.costs.beside_points
+            self.admitted_beside == 0 || self.admitted_beside + next.cost <= self.costs.beside_points
         };
-        let is_held_back = self.seated > 0 && self.has_point_reads();
+        let is_held_back = self.admitted > 0 && self.has_point_reads();
         let other = self.others.first_key_value().filter(|(_, next)| !is_held_back || has_room(next));
         let point = self.points.first_key_value();
         let (turn, next) = match (point, other) {
@@ -434,8 +434,8 @@ impl Governor {
             }
             (one, None) | (None, one) => one?,
         };
-        let fits = self.seated == 0 || self.seated_cost + next.cost <= WHOLE;
-        (fits && self.seated < self.max_depth).then_some((*turn, next.flow))
+        let fits = self.admitted == 0 || self.admitted_cost + next.cost <= WHOLE;
+        (fits && self.admitted < self.max_depth).then_some((*turn, next.flow))
     }
 
     /// Whether anybody does point reads, now or between two of them.
@@ -464,7 +464,7 @@ impl Governor {
             withdrawn.extend(gone.into_iter().map(|waiting| waiting.operation));
         }
         for operation in &withdrawn {
-            self.end(operation.seat);
+            self.end(operation.slot);
         }
         (withdrawn, self.next())
     }
@@ -498,15 +498,15 @@ impl Governor {
             left -= wanted;
             weights -= of;
         }
-        let seats = (left * weight).div_ceil(weights * cost);
-        (seats + seats / 4 + 1).min(self.max_depth as u64) as usize
+        let slots = (left * weight).div_ceil(weights * cost);
+        (slots + slots / 4 + 1).min(self.max_depth as u64) as usize
     }
 }
 
 impl Flow {
     fn turn(&self, id: FlowId, governs: bool) -> Option<(Turn, Next)> {
         let Waiting { number, operation } = self.waiting.front()?;
-        let Seat { cost, priority, .. } = operation.seat;
+        let IoSlot { cost, priority, .. } = operation.slot;
         // Ungoverned, nothing but the order of submission counts.
         let turn = if governs { (self.tag, priority, *number) } else { (0, Priority::default(), *number) };
         Some((turn, Next { flow: id, cost }))

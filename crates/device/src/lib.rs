@@ -5,9 +5,9 @@
 //! by piece, from blocking threads and from async tasks.
 //!
 //! ```text
-//!   File::submit ─► Operation ─► governor (seats by cost, fair among flows) ─► backend ─► medium
+//!   File::submit ─► Operation ─► governor (slots by cost, fair among flows) ─► backend ─► medium
 //!        │                                     ▲                                       │
-//!        ▼                                     └──── seats next ◄─── finish ◄──────────┘
+//!        ▼                                     └──── admits next ◄── finish ◄──────────┘
 //!      Batch ◄──────────────────────────── deliver ◄────────────────────┘
 //!
 //!   backends:  io_uring          one ring; blocking waiters empty it themselves, a reaper serves async tasks
@@ -36,8 +36,8 @@ mod device;
 mod directory;
 pub mod drive;
 mod error;
+mod external_file;
 mod file;
-mod foreign;
 pub mod governor;
 mod request;
 mod slab;
@@ -50,7 +50,7 @@ pub use clock::processor_time;
 pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY_BUCKETS};
 pub use device::{Backend, Device, DeviceOptions, DirectoryLock, PacedDrive};
 pub use error::{Error, Result};
+pub use external_file::{ExternalFile, Reading, without_read_ahead};
 pub use file::{File, OpenMode};
-pub use foreign::{ForeignFile, Reading, without_read_ahead};
 pub use governor::Priority;
 pub use request::{Completion, Request};

@@ -21,7 +21,7 @@ use crate::buffer::{AlignedBuffer, BLOCK_BYTES, WriteBuffer};
 use crate::counters::{IoAccount, Traffic};
 use crate::error::{Error, Result};
 use crate::file::FileInner;
-use crate::governor::Seat;
+use crate::governor::IoSlot;
 
 /// A transfer between memory and a file.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub(crate) struct Operation {
     /// Under which a drive model knows it, if it has to do with it.
     pub(crate) timing_tag: Option<u64>,
     /// What it holds while it is at the device.
-    pub(crate) seat: Seat,
+    pub(crate) slot: IoSlot,
     retries: u32,
 }
 
@@ -153,7 +153,7 @@ impl Operation {
             account,
             started: None,
             timing_tag: None,
-            seat: Seat::default(),
+            slot: IoSlot::default(),
             retries: 0,
         };
         operation.check_alignment()?;
@@ -178,7 +178,7 @@ impl Operation {
             account,
             started: None,
             timing_tag: None,
-            seat: Seat::default(),
+            slot: IoSlot::default(),
             retries: 0,
         })
     }

@@ -1,10 +1,10 @@
-//! When is a request over? At once when its backend has carried it, or not before a model of a drive says so.
+//! When is a request over? At once when its backend has executed it, or not before a model of a drive says so.
 //!
 //! A device with a drive model carries requests as any other, through its own backend. Only their ends wait for the
 //! model, which sees the same requests at the same moments, at the addresses where [`Placement`] puts them.
 //!
 //! ```text
-//!   start ──┬──► backend ────────────────────────────► carried ──┐
+//!   start ──┬──► backend ────────────────────────────► executed──┐
 //!           └──► Placement ──► commands ──► Drive ──► ended ──────┴──► concluded, when both are
 //!
 //!   virtual: whoever waits steps the drive from event to event and thereby moves the clock; nobody really waits
@@ -58,11 +58,11 @@ struct State {
 /// A request that has not been concluded.
 struct Held {
     commands_left: usize,
-    carried: Option<Carried>,
+    executed: Option<Executed>,
 }
 
 /// What a backend made of a request.
-pub(crate) struct Carried {
+pub(crate) struct Executed {
     pub operation: Box<Operation>,
     pub outcome: Result<()>,
 }
@@ -99,17 +99,17 @@ impl Timing {
         self.shared.changed.notify_one();
     }
 
-    /// Takes an operation that has been carried. Given back if the drive has ended it already.
-    pub(crate) fn hold(&self, tag: u64, carried: Carried) -> Option<Carried> {
+    /// Takes an operation that has been executed. Given back if the drive has ended it already.
+    pub(crate) fn hold(&self, tag: u64, executed: Executed) -> Option<Executed> {
         let mut state = self.shared.state.lock();
         match state.requests.get_mut(&tag) {
             Some(held) if held.commands_left > 0 => {
-                held.carried = Some(carried);
+                held.executed = Some(executed);
                 None
             }
             _ => {
                 state.requests.remove(&tag);
-                Some(carried)
+                Some(executed)
             }
         }
     }
@@ -229,9 +229,9 @@ impl Shared {
         self.switched_on + Duration::from_nanos(at)
     }
 
-    fn conclude(&self, ended: Vec<(Nanos, Carried)>) {
+    fn conclude(&self, ended: Vec<(Nanos, Executed)>) {
         if !ended.is_empty() {
-            conclude(ended.into_iter().map(|(at, carried)| (self.instant(at), carried)));
+            conclude(ended.into_iter().map(|(at, executed)| (self.instant(at), executed)));
         }
     }
 
@@ -287,7 +287,7 @@ impl State {
             return None;
         }
         let request = self.new_tag();
-        self.requests.insert(request, Held { commands_left: pieces.len(), carried: None });
+        self.requests.insert(request, Held { commands_left: pieces.len(), executed: None });
         for Piece { address, bytes } in pieces {
             let tag = self.new_tag();
             self.commands.insert(tag, request);
@@ -296,8 +296,8 @@ impl State {
         Some(request)
     }
 
-    /// Lets the drive work; what is over by that, and carried, comes back with its time.
-    fn advance(&mut self, until: Nanos) -> Vec<(Nanos, Carried)> {
+    /// Lets the drive work; what is over by that, and executed, comes back with its time.
+    fn advance(&mut self, until: Nanos) -> Vec<(Nanos, Executed)> {
         let mut ended: Vec<Ended> = Vec::new();
         self.drive.advance(until, &mut ended);
         let mut concluded = Vec::new();
@@ -306,10 +306,10 @@ impl State {
             let Some(held) = self.requests.get_mut(&request) else { continue };
             held.commands_left -= 1;
             if held.commands_left == 0
-                && let Some(carried) = held.carried.take()
+                && let Some(executed) = held.executed.take()
             {
                 self.requests.remove(&request);
-                concluded.push((at, carried));
+                concluded.push((at, executed));
             }
         }
         concluded

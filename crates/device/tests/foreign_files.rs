@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use futures::executor::block_on;
-use nandina_device::{Device, DeviceOptions, Error, ForeignFile};
+use nandina_device::{Device, DeviceOptions, Error, ExternalFile};
 
 fn contents(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
@@ -46,7 +46,7 @@ fn every_range_of_a_file_is_read() {
             if warm {
                 assert_eq!(std::fs::read(&path).unwrap(), expected);
             }
-            let file = ForeignFile::open(&device, &path).unwrap();
+            let file = ExternalFile::open(&device, &path).unwrap();
             assert_eq!((file.len(), file.is_empty()), (end, false));
             let read = block_on(file.read(&ranges)).unwrap();
             for (range, read) in ranges.iter().zip(read) {
@@ -62,11 +62,11 @@ fn ranges_past_the_end_and_missing_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let device = Device::open("/", DeviceOptions::default()).unwrap();
     let path = folder.path().canonicalize().unwrap().join("file");
-    assert!(ForeignFile::open(&device, &path).is_err());
+    assert!(ExternalFile::open(&device, &path).is_err());
     let detour = folder.path().join("nowhere/../file");
-    assert!(matches!(ForeignFile::open(&device, &detour), Err(Error::InvalidName { .. })));
+    assert!(matches!(ExternalFile::open(&device, &detour), Err(Error::InvalidName { .. })));
     std::fs::write(&path, b"abc").unwrap();
-    let file = ForeignFile::open(&device, &path).unwrap();
+    let file = ExternalFile::open(&device, &path).unwrap();
     let error = block_on(file.read(&[0..3, 1..9])).unwrap_err();
     assert!(matches!(error, Error::PastEnd { found_bytes: 2, .. }), "{error}");
     assert!(block_on(file.read(&[])).unwrap().is_empty());

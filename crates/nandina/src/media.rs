@@ -22,7 +22,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 use nandina_device::calibration::{Calibration, DeviceProfile, ProfileKind, ProfileStore};
-use nandina_device::{BufferPool, Device, DeviceOptions, ForeignFile};
+use nandina_device::{BufferPool, Device, DeviceOptions, ExternalFile};
 use nandina_exec::scan::TableScanExec;
 use parking_lot::Mutex;
 
@@ -105,11 +105,11 @@ impl Media {
     }
 
     /// Opens a file that somebody else wrote.
-    pub(crate) fn open(&self, path: &Path) -> nandina_device::Result<Arc<ForeignFile>> {
+    pub(crate) fn open(&self, path: &Path) -> nandina_device::Result<Arc<ExternalFile>> {
         let device = self.device_of(path)?;
         let fail =
             |source| nandina_device::Error::Path { operation: "open", path: path.to_path_buf(), source };
-        ForeignFile::open(&device, &path.canonicalize().map_err(fail)?)
+        ExternalFile::open(&device, &path.canonicalize().map_err(fail)?)
     }
 
     /// Measures the device behind a directory if nothing is known about it, once: at most about two seconds, and

@@ -186,12 +186,14 @@ impl FileFormat for AccountedParquet {
         let Some(sources) = sources else { return Ok(plan) };
         let footers =
             CachedParquetFileReaderFactory::new(store, runtime.cache_manager.get_file_metadata_cache());
-        let habits =
-            Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::new(AtomicBool::new(true)) });
+        let scan_state = Arc::new(ScanState {
+            waits_for_memory: AtomicBool::new(true),
+            trusted: Arc::new(AtomicBool::new(true)),
+        });
         let flow = state.config().get_extension::<QueryFlow>().map_or_else(FlowId::unique, |query| query.0);
         let account = IoAccount::of_flow(flow, Priority::Scan);
         let pool = Arc::clone(&runtime.memory_pool);
-        let readers = AccountedReaders { footers, scan: ScanOfFiles { sources, pool, habits, account } };
+        let readers = AccountedReaders { footers, scan: ScanOfFiles { sources, pool, scan_state, account } };
         let mut options = source.table_parquet_options().clone();
         let mut file_groups = config.file_groups.clone();
         if let MemoryLimit::Finite(limit_bytes) = runtime.memory_pool.memory_limit() {
@@ -259,9 +261,9 @@ struct AccountedReaders {
 }
 
 /// What the readers of a scan learn from each other.
-struct Habits {
+struct ScanState {
     /// Whether to wait for memory that other readers hold.
-    patient: AtomicBool,
+    waits_for_memory: AtomicBool,
     /// Whether the row groups that are read can be guessed.
     trusted: Arc<AtomicBool>,
 }

@@ -232,7 +232,7 @@ impl PartitionFile {
             let Some(extent) = self.extent(place).map(Arc::clone) else {
                 unreachable!("room has been made for all pieces")
             };
-            let bytes = self.take_in(batch.by_ref().take(pages));
+            let bytes = self.bytes_of(batch.by_ref().take(pages));
             run.push(Bytes::from_owner(PinnedWrite { bytes, _extent: extent }).into());
             self.pieces.push(piece);
             self.largest_bytes = self.largest_bytes.max(piece.len_bytes());
@@ -293,7 +293,7 @@ impl PartitionFile {
     }
 
     /// Counts the pages of a piece; the bytes that are written of it.
-    fn take_in(&mut self, pages: impl Iterator<Item = Outgoing>) -> Bytes {
+    fn bytes_of(&mut self, pages: impl Iterator<Item = Outgoing>) -> Bytes {
         let mut group = Vec::new();
         let mut plain = Bytes::new();
         for page in pages {

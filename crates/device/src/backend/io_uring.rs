@@ -24,7 +24,7 @@
 //!
 //! Invariants
 //! - The submission side of the ring is touched under `submission`, the completion side under `completion`.
-//! - Operations in the kernel ≤ seats of the device ≤ ring entries: neither ring can overflow.
+//! - Operations in the kernel ≤ slots of the device ≤ ring entries: neither ring can overflow.
 //! - No completion stays behind. Whoever switches notification on looks at the ring afterwards: either it sees a
 //!   completion, or the kernel saw the switch and wakes the reaper, which waits for the lock. (Both sides have a full
 //!   barrier between their store and their load.) While notification is off, there is a driver or the reaper ticks.
@@ -41,7 +41,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Carrier;
+use super::IoBackend;
 use crate::device::finish;
 use crate::file::Handle;
 use crate::request::{Operation, Transfer};
@@ -110,7 +110,7 @@ impl IoUringBackend {
     }
 }
 
-impl Carrier for IoUringBackend {
+impl IoBackend for IoUringBackend {
     fn name(&self) -> &'static str {
         "io_uring"
     }

@@ -7,8 +7,8 @@ use crate::device::finish;
 use crate::file::Handle;
 use crate::request::{Operation, Transfer};
 
-/// Carries the operation in this thread and reports it.
-pub(super) fn carry(operation: Box<Operation>) {
+/// Executes the operation in this thread and reports it.
+pub(super) fn execute(operation: Box<Operation>) {
     let result = call(&operation);
     finish([(operation, result)]);
 }

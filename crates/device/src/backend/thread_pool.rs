@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Carrier;
-use super::system_call::carry;
+use super::IoBackend;
+use super::system_call::execute;
 use crate::request::Operation;
 
 pub(crate) struct ThreadPool {
@@ -38,7 +38,7 @@ impl ThreadPool {
     }
 }
 
-impl Carrier for ThreadPool {
+impl IoBackend for ThreadPool {
     fn name(&self) -> &'static str {
         "thread pool"
     }
@@ -68,13 +68,13 @@ impl Carrier for ThreadPool {
     }
 
     fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
-        let mut carried = false;
+        let mut executed = false;
         while !ready() {
             let Some(operation) = self.queue.state.lock().operations.pop_front() else {
-                return carried;
+                return executed;
             };
-            carry(operation);
-            carried = true;
+            execute(operation);
+            executed = true;
         }
         true
     }
@@ -105,7 +105,7 @@ impl Queue {
         loop {
             if let Some(operation) = state.operations.pop_front() {
                 drop(state);
-                carry(operation);
+                execute(operation);
                 state = self.state.lock();
             } else if state.stop {
                 return;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             waiting          ┌ bucket of requests ┐
-//!   submit ─► in order ─► seat ┤                    ├─► both allow it ─► network and storage ─► ended
+//!   submit ─► in order ─► slot ┤                    ├─► both allow it ─► network and storage ─► ended
 //!             of arrival       └ bucket of bytes ───┘                    latency + jitter
 //! ```
 //!
@@ -93,7 +93,7 @@ pub struct NetworkVolume {
     requests: Bucket,
     bytes: Bucket,
     waiting: VecDeque<Command>,
-    /// Requests that have a seat, by the time of their end and the order of their start.
+    /// Requests that have a slot, by the time of their end and the order of their start.
     under_way: BTreeMap<(Nanos, u64), u64>,
     started: u64,
     /// When the last of the writes that have started will have ended.
@@ -133,12 +133,12 @@ impl NetworkVolume {
             let ((at, _), tag) = entry.remove_entry();
             self.now = at;
             self.ended.push(Ended { at, tag });
-            self.seat_waiting();
+            self.admit_waiting();
         }
         self.now = self.now.max(until);
     }
 
-    fn seat_waiting(&mut self) {
+    fn admit_waiting(&mut self) {
         while self.under_way.len() < self.parameters.queue_depth.max(1) {
             let Some(command) = self.waiting.pop_front() else { break };
             let ends_at = self.start(&command);
@@ -198,7 +198,7 @@ impl Drive for NetworkVolume {
             return;
         }
         self.waiting.push_back(command);
-        self.seat_waiting();
+        self.admit_waiting();
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_limited() {
+    fn slots_are_limited() {
         let parameters = VolumeParameters {
             requests_per_second: 1_000_000,
             jitter_nanos: 0,

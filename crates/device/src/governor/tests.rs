@@ -32,7 +32,7 @@ impl Bed {
         Self { device, file, governor: Governor::new(max_depth, true, profile), now: Instant::now() }
     }
 
-    /// Where nothing is measured: as many seats as the device was opened for, all alike.
+    /// Where nothing is measured: as many slots as the device was opened for, all alike.
     fn uniform(max_depth: usize) -> Self {
         Self::new(max_depth, &DeviceProfile::assumed(DeviceIdentity::default()))
     }
@@ -59,21 +59,21 @@ impl Bed {
         self.governor.enter(operations, self.now)
     }
 
-    /// Lets the device end its oldest request, so many times; how many requests of each account were seated.
+    /// Lets the device end its oldest request, so many times; how many requests of each account were admitted.
     fn serve(
         &mut self,
-        seated: &mut VecDeque<Box<Operation>>,
+        admitted: &mut VecDeque<Box<Operation>>,
         of: &[&Arc<IoAccount>],
         ends: usize,
     ) -> Vec<usize> {
         let mut served = vec![0; of.len()];
         for _ in 0..ends {
-            let ended = seated.pop_front().unwrap();
-            for operation in self.governor.leave([ended.seat], self.now) {
-                if let Some(at) = of.iter().position(|account| account.flow == operation.seat.flow) {
+            let ended = admitted.pop_front().unwrap();
+            for operation in self.governor.leave([ended.slot], self.now) {
+                if let Some(at) = of.iter().position(|account| account.flow == operation.slot.flow) {
                     served[at] += 1;
                 }
-                seated.push_back(operation);
+                admitted.push_back(operation);
             }
         }
         served
@@ -89,10 +89,10 @@ fn backlogged_flows_share_by_weight() {
     let mut bed = Bed::uniform(32);
     let batch = Arc::default();
     let flows = [Priority::Point, Priority::Scan, Priority::Scan, Priority::Background].map(account);
-    let mut seated: VecDeque<_> =
+    let mut admitted: VecDeque<_> =
         flows.iter().rev().flat_map(|flow| bed.submit(flow, &batch, 20_000)).collect();
-    let served = bed.serve(&mut seated, &flows.each_ref(), 8_100);
-    // 64 : 8 : 8 : 1, beginning with seats that were all taken by who came first.
+    let served = bed.serve(&mut admitted, &flows.each_ref(), 8_100);
+    // 64 : 8 : 8 : 1, beginning with slots that were all taken by who came first.
     for (served, due) in served.iter().zip([6400, 800, 800, 100]) {
         assert!(served.abs_diff(due) <= 33 + due / 100, "{served} of {due}");
     }
@@ -104,18 +104,18 @@ fn queries_that_come_and_go_do_not_keep_others_waiting_for_ever() {
         let mut bed = Bed::uniform(4);
         let batch = Arc::default();
         let (scan, background) = (account(Priority::Scan), account(Priority::Background));
-        let mut seated: VecDeque<_> = bed.submit(&scan, &batch, 5_000).into();
-        seated.extend(bed.submit(&background, &batch, 5_000));
+        let mut admitted: VecDeque<_> = bed.submit(&scan, &batch, 5_000).into();
+        admitted.extend(bed.submit(&background, &batch, 5_000));
         // There are always 20 that have just come, each with a single request.
         for _ in 0..20 {
-            seated.extend(bed.submit(&account(priority), &batch, 1));
+            admitted.extend(bed.submit(&account(priority), &batch, 1));
         }
         let mut served = [0, 0];
         for _ in 0..40_000 {
-            let counts = bed.serve(&mut seated, &[&scan, &background], 1);
+            let counts = bed.serve(&mut admitted, &[&scan, &background], 1);
             served = [served[0] + counts[0], served[1] + counts[1]];
             if counts == [0, 0] {
-                seated.extend(bed.submit(&account(priority), &batch, 1));
+                admitted.extend(bed.submit(&account(priority), &batch, 1));
             }
         }
         // Up to 24 are busy. By weight the scan has 1 in 25 of the service beside other scans, 1 in 193 beside point
@@ -131,13 +131,13 @@ fn what_is_withdrawn_costs_nothing() {
     let mut bed = Bed::uniform(8);
     let (abandoned, kept) = (Arc::default(), Arc::default());
     let flows = [account(Priority::Scan), account(Priority::Scan)];
-    let mut seated: VecDeque<_> = bed.submit(&flows[0], &abandoned, 10_000).into();
-    assert_eq!(seated.len(), 8);
-    seated.extend(bed.submit(&flows[1], &kept, 1_000));
+    let mut admitted: VecDeque<_> = bed.submit(&flows[0], &abandoned, 10_000).into();
+    assert_eq!(admitted.len(), 8);
+    admitted.extend(bed.submit(&flows[1], &kept, 1_000));
     let (withdrawn, next) = bed.governor.withdraw(&abandoned);
     assert_eq!((withdrawn.len(), next.len()), (9_992, 0));
-    seated.extend(bed.submit(&flows[0], &kept, 1_000));
-    let served = bed.serve(&mut seated, &flows.each_ref(), 400);
+    admitted.extend(bed.submit(&flows[0], &kept, 1_000));
+    let served = bed.serve(&mut admitted, &flows.each_ref(), 400);
     assert!(served[0].abs_diff(served[1]) <= 9, "{served:?}");
 }
 
@@ -146,11 +146,11 @@ fn a_large_request_that_is_withdrawn_lets_small_ones_through() {
     let mut bed = Bed::new(256, &profile());
     let flow = account(Priority::Scan);
     let (first, large, small) = (Arc::default(), Arc::default(), Arc::default());
-    let seats = bed.submit(&flow, &first, 30).len();
+    let slots = bed.submit(&flow, &first, 30).len();
     let wide = (0..4).map(|index| bed.operation(&flow, &large, index, 2 << 20)).collect();
-    let mut seated = bed.governor.enter(wide, bed.now).len();
-    seated += bed.submit(&flow, &small, 1).len();
-    assert_eq!((seats, seated), (30, 0), "32 small ones fill the device, a large one is a quarter of it");
+    let mut admitted = bed.governor.enter(wide, bed.now).len();
+    admitted += bed.submit(&flow, &small, 1).len();
+    assert_eq!((slots, admitted), (30, 0), "32 small ones fill the device, a large one is a quarter of it");
     let (withdrawn, next) = bed.governor.withdraw(&large);
     assert_eq!((withdrawn.len(), next.len()), (4, 1));
 }
@@ -162,9 +162,9 @@ fn a_request_as_large_as_the_device_gets_through() {
         let mut bed = Bed::new(max_depth, &profile());
         let (flow, batch) = (account(Priority::Scan), Arc::default());
         let wide = (0..5).map(|index| bed.operation(&flow, &batch, index, 64 << 20)).collect();
-        let mut seated: VecDeque<_> = bed.governor.enter(wide, bed.now).into();
-        assert_eq!(seated.len(), max_depth);
-        let served = bed.serve(&mut seated, &[&flow], 5);
+        let mut admitted: VecDeque<_> = bed.governor.enter(wide, bed.now).into();
+        assert_eq!(admitted.len(), max_depth);
+        let served = bed.serve(&mut admitted, &[&flow], 5);
         assert_eq!(served[0], 5 - max_depth);
         assert!(bed.governor.is_at_rest());
     }
@@ -174,21 +174,21 @@ fn a_request_as_large_as_the_device_gets_through() {
 fn point_reads_halve_what_others_may_have_until_they_are_over() {
     let mut bed = Bed::new(256, &profile());
     let (scan, point, batch) = (account(Priority::Scan), account(Priority::Point), Arc::default());
-    let mut seated: VecDeque<_> = bed.submit(&scan, &batch, 2_000).into();
-    assert_eq!(seated.len(), 32);
+    let mut admitted: VecDeque<_> = bed.submit(&scan, &batch, 2_000).into();
+    assert_eq!(admitted.len(), 32);
     assert!(bed.submit(&point, &batch, 1).is_empty());
-    let beside = |seated: &VecDeque<Box<Operation>>| {
-        seated.iter().filter(|operation| operation.seat.flow == scan.flow).count()
+    let beside = |admitted: &VecDeque<Box<Operation>>| {
+        admitted.iter().filter(|operation| operation.slot.flow == scan.flow).count()
     };
-    bed.serve(&mut seated, &[], 1);
-    assert_eq!(seated.back().unwrap().seat.flow, point.flow, "the point read comes next");
-    bed.serve(&mut seated, &[], 40);
-    assert_eq!(beside(&seated), 16);
+    bed.serve(&mut admitted, &[], 1);
+    assert_eq!(admitted.back().unwrap().slot.flow, point.flow, "the point read comes next");
+    bed.serve(&mut admitted, &[], 40);
+    assert_eq!(beside(&admitted), 16);
     let granted = bed.governor.depth(scan.flow, 4096, bed.now);
     assert_eq!(granted, 16 + 16 / 4 + 1);
     // It has ended by now, and nobody has come after it.
-    bed.serve(&mut seated, &[], 200);
-    assert_eq!(beside(&seated), 32);
+    bed.serve(&mut admitted, &[], 200);
+    assert_eq!(beside(&admitted), 32);
 }
 
 #[test]
@@ -197,9 +197,10 @@ fn however_little_room_point_reads_leave_one_request_has_it() {
     bed.governor.costs.beside_points = 1;
     let (scan, batch) = (account(Priority::Scan), Arc::default());
     let points: [Arc<IoAccount>; 6] = std::array::from_fn(|_| account(Priority::Point));
-    let mut seated: VecDeque<_> = points.iter().flat_map(|point| bed.submit(point, &batch, 5_000)).collect();
-    seated.extend(bed.submit(&scan, &batch, 100));
-    let served = bed.serve(&mut seated, &[&scan], 4_900);
+    let mut admitted: VecDeque<_> =
+        points.iter().flat_map(|point| bed.submit(point, &batch, 5_000)).collect();
+    admitted.extend(bed.submit(&scan, &batch, 100));
+    let served = bed.serve(&mut admitted, &[&scan], 4_900);
     // By weight one in 49.
     assert!((95..=100).contains(&served[0]), "{}", served[0]);
 }
@@ -209,34 +210,34 @@ fn grants_follow_who_is_about_and_what_they_use() {
     let mut bed = Bed::new(256, &profile());
     let flows: [Arc<IoAccount>; 4] = std::array::from_fn(|_| account(Priority::Scan));
     let batch = Arc::default();
-    let seats = |share: usize| share + share / 4 + 1;
+    let slots = |share: usize| share + share / 4 + 1;
     let granted = |bed: &Bed, flow: &Arc<IoAccount>| bed.governor.depth(flow.flow, 4096, bed.now);
-    assert_eq!(granted(&bed, &flows[0]), seats(32), "alone");
-    let mut seated: VecDeque<_> = bed.submit(&flows[0], &batch, 64).into();
-    assert_eq!(granted(&bed, &flows[0]), seats(32), "what it has itself does not count");
-    assert_eq!(granted(&bed, &flows[1]), seats(16));
-    seated.extend(bed.submit(&flows[1], &batch, 64));
-    seated.extend(bed.submit(&flows[2], &batch, 2));
+    assert_eq!(granted(&bed, &flows[0]), slots(32), "alone");
+    let mut admitted: VecDeque<_> = bed.submit(&flows[0], &batch, 64).into();
+    assert_eq!(granted(&bed, &flows[0]), slots(32), "what it has itself does not count");
+    assert_eq!(granted(&bed, &flows[1]), slots(16));
+    admitted.extend(bed.submit(&flows[1], &batch, 64));
+    admitted.extend(bed.submit(&flows[2], &batch, 2));
     // Who wants but two leaves the rest of its third to the others.
-    assert_eq!(granted(&bed, &flows[0]), seats(15));
-    assert_eq!(granted(&bed, &flows[3]), seats(10));
+    assert_eq!(granted(&bed, &flows[0]), slots(15));
+    assert_eq!(granted(&bed, &flows[3]), slots(10));
     let background = account(Priority::Background);
-    seated.extend(bed.submit(&background, &batch, 64));
-    assert_eq!(granted(&bed, &flows[0]), seats(15), "background work has an eighth of a share");
-    assert_eq!(granted(&bed, &background), seats(2));
-    while !seated.is_empty() {
-        bed.serve(&mut seated, &[], 1);
+    admitted.extend(bed.submit(&background, &batch, 64));
+    assert_eq!(granted(&bed, &flows[0]), slots(15), "background work has an eighth of a share");
+    assert_eq!(granted(&bed, &background), slots(2));
+    while !admitted.is_empty() {
+        bed.serve(&mut admitted, &[], 1);
     }
     // Whether they have gone, or are about to answer, only time tells; or that others go on without them, as they did
     // without the one that wanted but two.
-    assert_eq!(granted(&bed, &account(Priority::Scan)), seats(11));
+    assert_eq!(granted(&bed, &account(Priority::Scan)), slots(11));
     bed.now += Duration::from_secs(1);
-    assert_eq!(granted(&bed, &account(Priority::Scan)), seats(32));
+    assert_eq!(granted(&bed, &account(Priority::Scan)), slots(32));
     bed.now -= Duration::from_secs(1);
     let last = account(Priority::Scan);
-    let mut seated: VecDeque<_> = bed.submit(&last, &batch, 100).into();
-    bed.serve(&mut seated, &[], 70);
-    assert_eq!(granted(&bed, &last), seats(32));
+    let mut admitted: VecDeque<_> = bed.submit(&last, &batch, 100).into();
+    bed.serve(&mut admitted, &[], 70);
+    assert_eq!(granted(&bed, &last), slots(32));
 }
 
 #[derive(Debug, Clone)]
@@ -268,9 +269,9 @@ proptest! {
             [Priority::Point, Priority::Scan, Priority::Background, Priority::Scan, Priority::Point];
         let flows = priorities.map(account);
         let mut batches: [Arc<BatchState>; 4] = Default::default();
-        // The model: what waits in each flow, in order, with its batch; and what is seated.
+        // The model: what waits in each flow, in order, with its batch; and what is admitted.
         let mut waiting: [VecDeque<(usize, usize)>; 5] = Default::default();
-        let mut seated: Vec<Box<Operation>> = Vec::new();
+        let mut admitted: Vec<Box<Operation>> = Vec::new();
         let mut last = 0;
         let mut drain = 0;
         let mut steps = steps.into_iter();
@@ -284,9 +285,9 @@ proptest! {
                     last += requests;
                     bed.governor.enter(new, bed.now)
                 }
-                Some(Step::End { at }) if !seated.is_empty() => {
-                    let ended = seated.swap_remove(at % seated.len());
-                    bed.governor.leave([ended.seat], bed.now)
+                Some(Step::End { at }) if !admitted.is_empty() => {
+                    let ended = admitted.swap_remove(at % admitted.len());
+                    bed.governor.leave([ended.slot], bed.now)
                 }
                 Some(Step::Withdraw { batch }) => {
                     let (withdrawn, next) = bed.governor.withdraw(&batches[batch]);
@@ -307,23 +308,23 @@ proptest! {
                     Vec::new()
                 }
                 Some(Step::End { .. }) => Vec::new(),
-                None if seated.is_empty() => break,
+                None if admitted.is_empty() => break,
                 None => {
                     drain += 1;
-                    let ended = seated.swap_remove(drain % seated.len());
-                    bed.governor.leave([ended.seat], bed.now)
+                    let ended = admitted.swap_remove(drain % admitted.len());
+                    bed.governor.leave([ended.slot], bed.now)
                 }
             };
             for operation in came {
-                let flow = flows.iter().position(|flow| flow.flow == operation.seat.flow).unwrap();
+                let flow = flows.iter().position(|flow| flow.flow == operation.slot.flow).unwrap();
                 prop_assert_eq!(waiting[flow].pop_front().map(|of| of.0), Some(operation.index));
-                seated.push(operation);
+                admitted.push(operation);
             }
-            let cost: u64 = seated.iter().map(|operation| operation.seat.cost).sum();
-            prop_assert!(cost <= WHOLE || seated.len() == 1, "{} cost {}", seated.len(), cost);
-            prop_assert!(seated.len() <= max_depth);
+            let cost: u64 = admitted.iter().map(|operation| operation.slot.cost).sum();
+            prop_assert!(cost <= WHOLE || admitted.len() == 1, "{} cost {}", admitted.len(), cost);
+            prop_assert!(admitted.len() <= max_depth);
             let left: usize = waiting.iter().map(VecDeque::len).sum();
-            prop_assert!(left == 0 || !seated.is_empty(), "{} wait for nobody", left);
+            prop_assert!(left == 0 || !admitted.is_empty(), "{} wait for nobody", left);
             prop_assert_eq!(bed.governor.has_waiting(), left > 0);
         }
         prop_assert!(waiting.iter().all(VecDeque::is_empty));
@@ -334,7 +335,8 @@ proptest! {
 impl Governor {
     /// Nobody has anything, and nobody is owed anything.
     fn is_at_rest(&self) -> bool {
-        let sums = (self.seated, self.seated_cost, self.seated_beside, self.busy_weight, self.point_reads);
+        let sums =
+            (self.admitted, self.admitted_cost, self.admitted_beside, self.busy_weight, self.point_reads);
         let flows = self.flows.values();
         sums == (0, 0, 0, 0, 0)
             && self.points.is_empty()

@@ -59,7 +59,7 @@ impl BytesMinMax {
         Ok(BatchKey::of(&bytes))
     }
 
-    fn take_in(
+    fn push(
         &mut self,
         values: &[ArrayRef],
         groups: &[usize],
@@ -134,7 +134,7 @@ impl GroupsAccumulator for BytesMinMax {
         opt_filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.take_in(values, group_indices, opt_filter, total_num_groups)
+        self.push(values, group_indices, opt_filter, total_num_groups)
     }
 
     fn merge_batch(
@@ -143,7 +143,7 @@ impl GroupsAccumulator for BytesMinMax {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
-        self.take_in(values, group_indices, None, total_num_groups)
+        self.push(values, group_indices, None, total_num_groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {

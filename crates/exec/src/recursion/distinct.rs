@@ -48,7 +48,7 @@ impl Distinct {
     }
 
     /// Takes in rows, and gives those that are known to be new. There may be more of them at the end of the step.
-    pub async fn take_in(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+    pub async fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let keys = self.seen.keys.of(&batch)?;
         match self.seen.add(&keys)? {
             FirstSeen::Rows { new, unchecked } => {

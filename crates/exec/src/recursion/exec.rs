@@ -20,9 +20,9 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use nandina_pages::PageSchema;
 
-use super::course::Course;
 use super::distinct::Distinct;
 use super::keys::RowKeys;
+use super::run::Run;
 use super::scan::{bound, scanning};
 use super::seen::SeenRows;
 use super::work_table::WorkTable;
@@ -76,7 +76,7 @@ impl SpillingRecursiveQueryExec {
         }))
     }
 
-    fn course(&self, context: Arc<TaskContext>) -> Result<Course> {
+    fn run(&self, context: Arc<TaskContext>) -> Result<Run> {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(&context, "recursive query")?;
         let metrics = SpillMetrics::new(&self.metrics, 0);
@@ -93,7 +93,7 @@ impl SpillingRecursiveQueryExec {
             Ok::<_, DataFusionError>(Distinct::new(seen, found.another(), pool))
         });
         let table = Arc::default();
-        Ok(Course {
+        Ok(Run {
             term: bound(self.planned.recursive_term(), &self.table, &table)?,
             table,
             found,
@@ -194,14 +194,14 @@ impl ExecutionPlan for SpillingRecursiveQueryExec {
         if partition != 0 {
             return Err(DataFusionError::Internal(format!("a recursion has no output {partition}")));
         }
-        let mut course = self.course(Arc::clone(&context))?;
+        let mut run = self.run(Arc::clone(&context))?;
         let mut step = Some(self.planned.static_term().execute(0, context)?);
         let baseline = BaselineMetrics::new(&self.metrics, 0);
         let stream = async_stream::try_stream! {
             while let Some(mut rows) = step {
                 while let Some(batch) = rows.next().await.transpose()? {
                     let timer = baseline.elapsed_compute().timer();
-                    let found = course.take_in(batch).await?;
+                    let found = run.push(batch).await?;
                     drop(timer);
                     if let Some(found) = found {
                         baseline.record_output(found.num_rows());
@@ -212,13 +212,13 @@ impl ExecutionPlan for SpillingRecursiveQueryExec {
                 drop(rows);
                 loop {
                     let timer = baseline.elapsed_compute().timer();
-                    let checked = course.next_checked().await?;
+                    let checked = run.next_checked().await?;
                     drop(timer);
                     let Some(checked) = checked else { break };
                     baseline.record_output(checked.num_rows());
                     yield checked;
                 }
-                step = course.next_step()?;
+                step = run.next_step()?;
             }
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))

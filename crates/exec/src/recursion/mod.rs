@@ -36,7 +36,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
-//! | `course` | from one step to the next |
+//! | `run` | from one step to the next |
 //! | `scan`, `work_table` | the rows of the last step in the recursive term |
 //! | `distinct` | rows that are new |
 //! | `seen` | the rows so far |
@@ -47,11 +47,11 @@
 //!   too, as long as the table fits.
 //! - A row that was given out is in the table or in exactly one partition, or in both.
 
-mod course;
 mod distinct;
 mod exec;
 mod keys;
 mod row_table;
+mod run;
 mod scan;
 mod seen;
 mod work_table;

@@ -63,7 +63,7 @@ impl Lane {
     }
 
     /// Takes in all rows that may be wanted.
-    pub async fn take_in(&self, mut input: SendableRecordBatchStream) -> Result<()> {
+    pub async fn consume(&self, mut input: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = input.next().await {
             let batch = self.state.spec.volatile.add(batch?)?;
             let portion_rows = portion_rows(&batch, self.state.memory_limit);

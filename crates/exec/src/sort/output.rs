@@ -26,7 +26,7 @@ pub fn output(
     try_stream! {
         // Inputs that are read at once leave processors idle that merging alone does not use.
         let copies_at_once = if inputs.len() > 1 { inputs.len() + 1 } else { 0 };
-        let lanes = take_in(&state, inputs).await?;
+        let lanes = consume(&state, inputs).await?;
         let merge = begin(&state, lanes).await?;
         let mut batches = Batches::new(merge, copies_at_once);
         while let Some(batch) = batches.next(&state).await? {
@@ -38,13 +38,13 @@ pub fn output(
 }
 
 /// Takes in all inputs at once.
-async fn take_in(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>) -> Result<Vec<Arc<Lane>>> {
+async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>) -> Result<Vec<Arc<Lane>>> {
     let mut tasks = JoinSet::new();
     let mut lanes = Vec::new();
     for input in inputs {
         let lane = Lane::new(state);
         lanes.push(Arc::clone(&lane));
-        tasks.spawn(async move { lane.take_in(input).await });
+        tasks.spawn(async move { lane.consume(input).await });
     }
     while let Some(done) = tasks.join_next().await {
         done.map_err(|error| DataFusionError::External(Box::new(error)))??;

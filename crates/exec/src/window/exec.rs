@@ -26,8 +26,8 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use nandina_pages::PageSchema;
 
-use super::course::{Computed, Course};
 use super::function::{Functions, Running, refuse_without_argument};
+use super::pipeline::{Computed, Pipeline};
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
@@ -83,7 +83,7 @@ impl SpillingWindowExec {
         input.ok_or_else(|| DataFusionError::Internal("a window has an input".to_owned()))
     }
 
-    fn course(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Course> {
+    fn pipeline(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Pipeline> {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "window")?;
         let metrics = SpillMetrics::new(&self.metrics, partition);
@@ -98,7 +98,7 @@ impl SpillingWindowExec {
         let computed = (!self.functions.at_end.is_empty())
             .then(|| Computed { rows: queue(&self.computed), schema: Arc::clone(self.computed.arrow()) });
         let partition_by = self.expressions.first().map(|expression| expression.partition_by().to_vec());
-        Ok(Course::new(
+        Ok(Pipeline::new(
             Arc::clone(&self.functions),
             partition_by.unwrap_or_default(),
             (waiting, computed),
@@ -186,7 +186,7 @@ impl ExecutionPlan for SpillingWindowExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let mut course = self.course(partition, &context)?;
+        let mut pipeline = self.pipeline(partition, &context)?;
         let mut input = self.input()?.execute(partition, context)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let time = baseline.elapsed_compute().clone();
@@ -196,13 +196,13 @@ impl ExecutionPlan for SpillingWindowExec {
                 let is_over = rows.is_none();
                 let timer = time.timer();
                 match rows {
-                    Some(rows) => course.take_in(rows).await?,
-                    None => course.end()?,
+                    Some(rows) => pipeline.push(rows).await?,
+                    None => pipeline.end()?,
                 }
                 drop(timer);
                 loop {
                     let timer = time.timer();
-                    let results = course.give_out().await?;
+                    let results = pipeline.next_batch().await?;
                     drop(timer);
                     let Some(results) = results else { break };
                     baseline.record_output(results.num_rows());
@@ -212,7 +212,7 @@ impl ExecutionPlan for SpillingWindowExec {
                     break;
                 }
             }
-            course.nothing_is_left().await?;
+            pipeline.nothing_is_left().await?;
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
     }

@@ -13,9 +13,9 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
+use super::cumulative::Cumulative;
 use super::of_count::OfCount;
 use super::peers::Peers;
-use super::so_far::SoFar;
 
 /// The functions of one operator.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub enum Running {
     /// DataFusion's, over the rows that a frame may reach.
     Streamed(Arc<dyn WindowExpr>),
     /// Ours, of all rows so far.
-    SoFar(SoFar),
+    Cumulative(Cumulative),
 }
 
 /// How running functions want to see peers.
@@ -111,15 +111,15 @@ impl Functions {
 fn streamed(running: &[Running]) -> impl Iterator<Item = (usize, &Arc<dyn WindowExpr>)> {
     running.iter().enumerate().filter_map(|(place, function)| match function {
         Running::Streamed(expression) => Some((place, expression)),
-        Running::SoFar(_) => None,
+        Running::Cumulative(_) => None,
     })
 }
 
 impl Running {
     /// The function, if its results follow the rows.
     fn of(expression: &Arc<dyn WindowExpr>) -> Result<Option<Self>> {
-        if let Some(function) = SoFar::of(expression)? {
-            return Ok(Some(Self::SoFar(function)));
+        if let Some(function) = Cumulative::of(expression)? {
+            return Ok(Some(Self::Cumulative(function)));
         }
         let follows = expression.uses_bounded_memory() && !looks_ahead_for_values(expression.as_ref())?;
         Ok(follows.then(|| Self::Streamed(Arc::clone(expression))))
@@ -129,7 +129,7 @@ impl Running {
     pub fn data_type(&self) -> Result<DataType> {
         match self {
             Self::Streamed(expression) => Ok(expression.field()?.data_type().clone()),
-            Self::SoFar(function) => function.data_type(),
+            Self::Cumulative(function) => function.data_type(),
         }
     }
 }

@@ -35,30 +35,30 @@
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
-//! | `top_k_filter`, `leaders` | the plan node of the filter of first rows; the best keys of partitions so far |
-//! | `course` | one output: from rows to rows with results |
+//! | `top_k_filter`, `partition_top_k` | the plan node of the filter of first rows; the best keys of partitions so far |
+//! | `pipeline` | one output: from rows to rows with results |
 //! | `function` | what kinds of functions there are, and what they look at |
 //! | `of_count` | functions of a row's place and the number of rows |
 //! | `edge` | functions of the first or the last row |
 //! | `partition` | the functions over one partition that came in several batches |
 //! | `frames` | DataFusion's running functions, and the rows that they may still look at |
-//! | `so_far` | running functions of all rows so far |
+//! | `cumulative` | running functions of all rows so far |
 //! | `peers` | which rows are equal in the order |
 //! | `results` | values of one function for rows that still wait |
 
-mod course;
+mod cumulative;
 mod edge;
 mod exec;
 mod frames;
 mod function;
-mod leaders;
 mod of_count;
 mod partition;
+mod partition_top_k;
 mod peers;
+mod pipeline;
 mod results;
-mod so_far;
 mod top_k_filter;
 
 pub use exec::SpillingWindowExec;
-pub use leaders::RankedBy;
+pub use partition_top_k::RankedBy;
 pub use top_k_filter::PartitionedTopKFilterExec;

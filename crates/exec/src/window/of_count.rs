@@ -18,8 +18,8 @@ use datafusion::logical_expr::{WindowFunctionDefinition, WindowUDF};
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::windows::create_window_expr;
 
+use super::cumulative::Cumulative;
 use super::function::{Running, standard_function};
-use super::so_far::SoFar;
 
 /// A function of the place of a row and of the number of rows.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl OfCount {
         } else if **function == *percent_rank_udwf() {
             (Formula::PercentRank, Running::Streamed(place_of(expression.as_ref(), rank_udwf(), schema)?))
         } else if **function == *cume_dist_udwf() {
-            (Formula::CumeDist, Running::SoFar(SoFar::rows_up_to_peers(expression.as_ref())))
+            (Formula::CumeDist, Running::Cumulative(Cumulative::rows_up_to_peers(expression.as_ref())))
         } else {
             return Ok(None);
         };

@@ -6,11 +6,11 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::window::PlainAggregateWindowExpr;
 
+use super::cumulative::State;
 use super::edge::EdgeRows;
 use super::frames::Frames;
 use super::function::{AtEnd, Functions, Running};
 use super::results::Results;
-use super::so_far::State;
 use crate::held_batch::HeldBatch;
 
 /// A partition of which not all rows have come.
@@ -18,7 +18,7 @@ pub struct OpenPartition {
     /// Rows for DataFusion's running functions, if there are any.
     frames: Option<Frames>,
     /// Of each running function what it keeps, if it is ours.
-    so_far: Vec<Option<State>>,
+    cumulative: Vec<Option<State>>,
     at_end: Vec<Gathering>,
     /// Rows that have come, in the columns that functions look at which need them all.
     gathered: Vec<HeldBatch>,
@@ -37,13 +37,13 @@ enum Gathering {
 impl OpenPartition {
     pub fn new(functions: &Functions) -> Result<Self> {
         let frames = functions.streamed().next().is_some().then(|| Frames::new(functions));
-        let so_far = functions.running.iter().map(|function| match function {
-            Running::SoFar(function) => function.begin().map(Some),
+        let cumulative = functions.running.iter().map(|function| match function {
+            Running::Cumulative(function) => function.begin().map(Some),
             Running::Streamed(_) => Ok(None),
         });
         let at_end = functions.at_end.iter().map(Gathering::of).collect::<Result<_>>()?;
-        let so_far = so_far.collect::<Result<_>>()?;
-        Ok(Self { frames, so_far, at_end, gathered: Vec::new(), rows: 0 })
+        let cumulative = cumulative.collect::<Result<_>>()?;
+        Ok(Self { frames, cumulative, at_end, gathered: Vec::new(), rows: 0 })
     }
 
     /// Takes in further rows. Running functions put what they can tell into `results`.
@@ -61,9 +61,10 @@ impl OpenPartition {
         if self.at_end.iter().any(|gathering| matches!(gathering, Gathering::Rows)) {
             self.gathered.push(HeldBatch::new(functions.gathered_columns.of(rows)?)?);
         }
-        for ((function, state), results) in functions.running.iter().zip(&mut self.so_far).zip(&mut *results)
+        for ((function, state), results) in
+            functions.running.iter().zip(&mut self.cumulative).zip(&mut *results)
         {
-            if let (Running::SoFar(function), Some(state)) = (function, state) {
+            if let (Running::Cumulative(function), Some(state)) = (function, state) {
                 function.add(state, rows, results)?;
             }
         }
@@ -81,9 +82,9 @@ impl OpenPartition {
         end_results: &mut [Results],
     ) -> Result<()> {
         for ((function, state), results) in
-            functions.running.iter().zip(self.so_far).zip(&mut *running_results)
+            functions.running.iter().zip(self.cumulative).zip(&mut *running_results)
         {
-            if let (Running::SoFar(function), Some(state)) = (function, state) {
+            if let (Running::Cumulative(function), Some(state)) = (function, state) {
                 function.end(state, results)?;
             }
         }
@@ -124,7 +125,7 @@ impl OpenPartition {
         });
         accumulators.sum::<usize>()
             + self.gathered.iter().map(|held| held.bytes).sum::<usize>()
-            + self.so_far.iter().flatten().map(State::bytes).sum::<usize>()
+            + self.cumulative.iter().flatten().map(State::bytes).sum::<usize>()
             + self.frames.as_ref().map_or(0, Frames::bytes)
     }
 }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 
-use super::leaders::{Leaders, RankedBy, TopK};
+use super::partition_top_k::{PartitionTopK, RankedBy, TopK};
 use crate::memory::pool_limit;
 
 /// The share of the limit that the best keys of all inputs may take together.
@@ -55,12 +55,12 @@ impl PartitionedTopKFilterExec {
         Ok(top.map(|top| Self { input, partition_by, order_by, top: Arc::new(top), metrics }))
     }
 
-    fn leaders(&self, partition: usize, context: &TaskContext) -> Result<Leaders> {
+    fn top_k(&self, partition: usize, context: &TaskContext) -> Result<PartitionTopK> {
         let pool = context.memory_pool();
         let inputs = self.input.output_partitioning().partition_count();
         let share =
             pool_limit(pool.as_ref()).map_or(usize::MAX, |limit| limit / MEMORY_SHARE / inputs.max(1));
-        Leaders::try_new(Arc::clone(&self.top), share.min(MOST_BYTES), pool, partition)
+        PartitionTopK::try_new(Arc::clone(&self.top), share.min(MOST_BYTES), pool, partition)
     }
 }
 
@@ -146,7 +146,7 @@ impl ExecutionPlan for PartitionedTopKFilterExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let mut leaders = self.leaders(partition, &context)?;
+        let mut top_k = self.top_k(partition, &context)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let dropped: Count = MetricBuilder::new(&self.metrics).counter("dropped_rows", partition);
         let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", partition);
@@ -155,10 +155,10 @@ impl ExecutionPlan for PartitionedTopKFilterExec {
             while let Some(rows) = input.next().await.transpose()? {
                 let timer = baseline.elapsed_compute().timer();
                 let before = rows.num_rows();
-                let rows = leaders.candidates(rows)?;
+                let rows = top_k.candidates(rows)?;
                 drop(timer);
                 dropped.add(before - rows.num_rows());
-                peak.set_max(leaders.memory_bytes());
+                peak.set_max(top_k.memory_bytes());
                 if rows.num_rows() > 0 {
                     baseline.record_output(rows.num_rows());
                     yield rows;

@@ -65,13 +65,13 @@ pub(super) struct Grant {
 }
 
 impl ReadBudget {
-    /// Reserves memory for a row group that is needed now. `patient` says whether waiting for other readers makes
+    /// Reserves memory for a row group that is needed now. `waits_for_memory` says whether waiting for other readers makes
     /// sense for this scan, and learns when it did not.
     pub(super) async fn take(
         self: &Arc<Self>,
         pool: &Arc<dyn MemoryPool>,
         bytes: usize,
-        patient: &AtomicBool,
+        waits_for_memory: &AtomicBool,
     ) -> Result<Grant, TooLarge> {
         let reservation = MemoryConsumer::new("Parquet reader").register(pool);
         if let MemoryLimit::Finite(limit_bytes) = pool.memory_limit()
@@ -79,7 +79,9 @@ impl ReadBudget {
         {
             return Err(TooLarge { limit_bytes });
         }
-        if reservation.try_grow(bytes).is_err() && !self.take_when_freed(&reservation, bytes, patient).await {
+        if reservation.try_grow(bytes).is_err()
+            && !self.take_when_freed(&reservation, bytes, waits_for_memory).await
+        {
             reservation.grow(bytes);
         }
         Ok(self.grant(reservation, 0))
@@ -90,7 +92,7 @@ impl ReadBudget {
         &self,
         reservation: &MemoryReservation,
         bytes: usize,
-        patient: &AtomicBool,
+        waits_for_memory: &AtomicBool,
     ) -> bool {
         let _waiting = Waiting::begin(&self.waiting);
         let taken = async {
@@ -101,7 +103,7 @@ impl ReadBudget {
                 if reservation.try_grow(bytes).is_ok() {
                     return true;
                 }
-                if !patient.load(Ordering::Relaxed) || self.held_bytes.load(Ordering::Acquire) == 0 {
+                if !waits_for_memory.load(Ordering::Relaxed) || self.held_bytes.load(Ordering::Acquire) == 0 {
                     return false;
                 }
                 freed.await;
@@ -109,7 +111,7 @@ impl ReadBudget {
         };
         let taken = tokio::time::timeout(PATIENCE, taken).await;
         if taken.is_err() {
-            patient.store(false, Ordering::Relaxed);
+            waits_for_memory.store(false, Ordering::Relaxed);
         }
         taken.unwrap_or(false)
     }
@@ -192,12 +194,12 @@ mod tests {
     async fn a_reader_waits_in_vain_only_once() {
         let (budget, pool) = budget(100);
         let _held = budget.take(&pool, 70, &AtomicBool::new(true)).await.unwrap();
-        let patient = AtomicBool::new(true);
+        let waits_for_memory = AtomicBool::new(true);
         let began = Instant::now();
-        let _over = budget.take(&pool, 60, &patient).await.unwrap();
+        let _over = budget.take(&pool, 60, &waits_for_memory).await.unwrap();
         assert!(began.elapsed() >= PATIENCE);
-        assert_eq!((pool.reserved(), patient.load(Ordering::Relaxed)), (130, false));
-        let _more = budget.take(&pool, 60, &patient).await.unwrap();
+        assert_eq!((pool.reserved(), waits_for_memory.load(Ordering::Relaxed)), (130, false));
+        let _more = budget.take(&pool, 60, &waits_for_memory).await.unwrap();
         assert_eq!(pool.reserved(), 190);
     }
 
@@ -206,10 +208,10 @@ mod tests {
         let (budget, pool) = budget(100);
         let operator = MemoryConsumer::new("sort").register(&pool);
         operator.grow(90);
-        let patient = AtomicBool::new(true);
-        let _over = budget.take(&pool, 60, &patient).await.unwrap();
-        assert_eq!((pool.reserved(), patient.load(Ordering::Relaxed)), (150, true));
-        assert!(budget.take(&pool, 101, &patient).await.is_err());
+        let waits_for_memory = AtomicBool::new(true);
+        let _over = budget.take(&pool, 60, &waits_for_memory).await.unwrap();
+        assert_eq!((pool.reserved(), waits_for_memory.load(Ordering::Relaxed)), (150, true));
+        assert!(budget.take(&pool, 101, &waits_for_memory).await.is_err());
     }
 
     /// An operator that could spill, and must not be asked to.

@@ -12,13 +12,13 @@ use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::metrics::Count;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use nandina_device::{ForeignFile, IoAccount, Reading};
+use nandina_device::{ExternalFile, IoAccount, Reading};
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::Habits;
+use super::ScanState;
 use super::ahead::Ahead;
 use super::budget::{Grant, TooLarge};
 use super::nans::with_nans;
@@ -35,7 +35,7 @@ pub(super) struct AccountedReader {
     footer: Box<dyn AsyncFileReader + Send>,
     from: FileToRead,
     /// Opened at the first read.
-    file: Option<Arc<ForeignFile>>,
+    file: Option<Arc<ExternalFile>>,
     /// Known with the file's metadata.
     ahead: Option<Ahead>,
     /// Of the row group that is being read, and of the next.
@@ -58,7 +58,7 @@ pub(super) struct FileToRead {
 pub(super) struct ScanOfFiles {
     pub sources: Arc<Sources>,
     pub pool: Arc<dyn MemoryPool>,
-    pub habits: Arc<Habits>,
+    pub scan_state: Arc<ScanState>,
     /// Of the query, all files together.
     pub account: Arc<IoAccount>,
 }
@@ -194,7 +194,12 @@ impl AccountedReader {
     }
 
     async fn take(&mut self, bytes: usize) -> parquet::errors::Result<Grant> {
-        let granted = self.scan.sources.parquet.take(&self.scan.pool, bytes, &self.scan.habits.patient).await;
+        let granted = self
+            .scan
+            .sources
+            .parquet
+            .take(&self.scan.pool, bytes, &self.scan.scan_state.waits_for_memory)
+            .await;
         granted.map_err(|TooLarge { limit_bytes }| {
             let message = format!(
                 "one row group of '{}' needs {} for the columns that are read, more than the memory limit of {}; \
@@ -211,7 +216,7 @@ impl AccountedReader {
         self.open()?.begin(ranges, Some(&self.scan.account)).map_err(|error| self.failed(&error))
     }
 
-    fn open(&mut self) -> parquet::errors::Result<Arc<ForeignFile>> {
+    fn open(&mut self) -> parquet::errors::Result<Arc<ExternalFile>> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
@@ -255,7 +260,7 @@ impl AsyncFileReader for AccountedReader {
             self.ahead = Some(Ahead::new(
                 Arc::clone(&metadata),
                 self.from.part.clone(),
-                Arc::clone(&self.scan.habits.trusted),
+                Arc::clone(&self.scan.scan_state.trusted),
             ));
             Ok(metadata)
         }
@@ -328,7 +333,10 @@ mod tests {
         let scan = ScanOfFiles {
             sources: Arc::new(Sources::new(Media::new(DeviceOptions::default(), None), Vec::new(), false)),
             pool: Arc::clone(&pool),
-            habits: Arc::new(Habits { patient: AtomicBool::new(true), trusted: Arc::default() }),
+            scan_state: Arc::new(ScanState {
+                waits_for_memory: AtomicBool::new(true),
+                trusted: Arc::default(),
+            }),
             account: IoAccount::new(),
         };
         let location = ObjectPath::from_absolute_path(path).unwrap();

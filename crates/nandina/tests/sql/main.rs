@@ -24,13 +24,13 @@
 
 mod cells;
 mod connection;
-mod course;
+mod setting;
 
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Arguments, Trial};
 
-use course::Course;
+use setting::Setting;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -38,15 +38,15 @@ fn main() {
     let files = files_below(&root);
     assert!(!files.is_empty(), "no tests below {}", root.display());
     let complete = std::env::var_os("COMPLETE").is_some();
-    let courses = if complete { &Course::ALL[..1] } else { Course::ALL };
-    let run = if complete { Course::complete } else { Course::run };
+    let settings = if complete { &Setting::ALL[..1] } else { Setting::ALL };
+    let run = if complete { Setting::complete } else { Setting::run };
     let mut tests = Vec::new();
-    for (course, file) in
-        courses.iter().flat_map(|course| files.iter().map(move |file| (course, file.clone())))
+    for (setting, file) in
+        settings.iter().flat_map(|setting| files.iter().map(move |file| (setting, file.clone())))
     {
         let name = file.strip_prefix(&root).unwrap().with_extension("");
-        tests.push(Trial::test(format!("{}::{}", course.name, name.display()), move || {
-            Ok(run(course, &file)?)
+        tests.push(Trial::test(format!("{}::{}", setting.name, name.display()), move || {
+            Ok(run(setting, &file)?)
         }));
     }
     libtest_mimic::run(&arguments, tests).exit();

@@ -32,7 +32,7 @@ pub(crate) struct Controller {
     compresses: AtomicBool,
     wants_sample: AtomicBool,
     counts: Counts,
-    course: Mutex<Course>,
+    state: Mutex<State>,
 }
 
 /// Since the space was opened.
@@ -54,7 +54,7 @@ struct Work {
 
 /// What has been measured and decided so far.
 #[derive(Debug)]
-struct Course {
+struct State {
     policy: Policy,
     cost: Option<Cost>,
     interval_began: Totals,
@@ -85,8 +85,8 @@ impl Controller {
     pub(crate) fn new(device: Device, compression: Compression, workers: usize) -> Self {
         let counts = Counts::default();
         let interval_began = Totals::now(&device, &counts);
-        let course =
-            Course { policy: Policy::default(), cost: None, interval_began, last_page: interval_began.at };
+        let state =
+            State { policy: Policy::default(), cost: None, interval_began, last_page: interval_began.at };
         let controller = Self {
             device,
             setting: AtomicU8::new(0),
@@ -94,7 +94,7 @@ impl Controller {
             compresses: AtomicBool::new(false),
             wants_sample: AtomicBool::new(false),
             counts,
-            course: Mutex::new(course),
+            state: Mutex::new(state),
         };
         controller.set(compression, workers);
         controller
@@ -168,13 +168,13 @@ impl Controller {
     /// Asks the policy, if there is something new to ask it.
     fn look(&self) {
         // Whoever is looking at the moment sees nearly the same.
-        let Some(mut course) = self.course.try_lock() else { return };
+        let Some(mut state) = self.state.try_lock() else { return };
         let now = Instant::now();
-        let paused = now.saturating_duration_since(course.last_page) > PAUSE;
-        course.last_page = now;
-        let began = course.interval_began;
+        let paused = now.saturating_duration_since(state.last_page) > PAUSE;
+        state.last_page = now;
+        let began = state.interval_began;
         if paused {
-            course.interval_began = Totals::now(&self.device, &self.counts);
+            state.interval_began = Totals::now(&self.device, &self.counts);
             return;
         }
         let page_bytes = self.counts.page_bytes.load(Ordering::Relaxed) - began.page_bytes;
@@ -182,24 +182,24 @@ impl Controller {
             return;
         }
         let totals = Totals::now(&self.device, &self.counts);
-        course.interval_began = totals;
+        state.interval_began = totals;
         let interval = totals.since(&began, self.workers.load(Ordering::Relaxed));
-        course.learn(&totals, &began);
-        if !course.policy.is_promising(&interval) {
-            course.policy = Policy::default();
-        } else if let Some(cost) = course.cost {
-            course.policy = course.policy.after(&interval, cost);
+        state.learn(&totals, &began);
+        if !state.policy.is_promising(&interval) {
+            state.policy = Policy::default();
+        } else if let Some(cost) = state.cost {
+            state.policy = state.policy.after(&interval, cost);
         }
-        let compresses = course.policy.compresses;
+        let compresses = state.policy.compresses;
         if self.compresses.swap(compresses, Ordering::Relaxed) != compresses {
             let now = if compresses { "compressed" } else { "written as they are" };
-            log::debug!("spilled pages are {now}: {interval:?}, {:?}", course.cost);
+            log::debug!("spilled pages are {now}: {interval:?}, {:?}", state.cost);
         }
-        self.wants_sample.store(!compresses && course.policy.is_promising(&interval), Ordering::Relaxed);
+        self.wants_sample.store(!compresses && state.policy.is_promising(&interval), Ordering::Relaxed);
     }
 }
 
-impl Course {
+impl State {
     /// Takes in what packing and unpacking cost in an interval, if they were done: half of it is what was known.
     fn learn(&mut self, now: &Totals, began: &Totals) {
         let (packing, unpacking) = (now.packing.since(began.packing), now.unpacking.since(began.unpacking));

@@ -13,7 +13,7 @@
 //! [`crate::Device::sync_directory`]. Syncing a file does not make its name durable.
 //!
 //! Invariants
-//! - Operations are carried out in the submitting thread, in order: the same program sees the same run.
+//! - Operations are executed in the submitting thread, in order: the same program sees the same run.
 //! - Requests (reads, writes, syncs) are counted from 0 as they reach the medium; a continued transfer counts again.
 //! - Events are what changes the medium: writes, syncs of files and directories, creations, renames, removals,
 //!   changes of size. After a power loss nothing succeeds until [`Simulation::crash`].
@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use self::image::{Change, FileImages};
 use self::names::{Entry, NameChange, Names};
-use super::Carrier;
+use super::IoBackend;
 use crate::buffer::WriteBuffer;
 use crate::counters::FileClass;
 use crate::device::{DeviceInner, finish};
@@ -377,14 +377,14 @@ impl World {
     }
 
     /// Bytes moved, or a negative error number.
-    fn carry(&mut self, operation: &mut Operation) -> i32 {
-        match self.try_carry(operation) {
+    fn execute(&mut self, operation: &mut Operation) -> i32 {
+        match self.try_execute(operation) {
             Ok(bytes) => bytes as i32,
             Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
         }
     }
 
-    fn try_carry(&mut self, operation: &mut Operation) -> io::Result<usize> {
+    fn try_execute(&mut self, operation: &mut Operation) -> io::Result<usize> {
         self.powered()?;
         let request = self.requests;
         self.requests += 1;
@@ -643,27 +643,27 @@ impl std::fmt::Debug for SimulatedLock {
     }
 }
 
-/// Carries operations to a [`SimulatedMedium`] one after the other.
-pub(crate) struct SimulatedCarrier {
+/// Executes operations on a [`SimulatedMedium`] one after the other.
+pub(crate) struct SimulatedBackend {
     medium: Arc<SimulatedMedium>,
-    queue: Mutex<CarrierQueue>,
+    queue: Mutex<BackendQueue>,
 }
 
 #[derive(Default)]
-struct CarrierQueue {
+struct BackendQueue {
     operations: VecDeque<Box<Operation>>,
     /// A thread is emptying the queue. Reporting a result may start further operations; they are queued for that
-    /// thread instead of being carried out recursively.
+    /// thread instead of being executed recursively.
     busy: bool,
 }
 
-impl SimulatedCarrier {
+impl SimulatedBackend {
     pub(crate) fn new(medium: Arc<SimulatedMedium>) -> Self {
         Self { medium, queue: Mutex::default() }
     }
 }
 
-impl Carrier for SimulatedCarrier {
+impl IoBackend for SimulatedBackend {
     fn name(&self) -> &'static str {
         "simulated"
     }
@@ -677,7 +677,7 @@ impl Carrier for SimulatedCarrier {
         queue.busy = true;
         while let Some(mut operation) = queue.operations.pop_front() {
             drop(queue);
-            let result = self.medium.world.lock().carry(&mut operation);
+            let result = self.medium.world.lock().execute(&mut operation);
             finish([(operation, result)]);
             queue = self.queue.lock();
         }

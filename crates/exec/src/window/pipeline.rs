@@ -18,7 +18,7 @@ use super::results::Results;
 use crate::spill::RowQueue;
 
 /// Rows on their way through the functions.
-pub struct Course {
+pub struct Pipeline {
     functions: Arc<Functions>,
     partition_by: Vec<Arc<dyn PhysicalExpr>>,
     /// The partition that the last row belongs to, and its key.
@@ -42,7 +42,7 @@ pub struct Computed {
     pub schema: SchemaRef,
 }
 
-impl Course {
+impl Pipeline {
     /// `waiting` is needed if there are running functions, `computed` if there are others.
     pub fn new(
         functions: Arc<Functions>,
@@ -69,7 +69,7 @@ impl Course {
     }
 
     /// Takes in the next rows.
-    pub async fn take_in(&mut self, batch: RecordBatch) -> Result<()> {
+    pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let keys = evaluate_expressions_to_arrays(&self.partition_by, &batch)?;
         let ranges = ranges(&keys, batch.num_rows())?;
         let last = ranges.len().saturating_sub(1);
@@ -107,7 +107,7 @@ impl Course {
     }
 
     /// The next rows with results, if there are any by now.
-    pub async fn give_out(&mut self) -> Result<Option<RecordBatch>> {
+    pub async fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(waiting) = &mut self.waiting {
             let Some(rows) = pop(waiting, &self.running_results, self.batch_rows).await? else { break };
             let columns = with_results(&rows, &mut self.running_results)?;
@@ -159,7 +159,7 @@ impl Course {
         for (function, results) in self.functions.running.iter().zip(&mut self.running_results) {
             match function {
                 Running::Streamed(expression) => results.push(expression.evaluate(rows)?),
-                Running::SoFar(function) => {
+                Running::Cumulative(function) => {
                     let mut state = function.begin()?;
                     function.add(&mut state, rows, results)?;
                     function.end(state, results)?;

@@ -16,7 +16,7 @@ use super::work_table::WorkTable;
 use crate::spill::RowQueue;
 
 /// A recursion that runs.
-pub struct Course {
+pub struct Run {
     /// The recursive term, which reads `table`.
     pub term: Arc<dyn ExecutionPlan>,
     pub table: Arc<WorkTable>,
@@ -29,12 +29,12 @@ pub struct Course {
     pub is_over: bool,
 }
 
-impl Course {
+impl Run {
     /// Takes in rows of a term, and gives those that are rows of the recursion.
-    pub async fn take_in(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+    pub async fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let batch = with_schema(batch, &self.schema)?;
         let rows = match &mut self.distinct {
-            Some(distinct) => distinct.take_in(batch).await?,
+            Some(distinct) => distinct.push(batch).await?,
             None => Some(batch),
         };
         self.keep(rows).await

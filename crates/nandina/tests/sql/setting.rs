@@ -13,7 +13,7 @@ use crate::cells::ColumnKind;
 use crate::connection::{Account, Connection, LONGEST_END};
 
 /// How a file is run.
-pub struct Course {
+pub struct Setting {
     pub name: &'static str,
     memory_limit: Option<u64>,
     /// Another number of workers is another plan, which must not change a result either.
@@ -24,11 +24,11 @@ pub struct Course {
 
 type Failure = Box<dyn std::error::Error>;
 
-impl Course {
-    pub const ALL: &[Course] = &[
-        Course { name: "unlimited", memory_limit: None, threads: 4, tables_on_disk: false },
-        Course { name: "8MiB", memory_limit: Some(8 << 20), threads: 2, tables_on_disk: true },
-        Course { name: "1MiB", memory_limit: Some(1 << 20), threads: 1, tables_on_disk: true },
+impl Setting {
+    pub const ALL: &[Setting] = &[
+        Setting { name: "unlimited", memory_limit: None, threads: 4, tables_on_disk: false },
+        Setting { name: "8MiB", memory_limit: Some(8 << 20), threads: 2, tables_on_disk: true },
+        Setting { name: "1MiB", memory_limit: Some(1 << 20), threads: 1, tables_on_disk: true },
     ];
 
     /// Runs a file and compares; the error lists every record that differs. Afterwards nothing may be left of it in

@@ -31,7 +31,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// A file that this process only reads, shared by its readings. See the [module documentation](self).
 #[derive(Debug)]
-pub struct ForeignFile {
+pub struct ExternalFile {
     direct: File,
     cached: fs::File,
     path: PathBuf,
@@ -41,7 +41,7 @@ pub struct ForeignFile {
 /// A read that has begun: what the page cache does not have is on its way.
 #[must_use = "a dropped reading withdraws requests that have not started"]
 pub struct Reading {
-    file: Arc<ForeignFile>,
+    file: Arc<ExternalFile>,
     parts: Vec<Part>,
     batch: Batch,
     /// Of every request, its place and the bytes that are needed from there.
@@ -56,7 +56,7 @@ enum Part {
     Requested { request: usize, skip: usize, len: usize },
 }
 
-impl ForeignFile {
+impl ExternalFile {
     /// Opens a file below the directory of `device`.
     pub fn open(device: &Device, path: &Path) -> Result<Arc<Self>> {
         let name = path.strip_prefix(device.path()).ok().and_then(Path::to_str);

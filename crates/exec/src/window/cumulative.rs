@@ -24,7 +24,7 @@ use crate::compact::with_own_texts;
 
 /// A function of the rows so far.
 #[derive(Clone, Debug)]
-pub struct SoFar {
+pub struct Cumulative {
     what: What,
     /// What else belongs to a row's frame; `None` if frames end with the row.
     peers: Option<Peers>,
@@ -61,7 +61,7 @@ pub struct State {
     measured_rows: usize,
 }
 
-impl SoFar {
+impl Cumulative {
     /// The number of rows up to the last peer of each, in the order of `function`.
     pub fn rows_up_to_peers(function: &dyn WindowExpr) -> Self {
         Self { what: What::Rows, peers: Some(Peers::of(function)) }
@@ -190,7 +190,7 @@ fn accumulate(
     let Some(accumulator) = &mut state.accumulator else { return Ok(()) };
     let arguments = function.evaluate_args(rows)?;
     let mut taken_in = 0;
-    let mut take_in = |accumulator: &mut Box<dyn Accumulator>, end: usize| {
+    let mut push = |accumulator: &mut Box<dyn Accumulator>, end: usize| {
         let (start, more) = (taken_in, end - taken_in);
         taken_in = end;
         if more == 0 {
@@ -200,20 +200,20 @@ fn accumulate(
         accumulator.update_batch(&arguments)
     };
     if let Some(first) = ends.first() {
-        take_in(accumulator, *first)?;
+        push(accumulator, *first)?;
         if state.open_rows + first > 0 {
             results.push_constant(accumulator.evaluate()?, state.open_rows + first);
         }
         let mut values = Vec::with_capacity(rows.num_rows());
         for (peers, end) in groups(ends) {
-            take_in(accumulator, end)?;
+            push(accumulator, end)?;
             values.extend(std::iter::repeat_n(accumulator.evaluate()?, peers));
         }
         if !values.is_empty() {
             results.push(ScalarValue::iter_to_array(values)?);
         }
     }
-    take_in(accumulator, rows.num_rows())
+    push(accumulator, rows.num_rows())
 }
 
 impl Value {

@@ -104,7 +104,7 @@ fn has_floats(data_type: &DataType) -> bool {
 }
 
 /// The best keys of one input's partitions.
-pub struct Leaders {
+pub struct PartitionTopK {
     top: Arc<TopK>,
     hasher: KeyHasher,
     held: Arc<Held>,
@@ -145,7 +145,7 @@ impl Reclaim for Held {
     }
 }
 
-impl Leaders {
+impl PartitionTopK {
     /// Takes at most `most_bytes` of `pool`.
     pub fn try_new(
         top: Arc<TopK>,
@@ -323,72 +323,72 @@ mod tests {
     }
 
     /// Of the first two rows of each key, within a limit.
-    fn leaders(most_bytes: usize, limit_bytes: usize) -> (Leaders, Arc<dyn MemoryPool>) {
+    fn top_k(most_bytes: usize, limit_bytes: usize) -> (PartitionTopK, Arc<dyn MemoryPool>) {
         let order = PhysicalSortExpr::new_default(col("value", &schema()).unwrap());
         let keys = vec![col("key", &schema()).unwrap()];
         let top = TopK::try_new(keys, vec![order], &schema(), RankedBy::RowNumber, 2).unwrap().unwrap();
         let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(Some(limit_bytes)));
-        (Leaders::try_new(Arc::new(top), most_bytes, &pool, 0).unwrap(), pool)
+        (PartitionTopK::try_new(Arc::new(top), most_bytes, &pool, 0).unwrap(), pool)
     }
 
     /// The values that pass.
-    fn passing(leaders: &mut Leaders, rows: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
-        let rows = leaders.candidates(batch(rows)).unwrap();
+    fn passing(top_k: &mut PartitionTopK, rows: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+        let rows = top_k.candidates(batch(rows)).unwrap();
         rows.column(1).as_primitive::<Int64Type>().values().to_vec()
     }
 
     #[test]
     fn rows_behind_two_others_are_dropped() {
-        let (mut leaders, pool) = leaders(MIB, MIB);
+        let (mut top_k, pool) = top_k(MIB, MIB);
         let rows = [(1, 30), (2, 5), (1, 10), (1, 20), (2, 6), (1, 20), (1, 19), (2, 6), (1, 25)];
-        assert_eq!(passing(&mut leaders, rows.into_iter()), [30, 5, 10, 20, 6, 19]);
-        assert_eq!(passing(&mut leaders, [(1, 19), (2, 4), (3, 99)].into_iter()), [4, 99]);
+        assert_eq!(passing(&mut top_k, rows.into_iter()), [30, 5, 10, 20, 6, 19]);
+        assert_eq!(passing(&mut top_k, [(1, 19), (2, 4), (3, 99)].into_iter()), [4, 99]);
         assert!(pool.reserved() > 0);
-        drop(leaders);
+        drop(top_k);
         assert_eq!(pool.reserved(), 0);
     }
 
     #[test]
     fn partitions_beyond_the_share_pass_and_known_ones_do_not() {
-        let (mut leaders, pool) = leaders(256 << 10, 64 * MIB);
-        passing(&mut leaders, (0..2).map(|value| (7, value)));
+        let (mut top_k, pool) = top_k(256 << 10, 64 * MIB);
+        passing(&mut top_k, (0..2).map(|value| (7, value)));
         for first in 0..20 {
-            let all = passing(&mut leaders, (0..1000).map(|key| (1000 + first * 1000 + key, 5)));
+            let all = passing(&mut top_k, (0..1000).map(|key| (1000 + first * 1000 + key, 5)));
             assert_eq!(all.len(), 1000, "the first row of each");
         }
         assert!(pool.reserved() <= 256 << 10, "{} bytes", pool.reserved());
-        assert_eq!(passing(&mut leaders, [(7, 3), (21_000 - 1, 9), (7, 0)].into_iter()), [9, 0]);
-        assert_eq!(passing(&mut leaders, (0..5).map(|value| (20_999, value))).len(), 5);
+        assert_eq!(passing(&mut top_k, [(7, 3), (21_000 - 1, 9), (7, 0)].into_iter()), [9, 0]);
+        assert_eq!(passing(&mut top_k, (0..5).map(|value| (20_999, value))).len(), 5);
     }
 
     #[test]
     fn a_filter_of_what_all_passes_is_given_up() {
-        let (mut leaders, pool) = leaders(64 << 10, 64 * MIB);
+        let (mut top_k, pool) = top_k(64 << 10, 64 * MIB);
         for first in 0..100 {
-            passing(&mut leaders, (0..1000).map(|key| (first * 1000 + key, 5)));
+            passing(&mut top_k, (0..1000).map(|key| (first * 1000 + key, 5)));
         }
         assert_eq!(pool.reserved(), 0);
-        assert_eq!(passing(&mut leaders, (0..3).map(|value| (0, value))), [0, 1, 2]);
+        assert_eq!(passing(&mut top_k, (0..3).map(|value| (0, value))), [0, 1, 2]);
     }
 
     #[test]
     fn others_get_the_memory_if_they_need_it() {
-        let (mut leaders, pool) = leaders(MIB, MIB);
-        passing(&mut leaders, (0..2).map(|value| (7, value)));
-        assert_eq!(passing(&mut leaders, [(7, 8)].into_iter()), [0; 0]);
+        let (mut top_k, pool) = top_k(MIB, MIB);
+        passing(&mut top_k, (0..2).map(|value| (7, value)));
+        assert_eq!(passing(&mut top_k, [(7, 8)].into_iter()), [0; 0]);
         let sort = MemoryConsumer::new("sort").register(&pool);
         sort.try_grow(MIB).unwrap();
         assert_eq!(pool.reserved(), MIB);
-        assert_eq!(passing(&mut leaders, [(7, 8)].into_iter()), [8]);
+        assert_eq!(passing(&mut top_k, [(7, 8)].into_iter()), [8]);
     }
 
     #[test]
     fn without_memory_all_rows_pass() {
-        let (mut leaders, pool) = leaders(MIB, MIB);
+        let (mut top_k, pool) = top_k(MIB, MIB);
         let sort = MemoryConsumer::new("sort").register(&pool);
         sort.try_grow(MIB - 100).unwrap();
-        assert_eq!(passing(&mut leaders, (0..4).map(|value| (7, value))).len(), 2, "what was looked at");
-        assert_eq!(passing(&mut leaders, (4..6).map(|value| (7, value))), [4, 5]);
+        assert_eq!(passing(&mut top_k, (0..4).map(|value| (7, value))).len(), 2, "what was looked at");
+        assert_eq!(passing(&mut top_k, (4..6).map(|value| (7, value))), [4, 5]);
         assert_eq!(pool.reserved(), MIB - 100);
     }
 
