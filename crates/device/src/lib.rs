@@ -28,6 +28,7 @@
 
 mod backend;
 mod batch;
+mod block_on;
 mod buffer;
 pub mod calibration;
 mod clock;
@@ -45,6 +46,7 @@ mod timing;
 
 pub use backend::simulated::{Contents, CrashOutcome, FaultPlan, Simulation, SimulationOptions};
 pub use batch::Batch;
+pub use block_on::block_on;
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool, WriteBuffer, round_up_to_block};
 pub use clock::processor_time;
 pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY_BUCKETS};

@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
-use futures::executor::block_on;
-use nandina_device::{AlignedBuffer, BLOCK_BYTES, Batch, Completion, File, Request, WriteBuffer};
+use nandina_device::{AlignedBuffer, BLOCK_BYTES, Batch, Completion, File, Request, WriteBuffer, block_on};
 use nandina_pages::{Page, PageSchema, Verify};
 
 use crate::compression::{Group, MAX_GROUP_BYTES, PackedPage};

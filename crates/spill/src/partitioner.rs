@@ -31,9 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use futures::FutureExt;
-use futures::executor::block_on;
 use futures::future::{BoxFuture, Shared};
-use nandina_device::{File, Request};
+use nandina_device::{File, Request, block_on};
 use nandina_pages::{PageBuilder, PageIdentity, PageSchema, Rows};
 use parking_lot::Mutex;
 

@@ -15,10 +15,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array}
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use futures::Stream;
-use nandina_device::{IoAccount, Request};
+use nandina_device::{IoAccount, Request, block_on};
 use nandina_pages::{MiniPageMeta, decode_mini_page};
 
-use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, RowId};
 use crate::page_index::{Stripe, StripeIndex, index_columns};

@@ -21,7 +21,6 @@
 //!
 //! Byte-level diagrams and the assumptions about the medium: `docs/format.md`.
 
-mod block_on;
 mod error;
 mod fetch;
 mod ids;
@@ -39,7 +38,6 @@ mod store;
 mod table;
 mod writer;
 
-pub use block_on::block_on;
 pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};

@@ -24,11 +24,10 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream};
-use nandina_device::{Batch, Completion, IoAccount, Request};
+use nandina_device::{Batch, Completion, IoAccount, Request, block_on};
 use nandina_pages::MiniPageMeta;
 use parking_lot::Mutex;
 
-use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::RowId;
 use crate::page_index::{PageRanges, Stripe, StripeIndex, index_columns};

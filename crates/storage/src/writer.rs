@@ -17,11 +17,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use futures::Stream;
-use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request};
+use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request, block_on};
 use nandina_pages::{PageIdentity, PageMeta, PageSchema};
 use parking_lot::Mutex;
 
-use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::SegmentId;
 use crate::manifest::{SegmentRecord, encode_schema};

@@ -161,7 +161,7 @@ impl Scratch {
         let (file, time) = (&self.file, slice.time);
         let pages = if device.inner.waits_in_virtual_time() {
             let workers = walks.map(|walk| read_alone_async(file, walk, time, each));
-            let pages = futures::executor::block_on(futures::future::try_join_all(workers))?;
+            let pages = crate::block_on(futures::future::try_join_all(workers))?;
             pages.into_iter().sum()
         } else {
             std::thread::scope(|scope| {

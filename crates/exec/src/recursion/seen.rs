@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation};
-use futures::executor::block_on;
+use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::keys::RowKeys;

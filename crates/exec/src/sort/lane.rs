@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use futures::executor::block_on;
+use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::{Chunk, key_bytes, sorted_if_wide};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::common::Result;
-use futures::executor::block_on;
+use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;

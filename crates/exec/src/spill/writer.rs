@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::execution::memory_pool::MemoryReservation;
-use futures::executor::block_on;
+use nandina_device::block_on;
 use nandina_spill::{Partition, Partitioner, Scatter};
 
 use super::context::SpillContext;

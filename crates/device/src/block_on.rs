@@ -1,5 +1,6 @@
-//! Waiting for a future in a blocking thread. Everything in this crate is async over the device's batches, which any
-//! thread may wait for; this needs no runtime and may be called from anywhere a thread may block.
+//! Waiting for a future in a blocking thread. What is awaited ends with requests of devices, which any thread may wait
+//! for: this needs no runtime, and works within the executor of an embedding program, too, which
+//! `futures::executor::block_on` refuses with a panic.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,5 +26,22 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             // An unpark between poll and park is remembered, so none is lost.
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::block_on;
+
+    #[test]
+    fn a_thread_may_block_within_another_executor() {
+        let sum = futures::executor::block_on(async {
+            let (sender, receiver) = futures::channel::oneshot::channel();
+            let other = std::thread::spawn(|| sender.send(2));
+            let sum = 1 + block_on(receiver).unwrap();
+            other.join().unwrap().unwrap();
+            sum
+        });
+        assert_eq!(sum, 3);
     }
 }
