@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
+use arrow::util::bit_util;
 use datafusion::common::Result;
 use nandina_pages::Page;
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
@@ -68,7 +69,8 @@ struct Blocks {
     held_page: Option<Page>,
     /// Pages of the blocks before the current one.
     pages_before: usize,
-    matched: Vec<bool>,
+    /// A bit for each probe row that has matched; empty if nobody asks.
+    matched: Vec<u8>,
 }
 
 enum Step {
@@ -137,11 +139,11 @@ impl PairJoin {
                 let original = |pair| if exchanged { exchange(pair) } else { pair };
                 return Ok(Opened::Split(pairs.into_iter().map(original).collect()));
             }
-            // One window for the rest of the build side, one for the probe side.
-            let block_bytes = memory.reserve_block(build_bytes, 2 * window_bytes);
-            let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
-            let matched = vec![false; if tracks_probe_rows { probe_file.rows() as usize } else { 0 }];
+            let matched = vec![0; if tracks_probe_rows { probe_file.rows().div_ceil(8) as usize } else { 0 }];
+            // One window for the rest of the build side, one for the probe side.
+            let block_bytes = memory.reserve_block(build_bytes, 2 * window_bytes + matched.len());
+            let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             blocks = Some(Blocks { reader, block_bytes, held_page: None, pages_before: 0, matched });
         }
         Ok(Opened::Join(Box::new(Self {
@@ -194,7 +196,8 @@ impl PairJoin {
                     let Some(batch) = batches.next().await? else { continue };
                     let until = first_row + batch.num_rows();
                     let Some(blocks) = &self.blocks else { unreachable!("only blocks defer probe rows") };
-                    let output = prober.probe_rows(batch, blocks.matched[first_row..until].to_vec())?;
+                    let matched = (first_row..until).map(|row| bit_util::get_bit(&blocks.matched, row));
+                    let output = prober.probe_rows(batch, matched.collect())?;
                     self.step = Step::ProbeRows { prober, batches, first_row: until };
                     if output.is_some() {
                         return Ok(output);
@@ -261,8 +264,8 @@ impl PairJoin {
         let matched = prober.matched();
         let behind = first_row + matched.len();
         if self.spec.kind.probe_rows != SideRows::Dropped {
-            for (all, now) in blocks.matched[first_row..behind].iter_mut().zip(matched) {
-                *all |= *now;
+            for (row, _) in (first_row..behind).zip(matched).filter(|(_, matched)| **matched) {
+                bit_util::set_bit(&mut blocks.matched, row);
             }
         }
         behind
@@ -332,20 +335,20 @@ impl PairMemory {
         }
     }
 
-    /// Reserves as large a block of a build side of `build_bytes` as there is memory for, beside read windows, and
-    /// returns its size.
-    fn reserve_block(&mut self, build_bytes: usize, window_bytes: usize) -> usize {
+    /// Reserves as large a block of a build side of `build_bytes` as there is memory for, beside `fixed_bytes` of read
+    /// windows and bits, and returns its size.
+    fn reserve_block(&mut self, build_bytes: usize, fixed_bytes: usize) -> usize {
         let mut block_bytes = build_bytes / 2;
         self.hold();
         while block_bytes > MIN_BLOCK_BYTES {
-            if self.memory.try_grow(block_bytes + window_bytes) {
+            if self.memory.try_grow(block_bytes + fixed_bytes) {
                 return block_bytes;
             }
             block_bytes /= 2;
         }
         // Below this nothing can be joined at all, and everything that can be spilled has been.
         let block_bytes = MIN_BLOCK_BYTES.min(build_bytes);
-        self.memory.grow(block_bytes + window_bytes);
+        self.memory.grow(block_bytes + fixed_bytes);
         block_bytes
     }
 
