@@ -3,11 +3,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result};
 use crate::system;
 
 const HINT: &str = "needs root, loop devices, and mkfs for the file system";
+
+/// How long a file system may be in use by a process that has been killed.
+const BUSY_FOR: Duration = Duration::from_secs(10);
 
 /// A mounted file system, unmounted when it is dropped.
 #[derive(Debug)]
@@ -42,15 +46,26 @@ impl Disk {
 
     /// Mounts it again, which replays its journal.
     pub fn restart(&self) -> Result<()> {
-        order(Command::new("umount").arg(&self.folder))?;
+        self.unmount()?;
         self.mount()
+    }
+
+    /// A process that was killed may hold its files for a moment longer: the kernel ends its requests behind it.
+    fn unmount(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            match order(Command::new("umount").arg(&self.folder)) {
+                Err(_) if start.elapsed() < BUSY_FOR => std::thread::sleep(Duration::from_millis(20)),
+                outcome => return outcome,
+            }
+        }
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         // Nothing can be done about a failure here; the next attempt would say that the folder is in use.
-        let _ = order(Command::new("umount").arg(&self.folder));
+        let _ = self.unmount();
     }
 }
 
