@@ -104,7 +104,10 @@ fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> 
     // The values that are to be copied next: so many bytes from here.
     let (mut buffer, mut start, mut end) = (0, 0, 0);
     let copy = |values: &mut Vec<u8>, buffer: usize, range: Range<usize>| {
-        values.extend_from_slice(&buffers[buffer][range]);
+        // Of short texts alone there is no buffer.
+        if !range.is_empty() {
+            values.extend_from_slice(&buffers[buffer][range]);
+        }
     };
     let copied = |(row, &view): (usize, &u128)| {
         if !is_long(row, view) {
@@ -172,6 +175,15 @@ mod tests {
     fn texts(rows: usize) -> StringViewArray {
         let text = |number: usize| format!("a text that is not in the view itself: {number}");
         StringViewArray::from_iter_values((0..rows).map(text))
+    }
+
+    #[test]
+    fn texts_that_stand_in_their_views_have_no_buffer_to_copy_from() {
+        let short = StringViewArray::from(vec![Some("short"), None, Some("")]);
+        assert!(short.data_buffers().is_empty());
+        assert_eq!(with_own_bytes(&short), short);
+        let nothing = StringViewArray::from(vec![None::<&str>; 3]);
+        assert_eq!(with_own_bytes(&nothing), nothing);
     }
 
     #[test]

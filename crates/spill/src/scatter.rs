@@ -14,7 +14,13 @@ pub struct Scatter {
 impl Scatter {
     /// Groups rows by the top `partition_bits` of their hashes.
     pub fn by_hash(&mut self, hashes: &[u64], partition_bits: u32) {
-        self.group(hashes.len(), 1 << partition_bits, |row| partition_of(hashes[row], partition_bits));
+        self.by_hash_behind(hashes, 0, partition_bits);
+    }
+
+    /// Groups rows by the `partition_bits` behind the top `used_bits` of their hashes.
+    pub fn by_hash_behind(&mut self, hashes: &[u64], used_bits: u32, partition_bits: u32) {
+        let partition = |row: usize| partition_of(hashes[row] << used_bits, partition_bits);
+        self.group(hashes.len(), 1 << partition_bits, partition);
     }
 
     /// Groups the rows named by `selected` by the top `partition_bits` of their hashes.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, SchemaRef};
-use nandina_device::IoAccount;
+use nandina_device::{IoAccount, block_on};
 
-use crate::block_on::block_on;
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::page_index::{ColumnRange, IndexCache, PageRanges};

@@ -2,11 +2,12 @@
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
+use nandina_spill::Scatter;
 
 use super::distinct_sketch::DistinctSketch;
 use super::groups::Groups;
 use super::reduction::{Reduction, Verdict};
-use super::sink::{PushScratch, Sink};
+use super::sink::Sink;
 use super::state::AggregateState;
 use crate::memory::HeldMemory;
 
@@ -137,7 +138,7 @@ impl BoundedGroups {
 
     /// Makes room in a table that is full: lets it grow, or empties it into `sink`. Rows of grouping sets of which it makes
     /// hardly fewer groups are passed on from then on, and leave the table to the others.
-    pub async fn relieve(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
+    pub async fn relieve(&mut self, sink: &Sink, scatter: &mut Scatter) -> Result<()> {
         self.group_bytes = self.groups.memory_bytes() as f64 / self.groups.len().max(1) as f64;
         let growth = if self.refused { 1 } else { self.most_bytes / self.capacity_bytes };
         let mut any_passing = false;
@@ -153,11 +154,11 @@ impl BoundedGroups {
             self.capacity_bytes *= 2;
             return Ok(());
         }
-        self.empty_into(sink, scratch).await
+        self.empty_into(sink, scatter).await
     }
 
     /// Moves all groups to partitions.
-    pub async fn empty_into(&mut self, sink: &Sink, scratch: &mut PushScratch) -> Result<()> {
+    pub async fn empty_into(&mut self, sink: &Sink, scatter: &mut Scatter) -> Result<()> {
         let stored = self.groups.take_stored()?;
         self.reduction = Reduction::default();
         for set in &mut self.sets {
@@ -165,7 +166,7 @@ impl BoundedGroups {
         }
         self.counted_groups = 0;
         self.refused = false;
-        sink.push(&stored, scratch).await?;
+        sink.push(&stored, scatter).await?;
         drop(stored);
         self.memory.resize(0);
         Ok(())

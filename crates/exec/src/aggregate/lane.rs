@@ -7,10 +7,11 @@ use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use nandina_spill::Scatter;
 
 use super::bounded::{ALL_SETS, BoundedGroups};
 use super::metrics::AggregateMetrics;
-use super::sink::{PushScratch, Sink, StoredPartition};
+use super::sink::{Sink, StoredPartition};
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
 
@@ -49,18 +50,18 @@ async fn take_lane(
 ) -> Result<BoundedGroups> {
     let (capacity, most) = state.lane_bytes();
     let mut table = BoundedGroups::try_new(&state, capacity, most, state.spec.converts_rows)?;
-    let mut scratch = PushScratch::default();
+    let mut scatter = Scatter::default();
     let enough = state.spec.limit.unwrap_or(usize::MAX);
     while table.groups.len() < enough
         && let Some(batch) = input.next().await
     {
-        take_batch(&state, &sink, batch?, &mut table, &mut scratch, &metrics).await?;
+        take_batch(&state, &sink, batch?, &mut table, &mut scatter, &metrics).await?;
         state.progress.note();
     }
     drop(input);
     let alone = state.lanes == 1 && sink.is_empty();
     if !alone && (table.groups.len() > FEW_GROUPS || !sink.is_empty()) {
-        table.empty_into(&sink, &mut scratch).await?;
+        table.empty_into(&sink, &mut scatter).await?;
     }
     Ok(table)
 }
@@ -71,7 +72,7 @@ async fn take_batch(
     sink: &Sink,
     batch: RecordBatch,
     table: &mut BoundedGroups,
-    scratch: &mut PushScratch,
+    scatter: &mut Scatter,
     metrics: &AggregateMetrics,
 ) -> Result<()> {
     let timer = metrics.baseline.elapsed_compute().timer();
@@ -88,7 +89,7 @@ async fn take_batch(
             let stored = table.groups.convert(keyed, &rows)?;
             drop(timer);
             metrics.passed_rows.add(rows.rows);
-            sink.push(&stored, scratch).await?;
+            sink.push(&stored, scatter).await?;
             table.note_passed(set, &keyed.hashes);
             continue;
         }
@@ -96,7 +97,7 @@ async fn take_batch(
         let full = table.note_taken(set, rows.rows);
         drop(timer);
         if full {
-            table.relieve(sink, scratch).await?;
+            table.relieve(sink, scatter).await?;
         }
     }
     Ok(())
@@ -109,9 +110,9 @@ async fn finish_input(
     mut tables: Vec<BoundedGroups>,
 ) -> Result<Vec<Work>> {
     if !sink.is_empty() {
-        let mut scratch = PushScratch::default();
+        let mut scatter = Scatter::default();
         for table in &mut tables {
-            table.empty_into(sink, &mut scratch).await?;
+            table.empty_into(sink, &mut scatter).await?;
         }
         return Ok(merges(state, sink.finish().await?, sink.scattered_bits()));
     }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::common::Result;
-use nandina_spill::{PartitionReader, SealedPage};
+use nandina_spill::{PartitionReader, Scatter, SealedPage};
 
 use super::bounded::{ALL_SETS, BoundedGroups};
 use super::groups::Results;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
-use super::sink::{PushScratch, Sink, StoredPartition};
+use super::sink::{Sink, StoredPartition};
 use super::spec::hashes_of;
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
@@ -47,7 +47,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
     let capacity = state.merge_bytes();
     let mut table = BoundedGroups::try_new(state, capacity, capacity, true)?;
     let mut deeper: Option<Arc<Sink>> = None;
-    let mut scratch = PushScratch::default();
+    let mut scatter = Scatter::default();
     let bytes = merge.partitions.iter().map(StoredPartition::bytes).sum();
     for partition in merge.partitions {
         let mut pages = StoredPages::open(state, partition);
@@ -55,7 +55,7 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
             if table.is_passing(ALL_SETS)
                 && let Some(sink) = &deeper
             {
-                sink.push(&groups, &mut scratch).await?;
+                sink.push(&groups, &mut scatter).await?;
                 table.note_passed(ALL_SETS, hashes_of(&groups));
                 continue;
             }
@@ -79,11 +79,11 @@ pub async fn merge(state: &Arc<AggregateState>, merge: Merge, metrics: &Aggregat
                 state.metrics.recursive_partitions.add(1);
                 Sink::new(state, options, merge.used_bits)
             });
-            table.relieve(sink, &mut scratch).await?;
+            table.relieve(sink, &mut scatter).await?;
         }
     }
     if let Some(sink) = deeper {
-        table.empty_into(&sink, &mut scratch).await?;
+        table.empty_into(&sink, &mut scatter).await?;
         return Ok(Merged::Split(merges(state, sink.finish().await?, sink.scattered_bits())));
     }
     let _timer = metrics.baseline.elapsed_compute().timer();

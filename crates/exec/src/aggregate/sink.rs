@@ -29,13 +29,6 @@ pub struct Sink {
     reclaim: Mutex<Option<ReclaimHandle>>,
 }
 
-/// What one task needs to push, kept from batch to batch.
-#[derive(Default)]
-pub struct PushScratch {
-    hashes: Vec<u64>,
-    scatter: Scatter,
-}
-
 /// A complete partition: in memory, on the device, or both.
 pub struct StoredPartition {
     pub resident: Vec<SealedPage>,
@@ -84,17 +77,13 @@ impl Sink {
         self.used_bits + self.partitions.partition_bits()
     }
 
-    /// Adds stored groups to their partitions, spilling for room if need be.
-    pub async fn push(&self, groups: &RecordBatch, scratch: &mut PushScratch) -> Result<()> {
+    /// Adds stored groups to their partitions, spilling for room if need be. `scatter` is what a task keeps from push to push.
+    pub async fn push(&self, groups: &RecordBatch, scatter: &mut Scatter) -> Result<()> {
         let rows = groups.num_rows();
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.state.metrics.partitioned_groups.add(rows);
-        let PushScratch { hashes, scatter } = scratch;
-        hashes.clear();
-        hashes.extend(hashes_of(groups).iter().map(|hash| hash << self.used_bits));
-        self.partitions.push(groups, Destination::ByHash(hashes), scatter).await?;
-        self.state.progress.note();
-        Ok(())
+        let destination = Destination::ByHash { hashes: hashes_of(groups), used_bits: self.used_bits };
+        self.partitions.push(groups, destination, scatter, || self.state.progress.note()).await
     }
 
     /// Ends the input and hands the partitions over.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! *Reclaim.* The governor may ask at any time until the last probe row has been seen, from any thread. While
-//! building, partitions are spilled. Afterwards its table is taken out of the
+//! building, partitions are spilled. Afterwards the table of a partition is taken out of the
 //! [`BuildSide`]: batches that are being probed still hold the old one and finish, later rows of the partition
 //! are spilled. Which of its rows had matched by then stays in memory and goes with the spilled pair.
 
@@ -217,8 +217,8 @@ impl JoinState {
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
             drop(timer);
-            partitions.push(&stored, Destination::ByHash(&hashes), &mut scatter).await?;
-            self.note_step();
+            let destination = Destination::ByHash { hashes: &hashes, used_bits: 0 };
+            partitions.push(&stored, destination, &mut scatter, || self.note_step()).await?;
         }
         Ok(bounds)
     }

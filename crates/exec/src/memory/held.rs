@@ -72,7 +72,7 @@ impl HeldMemory {
         match bytes.checked_sub(self.bytes()) {
             Some(more) => self.try_grow(more),
             None => {
-                self.shrink(self.bytes() - bytes);
+                self.resize(bytes);
                 true
             }
         }

@@ -127,8 +127,8 @@ struct BlockMemory {
 impl BlockMemory {
     /// As large a block as there is memory for, up to this worker's share, beside `fixed_bytes` and read windows.
     fn reserve(state: &LoopState, build_bytes: usize, fixed_bytes: usize) -> Self {
-        // With a window for the build side; who reads the probe side reserves his own.
-        let beside = fixed_bytes + state.read_window_bytes();
+        // A window for the build side, and one for the probe side.
+        let beside = fixed_bytes + state.read_window_bytes() + state.probe_spill.read_window_bytes();
         let share = state.memory_limit.map_or(build_bytes, |limit| limit / BLOCKS_SHARE / state.outputs);
         let mut block_bytes = build_bytes.min(share).max(MIN_BLOCK_BYTES);
         let memory = state.another_reservation();
@@ -156,7 +156,7 @@ pub fn join_blocks(
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, state.gives_build_rows()).await? {
             for file in files.iter() {
-                let mut batches = file.read();
+                let mut batches = file.read_reserved();
                 while let Some(batch) = batches.next().await? {
                     state.note_step();
                     let unmatched = vec![false; batch.num_rows()];
@@ -195,7 +195,7 @@ pub fn join_file(
         let mut matched = vec![false; flags];
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, false).await? {
-            let mut batches = file.read();
+            let mut batches = file.read_reserved();
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 state.note_step();
@@ -218,7 +218,7 @@ pub fn join_file(
             }
         }
         if notes_matches {
-            let mut batches = file.read();
+            let mut batches = file.read_reserved();
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 let until = first_row + batch.num_rows();

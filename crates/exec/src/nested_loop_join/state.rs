@@ -164,8 +164,7 @@ impl LoopState {
         while let Some(batch) = input.next().await {
             let stored = self.spec.build.store(&batch?)?;
             self.metrics.build_input_rows.add(stored.num_rows());
-            partitions.push(&stored, destination, &mut scatter).await?;
-            self.note_step();
+            partitions.push(&stored, destination, &mut scatter, || self.note_step()).await?;
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ impl SpillContext {
     }
 
     /// Memory of a reader.
-    pub(super) fn read_window_bytes(&self) -> usize {
+    pub(crate) fn read_window_bytes(&self) -> usize {
         read_window_bytes(self.memory_limit, &self.space.device().sizes())
     }
 

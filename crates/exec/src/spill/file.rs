@@ -37,9 +37,17 @@ impl SpillFile {
 
     /// The rows, from the first on.
     pub(crate) fn read(&self) -> SpillReader {
+        self.read_within(self.context.reserve(self.context.read_window_bytes()))
+    }
+
+    /// The same for a caller who has reserved [`SpillContext::read_window_bytes`] himself.
+    pub(crate) fn read_reserved(&self) -> SpillReader {
+        self.read_within(self.context.reserve(0))
+    }
+
+    fn read_within(&self, window: MemoryReservation) -> SpillReader {
         let context = &self.context;
         let window_bytes = context.read_window_bytes();
-        let window = context.reserve(window_bytes);
         let reader = self.file.read(Arc::clone(&context.pages), window_bytes);
         let (pages, waiting) = (Arc::clone(&context.pages), context.metrics.time.clone());
         let mut batches = BatchReader::new(reader, pages, context.batch_rows, waiting);

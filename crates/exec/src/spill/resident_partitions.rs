@@ -55,8 +55,8 @@ pub(crate) struct PartitionsMetrics {
 /// Where rows belong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Destination<'a> {
-    /// To the partitions of their hashes, one for each row.
-    ByHash(&'a [u64]),
+    /// To the partitions of their hashes, one for each row, of which the top `used_bits` have been used before.
+    ByHash { hashes: &'a [u64], used_bits: u32 },
     /// All to one partition.
     Partition(usize),
 }
@@ -122,18 +122,22 @@ impl ResidentPartitions {
     }
 
     /// Adds rows to their partitions, spilling for room if need be, and waits until the device has kept up. `scatter` is
-    /// what the task keeps from push to push.
+    /// what the task keeps from push to push; `note_step` is called after each part of the rows.
     pub(crate) async fn push(
         &self,
         rows: &RecordBatch,
         destination: Destination<'_>,
         scatter: &mut Scatter,
+        note_step: impl Fn(),
     ) -> Result<()> {
         let portion_rows = portion_rows(rows, self.memory_limit);
         for first in (0..rows.num_rows()).step_by(portion_rows) {
             let portion = rows.slice(first, portion_rows.min(rows.num_rows() - first));
             self.scatter(first..first + portion.num_rows(), destination, scatter);
             self.push_portion(&portion, scatter).await?;
+            note_step();
+            let _waiting = self.metrics.spill.time.timer();
+            self.partitioner.throttle().await.map_err(spill_error)?;
         }
         Ok(())
     }
@@ -141,9 +145,8 @@ impl ResidentPartitions {
     fn scatter(&self, rows: Range<usize>, destination: Destination<'_>, scatter: &mut Scatter) {
         let bits = self.partition_bits();
         match destination {
-            Destination::ByHash(hashes) => {
-                let Some(hashes) = hashes.get(rows) else { unreachable!("every row has a hash") };
-                scatter.by_hash(hashes, bits);
+            Destination::ByHash { hashes, used_bits } => {
+                scatter.by_hash_behind(&hashes[rows], used_bits, bits)
             }
             Destination::Partition(partition) => scatter.to_partition(partition, rows.len(), bits),
         }
@@ -158,9 +161,7 @@ impl ResidentPartitions {
         drop(room);
         self.sync_reservation();
         drop(timer);
-        pushed?;
-        let _waiting = self.metrics.spill.time.timer();
-        self.partitioner.throttle().await.map_err(spill_error)
+        pushed
     }
 
     /// Reserves `bytes`, spilling until they are granted. When nothing is left in memory they are taken all the same: they

@@ -1,6 +1,6 @@
 //! `tpch('table', scale)`: a TPC-H table inside SQL, generated while it is read.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Once};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
@@ -11,6 +11,9 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::scalar::ScalarValue;
+use futures::TryStreamExt as _;
+use tokio::sync::watch;
+use tpchgen::text::TextPool;
 
 use super::Table;
 
@@ -66,8 +69,35 @@ impl PartitionStream for Part {
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let rows = context.session_config().batch_size();
-        let batches = self.table.batches(self.scale, self.part, self.parts, rows);
-        let batches = futures::stream::iter(batches.map(|batch| batch.map_err(DataFusionError::from)));
+        let Self { table, scale, part, parts } = *self;
+        let batches = async move {
+            text_pool_is_made().await;
+            let batches = table.batches(scale, part, parts, rows);
+            Ok::<_, DataFusionError>(futures::stream::iter(
+                batches.map(|batch| batch.map_err(DataFusionError::from)),
+            ))
+        };
+        let batches = futures::stream::once(batches).try_flatten();
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(self.schema()), batches))
     }
+}
+
+/// Waits for the text that all comments are cut from. The generator takes a second to make it, once in a process, and
+/// cannot be interrupted: it does so in a thread that neither a cancelled query nor the end of the process waits for.
+async fn text_pool_is_made() {
+    static IS_MADE: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
+    static MAKING: Once = Once::new();
+    let mut is_made = IS_MADE.subscribe();
+    MAKING.call_once(|| {
+        let make = || {
+            TextPool::get_or_init_default();
+            IS_MADE.send_replace(true);
+        };
+        if std::thread::Builder::new().name("tpch texts".to_owned()).spawn(make).is_err() {
+            // There is no thread to be had: it is made here.
+            make();
+        }
+    });
+    let waited = is_made.wait_for(|is_made| *is_made).await;
+    assert!(waited.is_ok(), "the sender is there as long as the process");
 }
