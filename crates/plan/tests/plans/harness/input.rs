@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,8 +25,6 @@ pub enum Ending {
     Complete,
     /// With this error.
     Error(&'static str),
-    /// Never: the next batch does not come.
-    Never,
 }
 
 /// Counts what an input has given, and holds it back.
@@ -104,7 +102,6 @@ impl PartitionStream for ScriptedInput {
             match ending {
                 Ending::Complete => None,
                 Ending::Error(message) => Some(Err(DataFusionError::Execution(message.to_owned()))),
-                Ending::Never => std::future::pending::<Option<Result<RecordBatch>>>().await,
             }
         });
         let stream = batches.map(Some).chain(end).filter_map(std::future::ready);

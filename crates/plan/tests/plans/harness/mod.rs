@@ -63,7 +63,6 @@ pub struct Engine {
     pub context: SessionContext,
     pub governor: Arc<MemoryGovernor>,
     pub space: Arc<TempSpace>,
-    pub device: Device,
     _folder: Option<TempDir>,
 }
 
@@ -91,7 +90,7 @@ impl Engine {
         let compression = if partitions.is_multiple_of(2) { Compression::On } else { Compression::Off };
         // Given back at once, so that it shows when something is left of a query.
         let options = TempOptions { discard: Discard::Immediate, compression, ..TempOptions::default() };
-        let space = TempSpace::open(device.clone(), options).expect("temporary space");
+        let space = TempSpace::open(device, options).expect("temporary space");
         let governor = Arc::new(MemoryGovernor::new(limit_bytes));
         let pool = Arc::clone(&governor) as Arc<dyn MemoryPool>;
         let environment =
@@ -106,7 +105,7 @@ impl Engine {
             .with_query_planner(Arc::new(nandina_plan::Planner))
             .build();
         let context = SessionContext::new_with_state(state);
-        Self { context, governor, space, device, _folder: folder }
+        Self { context, governor, space, _folder: folder }
     }
 
     pub fn task(&self) -> Arc<TaskContext> {
