@@ -508,8 +508,8 @@ impl DeviceInner {
         }
     }
 
-    /// Lets the governor change which operations are admitted. If operations wait then, the backend has to notice completions whether
-    /// or not anybody waits for those.
+    /// Lets the governor change which operations are admitted. If operations wait then, the backend has to notice
+    /// completions whether or not anybody waits for those.
     fn with_governor<T>(&self, change: impl FnOnce(&mut Governor) -> T) -> T {
         let mut governor = self.governor.lock();
         let result = change(&mut governor);

@@ -1,8 +1,8 @@
 //! Blocks of build rows and files of probe rows against each other, when neither side is in memory.
 //!
 //! ```text
-//!   join_blocks   for each block { for each file  { compare }   give out rows of the block  }
-//!   join_file     for one file   { for each block { compare } } give out rows of the file
+//!   join_blocks   for each block { for each file  { compare }   emit rows of the block  }
+//!   join_file     for one file   { for each block { compare } } emit rows of the file
 //! ```
 //!
 //! Blocks need not be large: one of a thousand rows already takes longer to compare with a page than the page takes to
@@ -144,7 +144,7 @@ impl BlockMemory {
     }
 }
 
-/// Takes blocks while there are any; each meets all probe rows, then its own rows are given out.
+/// Joins block after block with all probe rows, then emits the rows of the block that are output by themselves.
 pub fn join_blocks(
     state: Arc<LoopState>,
     blocks: Arc<Blocks>,
@@ -176,7 +176,7 @@ pub fn join_blocks(
     }
 }
 
-/// The probe rows of a file meet all blocks, then they are given out.
+/// Joins the probe rows of a file with all blocks, then emits those that are output by themselves.
 pub fn join_file(
     state: Arc<LoopState>,
     build: SpilledBuild,
@@ -185,7 +185,7 @@ pub fn join_file(
     try_stream! {
         let mut kind = state.spec.kind;
         if state.gives_build_rows() {
-            // The second half of a full join: its pairs have been given out with the blocks.
+            // The second half of a full join: its pairs have been emitted with the blocks.
             kind = JoinKind { pairs: false, build_rows: SideRows::Dropped, ..kind };
         }
         let notes_matches = kind.probe_rows != SideRows::Dropped;

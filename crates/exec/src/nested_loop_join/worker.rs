@@ -4,7 +4,7 @@
 //!   wait for the build side ─► own input ─┬─► meets the block
 //!                                         └─► kept, if the build side is on the device
 //!                                                │
-//!        no build rows to give out:  own files against all blocks
+//!        no build rows to emit:      own files against all blocks
 //!        otherwise:                  all outputs done? ─► shared: rows of the block, or blocks against all files
 //! ```
 //!

@@ -40,7 +40,7 @@ impl SpillFile {
         self.read_within(self.context.reserve(self.context.read_window_bytes()))
     }
 
-    /// The same for a caller who has reserved [`SpillContext::read_window_bytes`] himself.
+    /// The same for a caller that has reserved [`SpillContext::read_window_bytes`] itself.
     pub(crate) fn read_reserved(&self) -> SpillReader {
         self.read_within(self.context.reserve(0))
     }
