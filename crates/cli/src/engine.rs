@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nandina::{Database, DriveModel, Options, PacedDrive, byte_size, process_memory, suggestion};
+use nandina::{Database, OpenDevice, Options, byte_size, process_memory, suggestion};
 
 use crate::arguments::EngineArguments;
 use crate::failure::{Failure, Result};
@@ -27,21 +27,32 @@ pub fn options(arguments: &EngineArguments) -> Result<Options> {
             .parse()
             .map_err(|error: nandina::Error| Failure::Usage(error.to_string()))?,
         batch_size: None,
-        paced: arguments.drive.as_deref().map(paced).transpose()?,
+        open_device: arguments.drive.as_deref().map_or_else(|| Ok(OpenDevice::default()), paced)?,
         resident: Some(resident::bound()),
         read_only: arguments.read_only,
         ..Options::default()
     })
 }
 
-fn paced(name: &str) -> Result<PacedDrive> {
+/// Devices that take as long as a model of a drive.
+#[cfg(feature = "drive-models")]
+fn paced(name: &str) -> Result<OpenDevice> {
+    use nandina_simulation::PacedDrive;
+    use nandina_simulation::drive::DriveModel;
+
     let model = DriveModel::named(name).ok_or_else(|| {
         let known = DriveModel::NAMES;
         let hint = suggestion::nearest(name, known).map(|near| format!("; did you mean '{near}'?"));
         let hint = hint.unwrap_or_else(|| format!("; there are {}", known.join(", ")));
         Failure::Usage(format!("--drive: there is no model '{name}'{hint}"))
     })?;
-    Ok(PacedDrive { model, seed: 1, discard: true })
+    let drive = PacedDrive { model, seed: 1, discard: true };
+    Ok(OpenDevice::with(move |directory, options| drive.open(directory, options)))
+}
+
+#[cfg(not(feature = "drive-models"))]
+fn paced(_name: &str) -> Result<OpenDevice> {
+    Err(Failure::Usage("--drive: this program was built without `drive-models`".to_owned()))
 }
 
 /// Opens the database in `directory`, or one in memory.

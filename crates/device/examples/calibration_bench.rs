@@ -12,9 +12,11 @@
 
 use std::fmt::Write as _;
 
-use nandina_device::calibration::{Calibration, DeviceProfile, ReadPoint};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::{DeviceProfile, ReadPoint};
+use nandina_device::{Device, DeviceOptions};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -42,7 +44,7 @@ fn simulated(name: &str) -> Device {
     let model = DriveModel::named(name).unwrap();
     let contents = Contents::Forgotten;
     let (device, simulation) =
-        Device::simulated_drive(SimulationOptions { contents, ..SimulationOptions::of(model) });
+        nandina_simulation::on_drive(SimulationOptions { contents, ..SimulationOptions::of(model) });
     simulation.fill_drive();
     device
 }

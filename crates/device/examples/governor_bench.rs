@@ -35,12 +35,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use nandina_device::calibration::{Calibration, DeviceProfile};
-use nandina_device::drive::DriveModel;
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::DeviceProfile;
 use nandina_device::{
-    Batch, Contents, Device, DeviceOptions, File, FileClass, FlowId, IoAccount, IoStatistics, OpenMode,
-    Priority, Request, Simulation, SimulationOptions,
+    Batch, Device, DeviceOptions, File, FileClass, FlowId, IoAccount, IoStatistics, OpenMode, Priority,
+    Request,
 };
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, Simulation, SimulationOptions};
 use serde::Serialize;
 
 const PAGE: usize = 4 << 10;
@@ -409,7 +411,7 @@ fn model_bed(name: &str, way: Way, profile: Option<&DeviceProfile>) -> (Bed, Sim
         governed: way != Way::Ungoverned,
         ..SimulationOptions::of(model)
     };
-    let (device, simulation) = Device::simulated_drive(options);
+    let (device, simulation) = nandina_simulation::on_drive(options);
     simulation.fill_drive();
     let bytes = 256 << 20;
     let file = fill(&device, bytes);

@@ -12,139 +12,192 @@
 //! - Dropping a batch withdraws its requests that still wait for a slot at the device; those in flight finish by
 //!   themselves with buffers they own, and their results are discarded.
 
-use std::collections::VecDeque;
+use std::any::Any;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures::stream::Stream;
-use parking_lot::{Condvar, Mutex};
 
+use crate::buffer::{AlignedBuffer, WriteBuffer};
+use crate::completions::{Completions, Readiness};
 use crate::counters::IoAccount;
-use crate::device::DeviceInner;
+use crate::device::{Device, DeviceInner};
 use crate::error::{Error, Result};
-use crate::file::{File, FileInner};
-use crate::request::{Completion, Operation, Request};
-
-#[derive(Default)]
-pub(crate) struct BatchState {
-    progress: Mutex<BatchProgress>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct BatchProgress {
-    finished: VecDeque<(usize, Result<Completion>)>,
-    unfinished: usize,
-    waker: Option<Waker>,
-    parked: bool,
-    /// Who waits wants all results, not the next one.
-    wants_whole: bool,
-}
-
-impl BatchState {
-    pub(crate) fn deliver(&self, index: usize, result: Result<Completion>, device: &DeviceInner) {
-        let mut progress = self.progress.lock();
-        progress.finished.push_back((index, result));
-        progress.unfinished -= 1;
-        if progress.wants_whole && progress.unfinished > 0 {
-            return;
-        }
-        let waker = progress.waker.take();
-        let parked = progress.parked;
-        drop(progress);
-        if parked {
-            self.changed.notify_all();
-        }
-        if let Some(waker) = waker {
-            device.backend.sleeper_gone();
-            waker.wake();
-        }
-    }
-
-    fn is_ready(&self, whole: bool) -> bool {
-        let progress = self.progress.lock();
-        progress.unfinished == 0 || (!whole && !progress.finished.is_empty())
-    }
-}
+use crate::file::File;
+use crate::medium::OpenFile;
+use crate::operation::{Operation, Ticket};
+use crate::request::{Completion, Request};
 
 /// See the [module documentation](self).
 #[must_use = "a dropped batch withdraws requests that have not started"]
 pub struct Batch {
-    state: Arc<BatchState>,
+    completions: Arc<Completions>,
     device: Arc<DeviceInner>,
     account: Option<Arc<IoAccount>>,
     submitted: usize,
-    /// In virtual time: other tasks had their turn since the last request ended.
-    gave_way: bool,
+    /// In virtual time: the tasks that had been woken when it last waited.
+    seen_woken: Option<u64>,
+}
+
+impl Device {
+    /// An empty batch, to be filled with [`Batch::add`]. Its requests are counted for `account` too.
+    pub fn batch(&self, account: Option<&Arc<IoAccount>>) -> Batch {
+        Batch {
+            completions: Arc::default(),
+            device: Arc::clone(&self.inner),
+            account: account.cloned(),
+            submitted: 0,
+            seen_woken: None,
+        }
+    }
+
+    /// Submits requests to several files as one unit.
+    pub fn submit_many(&self, requests: Vec<(File, Request)>, account: Option<&Arc<IoAccount>>) -> Batch {
+        let mut batch = self.batch(account);
+        batch.add(requests);
+        batch
+    }
+}
+
+impl File {
+    /// Submits requests as one unit.
+    pub fn submit(&self, requests: Vec<Request>) -> Batch {
+        self.submit_to(self.device().batch(None), requests)
+    }
+
+    /// Submits requests as one unit, counted for `account` too.
+    pub fn submit_for(&self, requests: Vec<Request>, account: &Arc<IoAccount>) -> Batch {
+        self.submit_to(self.device().batch(Some(account)), requests)
+    }
+
+    fn submit_to(&self, mut batch: Batch, requests: Vec<Request>) -> Batch {
+        batch.submit(self.device(), requests.into_iter().map(|request| (Arc::clone(&self.inner), request)));
+        batch
+    }
+
+    /// Reads one range and waits for it. The fastest way to do one thing at a time; for more, submit batches.
+    pub fn read_blocking(&self, offset: u64, buffer: AlignedBuffer) -> Result<AlignedBuffer> {
+        let mut batch = self.device().batch(None);
+        batch.run(self, Request::Read { offset, buffer });
+        let (_, completion) = batch.next_blocking().expect("one read was submitted")?;
+        Ok(completion.into_buffer().expect("a read ends with its buffer"))
+    }
+
+    /// Writes one range and waits for it. It is durable after the next [`File::sync`].
+    pub fn write_blocking(&self, offset: u64, buffer: impl Into<WriteBuffer>) -> Result<()> {
+        let mut batch = self.device().batch(None);
+        batch.run(self, Request::write(offset, buffer));
+        batch.wait().map(drop)
+    }
+
+    /// Makes every write that has been reported complete durable, and the length needed to read it. The file's name
+    /// is durable only after [`Device::sync_directory`].
+    pub fn sync(&self) -> Result<()> {
+        self.submit_sync(None).wait().map(drop)
+    }
+
+    /// [`File::sync`] for async tasks.
+    pub async fn sync_async(&self) -> Result<()> {
+        self.submit_sync(None).wait_async().await.map(drop)
+    }
+
+    /// Begins a [`File::sync`], counted for `account` and as urgent as its requests.
+    pub fn submit_sync(&self, account: Option<&Arc<IoAccount>>) -> Batch {
+        let mut batch = self.device().batch(account);
+        batch.add_sync(self);
+        batch
+    }
 }
 
 impl Batch {
-    pub(crate) fn new(device: Arc<DeviceInner>, account: Option<Arc<IoAccount>>) -> Self {
-        Self { state: Arc::default(), device, account, submitted: 0, gave_way: false }
-    }
-
     /// Submits further requests as one unit; returns their indices.
     ///
     /// A request that is not aligned, or whose file is another device's, is reported as an error under its index; the
     /// others proceed.
     pub fn add(&mut self, requests: Vec<(File, Request)>) -> Range<usize> {
-        self.submit(requests.into_iter().map(|(file, request)| (file.inner, request)))
-    }
-
-    pub(crate) fn submit(
-        &mut self,
-        requests: impl ExactSizeIterator<Item = (Arc<FileInner>, Request)>,
-    ) -> Range<usize> {
-        let first = self.submitted;
-        self.submitted += requests.len();
-        self.state.progress.lock().unfinished += requests.len();
-        let operations =
-            (first..).zip(requests).filter_map(|(index, (file, request))| self.prepare(index, file, request));
+        let first = self.expect(requests.len());
+        let operations = (first..).zip(requests).filter_map(|(index, (file, request))| {
+            self.prepare(index, file.device(), Arc::clone(&file.inner), request)
+        });
         self.device.submit(operations.collect());
         first..self.submitted
     }
 
+    fn submit(&mut self, device: &Device, requests: impl ExactSizeIterator<Item = (Arc<OpenFile>, Request)>) {
+        let first = self.expect(requests.len());
+        let operations = (first..)
+            .zip(requests)
+            .filter_map(|(index, (file, request))| self.prepare(index, device, file, request));
+        self.device.submit(operations.collect());
+    }
+
     /// Submits one request whose end this thread waits for next, executing it in this thread where that is possible.
-    pub(crate) fn run(&mut self, file: &File, request: Request) {
-        let index = self.submitted;
-        self.submitted += 1;
-        self.state.progress.lock().unfinished += 1;
-        if let Some(operation) = self.prepare(index, Arc::clone(&file.inner), request) {
+    fn run(&mut self, file: &File, request: Request) {
+        let index = self.expect(1);
+        if let Some(operation) = self.prepare(index, file.device(), Arc::clone(&file.inner), request) {
             self.device.run(operation);
         }
     }
 
-    /// The operation to execute, unless the request has its result already.
-    fn prepare(&self, index: usize, file: Arc<FileInner>, request: Request) -> Option<Box<Operation>> {
-        // Seats and counters are the device's: it cannot take in what another one would have to end.
-        let operation = if Arc::ptr_eq(&file.device.inner, &self.device) {
-            Operation::new(request, file, Arc::clone(&self.state), index, self.account.clone())
+    /// Submits a [`File::sync`]; returns its index.
+    pub fn add_sync(&mut self, file: &File) -> usize {
+        let index = self.expect(1);
+        match self.check_device(file.device(), &file.inner) {
+            Ok(()) => {
+                let operation = Operation::sync(Arc::clone(&file.inner), self.ticket(index));
+                self.device.submit(vec![operation]);
+            }
+            Err(error) => self.device.deliver(&self.completions, index, Err(error)),
+        }
+        index
+    }
+
+    /// Counts requests that are to come; the index of the first.
+    fn expect(&mut self, requests: usize) -> usize {
+        let first = self.submitted;
+        self.submitted += requests;
+        self.completions.expect(requests);
+        first
+    }
+
+    fn ticket(&self, index: usize) -> Ticket {
+        let device = Arc::clone(&self.device) as Arc<dyn Any + Send + Sync>;
+        Ticket::new(Arc::clone(&self.completions), index, self.account.clone(), device)
+    }
+
+    /// Slots and counters are the device's: it cannot take in what another one would have to end.
+    fn check_device(&self, device: &Device, file: &OpenFile) -> Result<()> {
+        if Arc::ptr_eq(&device.inner, &self.device) {
+            Ok(())
         } else {
             Err(Error::OtherDevice { file: file.path.clone() })
-        };
+        }
+    }
+
+    /// The operation to execute, unless the request has its result already.
+    fn prepare(
+        &self,
+        index: usize,
+        device: &Device,
+        file: Arc<OpenFile>,
+        request: Request,
+    ) -> Option<Box<Operation>> {
+        let operation =
+            self.check_device(device, &file).and_then(|()| Operation::new(request, file, self.ticket(index)));
         let result = match operation {
             Ok(operation) if operation.is_empty() => Ok(operation.into_completion()),
             Ok(operation) => return Some(operation),
             Err(error) => Err(error),
         };
-        self.state.deliver(index, result, &self.device);
+        self.device.deliver(&self.completions, index, result);
         None
-    }
-
-    pub(crate) fn submit_sync(&mut self, file: &File) {
-        self.submitted += 1;
-        self.state.progress.lock().unfinished += 1;
-        let operation =
-            Operation::sync(Arc::clone(&file.inner), Arc::clone(&self.state), self.account.clone());
-        self.device.submit(vec![operation]);
     }
 
     /// Requests not yet taken out of the batch.
     pub fn len(&self) -> usize {
-        let progress = self.state.progress.lock();
-        progress.unfinished + progress.finished.len()
+        self.completions.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -172,75 +225,69 @@ impl Batch {
 
     /// A request that has ended already, without waiting.
     pub fn try_next(&mut self) -> Option<Result<(usize, Completion)>> {
-        if !self.state.is_ready(false) {
+        if !self.completions.is_ready(false) {
             self.device.backend.reap();
         }
         self.take_finished()
     }
 
     fn take_finished(&mut self) -> Option<Result<(usize, Completion)>> {
-        let (index, result) = self.state.progress.lock().finished.pop_front()?;
+        let (index, result) = self.completions.take_next()?;
         Some(result.map(|completion| (index, completion)))
     }
 
     fn block_until_ready(&self, whole: bool) {
-        while !self.state.is_ready(whole) {
-            if self.device.drive(&|| self.state.is_ready(whole)) {
+        let backend = &self.device.backend;
+        while !self.completions.is_ready(whole) {
+            if backend.drive(&|| self.completions.is_ready(whole)) {
                 continue;
             }
-            self.device.backend.sleeper_added();
-            let mut progress = self.state.progress.lock();
-            progress.wants_whole = whole;
-            while progress.unfinished > 0 && (whole || progress.finished.is_empty()) {
-                progress.parked = true;
-                self.state.changed.wait(&mut progress);
-            }
-            progress.parked = false;
-            drop(progress);
-            self.device.backend.sleeper_gone();
+            backend.sleeper_added();
+            self.completions.park(whole);
+            backend.sleeper_gone();
         }
     }
 
     fn poll_ready(&mut self, context: &mut Context<'_>, whole: bool) -> Poll<()> {
-        if !self.state.is_ready(whole) {
-            self.device.backend.reap();
+        let backend = &self.device.backend;
+        if !self.completions.is_ready(whole) {
+            backend.reap();
         }
-        if self.device.waits_in_virtual_time() && !self.state.is_ready(whole) {
-            // The first time round, other tasks have their turn: they may have requests to submit at this moment. When
-            // all of them only wait, time goes on.
-            if std::mem::replace(&mut self.gave_way, true) && !self.device.drive(&|| false) {
+        if let Some(woken) = backend.woken()
+            && !self.completions.is_ready(whole)
+        {
+            // Other tasks have their turn first: they may have requests to submit at this moment. When all of them
+            // only wait, time goes on.
+            if self.seen_woken == Some(woken) && !backend.drive(&|| false) {
                 return self.sleep_until_ready(context, whole);
             }
+            self.seen_woken = Some(woken);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.gave_way = false;
+        self.seen_woken = None;
         self.sleep_until_ready(context, whole)
     }
 
     fn sleep_until_ready(&mut self, context: &mut Context<'_>, whole: bool) -> Poll<()> {
-        let mut progress = self.state.progress.lock();
-        if progress.unfinished == 0 || (!whole && !progress.finished.is_empty()) {
-            let was_asleep = progress.waker.take().is_some();
-            drop(progress);
-            if was_asleep {
-                self.device.backend.sleeper_gone();
+        match self.completions.poll(context, whole) {
+            Readiness::Ready { was_asleep } => {
+                if was_asleep {
+                    self.device.backend.sleeper_gone();
+                }
+                Poll::Ready(())
             }
-            return Poll::Ready(());
+            Readiness::Asleep { is_new } => {
+                if is_new {
+                    self.device.backend.sleeper_added();
+                }
+                Poll::Pending
+            }
         }
-        progress.wants_whole = whole;
-        if let Some(waker) = &mut progress.waker {
-            waker.clone_from(context.waker());
-        } else {
-            progress.waker = Some(context.waker().clone());
-            drop(progress);
-            self.device.backend.sleeper_added();
-        }
-        Poll::Pending
     }
 
     fn collect_results(&self) -> Result<Vec<Completion>> {
-        let mut finished = std::mem::take(&mut self.state.progress.lock().finished);
+        let mut finished = self.completions.take_all();
         finished.make_contiguous().sort_unstable_by_key(|(index, _)| *index);
         finished.into_iter().map(|(_, result)| result).collect()
     }
@@ -256,15 +303,12 @@ impl Stream for Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let mut progress = self.state.progress.lock();
-        let was_asleep = progress.waker.take().is_some();
-        let unfinished = progress.unfinished > 0;
-        drop(progress);
+        let (was_asleep, unfinished) = self.completions.abandon();
         if was_asleep {
             self.device.backend.sleeper_gone();
         }
         if unfinished {
-            self.device.withdraw(&self.state);
+            self.device.withdraw(&self.completions);
         }
     }
 }

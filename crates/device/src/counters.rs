@@ -11,13 +11,12 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
-use crate::governor::Priority;
+use crate::flow::{FlowId, Priority};
 
 /// What a file is for; counters are kept apart by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,7 +98,7 @@ impl IoStatistics {
 
 /// What kind of traffic a finished request was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Traffic {
+pub enum Traffic {
     Read,
     Write,
     Sync,
@@ -107,58 +106,43 @@ pub(crate) enum Traffic {
 
 /// One set of counters. A lock held for a few additions keeps the depth integral exact, at about the price
 /// of the atomics it replaces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct IoCounters {
     state: Mutex<CounterState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CounterState {
     statistics: IoStatistics,
-    last_change: Instant,
-    /// The clock of the device that was counted for last.
-    clock: Clock,
-}
-
-impl Default for IoCounters {
-    fn default() -> Self {
-        Self {
-            state: Mutex::new(CounterState {
-                statistics: IoStatistics::default(),
-                last_change: Instant::now(),
-                clock: Clock::Real,
-            }),
-        }
-    }
+    /// The clock of the device that was counted for first, and its time at the last change.
+    time: Option<(Arc<dyn Clock>, Instant)>,
 }
 
 impl CounterState {
     fn advance_to(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.last_change).as_nanos() as u64;
+        let Some((_, last_change)) = &mut self.time else { return };
+        let elapsed = now.saturating_duration_since(*last_change).as_nanos() as u64;
         if self.statistics.in_flight > 0 {
             self.statistics.busy_nanos += elapsed;
             self.statistics.depth_integral_nanos +=
                 u128::from(elapsed) * u128::from(self.statistics.in_flight);
         }
-        self.last_change = self.last_change.max(now);
+        *last_change = now.max(*last_change);
     }
 }
 
 impl IoCounters {
     pub fn snapshot(&self) -> IoStatistics {
         let mut state = self.state.lock();
-        let now = state.clock.now();
-        state.advance_to(now);
+        if let Some(now) = state.time.as_ref().map(|(clock, _)| clock.now()) {
+            state.advance_to(now);
+        }
         state.statistics.clone()
     }
 
-    pub(crate) fn started(&self, requests: u64, now: Instant, clock: &Clock) {
+    pub(crate) fn started(&self, requests: u64, now: Instant, clock: &Arc<dyn Clock>) {
         let mut state = self.state.lock();
-        if clock.is_virtual() && !state.clock.is_virtual() {
-            // Virtual time may be behind the moment at which these counters were made.
-            state.clock = clock.clone();
-            state.last_change = now;
-        }
+        state.time.get_or_insert_with(|| (Arc::clone(clock), now));
         state.advance_to(now);
         state.statistics.in_flight += requests;
         state.statistics.peak_in_flight = state.statistics.peak_in_flight.max(state.statistics.in_flight);
@@ -228,18 +212,6 @@ impl Counters {
     }
 }
 
-/// Requests that share a device fairly with others: those of one query. See [`crate::governor`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct FlowId(u64);
-
-impl FlowId {
-    /// One that nobody else has. The default is that of requests without an account.
-    pub fn unique() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-}
-
 /// Counters of one query or another unit of work: pass it with the requests.
 #[derive(Debug, Default)]
 pub struct IoAccount {
@@ -271,19 +243,21 @@ impl IoAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     #[test]
     fn queue_depth_is_weighted_by_time() {
         let counters = IoCounters::default();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let start = Instant::now();
         let at = |micros| start + Duration::from_micros(micros);
-        counters.started(2, at(0), &Clock::Real);
-        counters.started(1, at(10), &Clock::Real);
+        counters.started(2, at(0), &clock);
+        counters.started(1, at(10), &clock);
         counters.finished(Traffic::Read, 4096, false, Duration::from_micros(20), at(20));
         counters.finished(Traffic::Read, 4096, false, Duration::from_micros(30), at(30));
         counters.finished(Traffic::Write, 8192, true, Duration::from_micros(40), at(50));
         // A pause without requests counts for nothing.
-        counters.started(1, at(1000), &Clock::Real);
+        counters.started(1, at(1000), &clock);
         counters.finished(Traffic::Sync, 0, false, Duration::from_micros(50), at(1050));
 
         let figures = counters.snapshot();

@@ -1,30 +1,24 @@
 //! A place on a medium: a directory, the way requests get there, and the figures about them.
 
-use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::backend::simulated::{
-    Contents, FaultPlan, SimulatedBackend, SimulatedMedium, Simulation, SimulationOptions,
-};
-use crate::backend::{IoBackend, IoUringBackend, ThreadPool};
-use crate::batch::{Batch, BatchState};
-use crate::buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool};
-use crate::calibration::discards::is_mounted_with_discard;
-use crate::calibration::{DeviceIdentity, DeviceProfile, IoSizes};
-use crate::clock::Clock;
-use crate::counters::{Counters, FileClass, FlowId, IoAccount};
-use crate::directory::{DiskDirectory, Medium};
-use crate::drive::DriveModel;
+use crate::backend::{CompletionSink, Ended, IoBackend, IoUringBackend, Sink, ThreadPool};
+use crate::buffer::{AlignedBuffer, BufferPool};
+use crate::clock::{Clock, SystemClock};
+use crate::completions::Completions;
+use crate::counters::{Counters, FileClass, Traffic};
 use crate::error::{Error, Result};
-use crate::file::{File, FileInner, Handle, OpenMode};
-use crate::governor::{Governor, IoSlot};
-use crate::request::{Operation, Progress, Request};
-use crate::timing::{Executed, Timing};
+use crate::flow::{FlowId, IoSlot};
+use crate::governor::Governor;
+use crate::medium::{FileSystem, LockHandle, Medium};
+use crate::operation::Operation;
+use crate::profile::{DeviceIdentity, DeviceProfile, IoSizes};
+use crate::request::Completion;
 
 /// How requests reach the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,18 +46,6 @@ pub struct DeviceOptions {
     pub retained_buffer_bytes: usize,
     /// Buffers shared with other devices; with a pool of its own if `None`.
     pub buffer_pool: Option<Arc<BufferPool>>,
-    /// Requests take as long as on this drive, in the system's time, whatever the medium could do; for experiments.
-    /// A medium that is slower than the model stays so. Small whole files and file names are not slowed down.
-    pub paced: Option<PacedDrive>,
-}
-
-/// A drive to wait for. See [`DeviceOptions::paced`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct PacedDrive {
-    pub model: DriveModel,
-    pub seed: u64,
-    /// Whether freed ranges are told to the drive, as on a file system mounted with `discard`.
-    pub discard: bool,
 }
 
 impl Default for DeviceOptions {
@@ -76,7 +58,6 @@ impl Default for DeviceOptions {
             direct: true,
             retained_buffer_bytes: 16 << 20,
             buffer_pool: None,
-            paced: None,
         }
     }
 }
@@ -94,18 +75,16 @@ pub struct Device {
 
 pub(crate) struct DeviceInner {
     pub(crate) backend: Box<dyn IoBackend>,
-    pub(crate) medium: Medium,
-    /// The drive model that decides when requests end, if there is one.
-    pub(crate) timing: Option<Timing>,
-    clock: Clock,
+    pub(crate) medium: Box<dyn Medium>,
+    clock: Arc<dyn Clock>,
     /// What is known about the medium, and the sizes that follow from it.
     knowledge: RwLock<Knowledge>,
     counters: Counters,
     pool: Arc<BufferPool>,
-    pub(crate) governor: Mutex<Governor>,
+    governor: Mutex<Governor>,
     max_depth: usize,
-    direct: bool,
-    noticed_buffered: AtomicBool,
+    pub(crate) direct: bool,
+    pub(crate) noticed_buffered: AtomicBool,
 }
 
 struct Knowledge {
@@ -127,80 +106,26 @@ impl Knowledge {
 impl Device {
     /// A device on an existing directory.
     pub fn open(directory: impl AsRef<Path>, options: DeviceOptions) -> Result<Device> {
-        let directory = directory.as_ref();
-        let root =
-            directory.canonicalize().map_err(|source| Error::path("open directory", directory, source))?;
-        if !root.is_dir() {
-            return Err(Error::path("open directory", &root, io::Error::from(io::ErrorKind::NotADirectory)));
-        }
-        let backend = open_backend(&options, options.max_depth.clamp(1, MAX_DEPTH))?;
-        let timing = match &options.paced {
-            Some(PacedDrive { model, seed, discard }) => Some(
-                Timing::paced(model, *seed, *discard)
-                    .map_err(|source| Error::path("start a thread for", &root, source))?,
-            ),
-            None => None,
-        };
-        Ok(Self::assemble(
-            root,
-            backend,
-            (Medium::Disk(DiskDirectory), None),
-            (timing, Clock::Real),
-            &options,
-        ))
+        let medium = FileSystem::of(directory.as_ref())?;
+        Self::assemble(Box::new(medium), Arc::new(SystemClock), &options, |sink| options.open_backend(sink))
     }
 
-    /// A device in memory that fails as planned, for tests. Requests end at once. See [`FaultPlan`].
-    pub fn simulated(plan: FaultPlan) -> (Device, Simulation) {
-        Self::simulate(SimulatedMedium::new(plan, Contents::Kept), None, (None, Clock::Real), true)
-    }
-
-    /// A device in memory whose requests take as long as on a drive of the given model, in virtual time.
-    pub fn simulated_drive(options: SimulationOptions) -> (Device, Simulation) {
-        let SimulationOptions { model, seed, discard, contents, faults, governed } = options;
-        let clock = Clock::virtual_time();
-        let timing = Timing::virtual_time(&clock, &model, seed, discard);
-        let faults = faults.capacity_at_most(model.capacity_bytes());
-        let medium = SimulatedMedium::new(faults, contents);
-        Self::simulate(medium, Some(&model), (Some(timing), clock), governed)
-    }
-
-    fn simulate(
-        medium: SimulatedMedium,
-        model: Option<&DriveModel>,
-        timing: (Option<Timing>, Clock),
-        governed: bool,
-    ) -> (Device, Simulation) {
-        let medium = Arc::new(medium);
-        let device = Self::assemble(
-            PathBuf::from(crate::backend::simulated::ROOT),
-            Box::new(SimulatedBackend::new(Arc::clone(&medium))),
-            (Medium::Simulated(Arc::clone(&medium)), model),
-            timing,
-            &DeviceOptions { governed, ..DeviceOptions::default() },
-        );
-        let simulation = Simulation::new(medium, Arc::downgrade(&device.inner));
-        (device, simulation)
-    }
-
-    fn assemble(
-        root: PathBuf,
-        backend: Box<dyn IoBackend>,
-        (medium, model): (Medium, Option<&DriveModel>),
-        (timing, clock): (Option<Timing>, Clock),
+    /// A device of a medium, a clock and a backend that reaches the medium's files. The backend reports to the sink
+    /// that it is made with.
+    pub fn assemble(
+        medium: Box<dyn Medium>,
+        clock: Arc<dyn Clock>,
         options: &DeviceOptions,
-    ) -> Device {
-        let identity = match (&medium, &options.paced) {
-            (_, Some(paced)) => paced.model.identity(),
-            (Medium::Disk(_), None) => DeviceIdentity::of(&root),
-            (Medium::Simulated(_), None) => model.map(DriveModel::identity).unwrap_or_default(),
-        };
-        let max_depth = options.max_depth.clamp(1, MAX_DEPTH);
-        let profile = DeviceProfile::assumed(identity);
-        let inner = DeviceInner {
+        backend: impl FnOnce(Sink) -> Result<Box<dyn IoBackend>>,
+    ) -> Result<Device> {
+        let sink = Arc::new(DeviceSink::default());
+        let backend = backend(Arc::clone(&sink) as Sink)?;
+        let max_depth = options.depth();
+        let profile = DeviceProfile::assumed(medium.identity());
+        let root: Arc<Path> = medium.root().into();
+        let inner = Arc::new(DeviceInner {
             backend,
             medium,
-            timing,
             clock,
             governor: Mutex::new(Governor::new(max_depth, options.governed, &profile)),
             knowledge: RwLock::new(Knowledge::of(profile)),
@@ -210,8 +135,9 @@ impl Device {
             max_depth,
             direct: options.direct,
             noticed_buffered: AtomicBool::new(false),
-        };
-        Device { inner: Arc::new(inner), root: root.into() }
+        });
+        sink.0.set(Arc::downgrade(&inner)).expect("a sink gets its device once");
+        Ok(Device { inner, root })
     }
 
     /// The same device with names relative to one of its directories.
@@ -225,7 +151,7 @@ impl Device {
         &self.root
     }
 
-    fn resolve(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf> {
         let relative = Path::new(name);
         let is_inside = relative.components().all(|part| matches!(part, Component::Normal(_)));
         if name.is_empty() || !is_inside {
@@ -234,51 +160,9 @@ impl Device {
         Ok(self.root.join(relative))
     }
 
-    /// Creates a file. Fails if the name is taken.
-    pub fn create(&self, name: &str, class: FileClass) -> Result<File> {
-        let path = self.resolve(name)?;
-        let (handle, direct) = self.inner.medium.create(&path, self.inner.direct)?;
-        Ok(self.file(path, handle, direct, class))
-    }
-
-    pub fn open_file(&self, name: &str, class: FileClass, mode: OpenMode) -> Result<File> {
-        let path = self.resolve(name)?;
-        let (handle, direct) = self.inner.medium.open(&path, mode, self.inner.direct)?;
-        Ok(self.file(path, handle, direct, class))
-    }
-
-    fn file(&self, path: PathBuf, handle: Handle, direct: bool, class: FileClass) -> File {
-        if self.inner.direct && !direct && !self.inner.noticed_buffered.swap(true, Ordering::Relaxed) {
-            log::warn!(
-                "the file system of {} has no direct I/O; reading and writing through the page cache",
-                path.display()
-            );
-        }
-        let key = self.inner.timing.as_ref().map_or(0, |timing| {
-            let key = self.inner.medium.key(&handle);
-            // What lies on the disk already has its place. In memory, all files began here.
-            if !timing.is_virtual() {
-                timing.allocate(
-                    key,
-                    0,
-                    self.inner.medium.len_of(&handle).next_multiple_of(BLOCK_BYTES as u64),
-                );
-            }
-            key
-        });
-        File { inner: Arc::new(FileInner { handle, path, class, direct, key, device: self.clone() }) }
-    }
-
     /// Removes a file. Open handles stay usable; the space is free when the last is closed.
     pub fn remove(&self, name: &str) -> Result<()> {
-        let path = self.resolve(name)?;
-        let key =
-            self.inner.timing.as_ref().and_then(|timing| Some((timing, self.inner.medium.key_of(&path)?)));
-        self.inner.medium.remove(&path)?;
-        if let Some((timing, key)) = key {
-            timing.remove(key);
-        }
-        Ok(())
+        self.inner.medium.remove(&self.resolve(name)?)
     }
 
     /// Renames a file or directory; an existing file of the new name is replaced, atomically.
@@ -314,9 +198,7 @@ impl Device {
     /// (`<name>.new`) may lie beside it and is overwritten next time.
     pub fn write_small(&self, name: &str, contents: &[u8]) -> Result<()> {
         let path = self.resolve(name)?;
-        self.count_small(crate::counters::Traffic::Write, contents.len(), || {
-            self.inner.medium.write_small(&path, contents)
-        })
+        self.count_small(Traffic::Write, contents.len(), || self.inner.medium.write_small(&path, contents))
     }
 
     /// Contents of a whole small file.
@@ -324,23 +206,18 @@ impl Device {
         let path = self.resolve(name)?;
         let started = self.now();
         let contents = self.inner.medium.read_small(&path)?;
-        self.count_small_from(crate::counters::Traffic::Read, contents.len(), started);
+        self.count_small_from(Traffic::Read, contents.len(), started);
         Ok(contents)
     }
 
-    fn count_small(
-        &self,
-        traffic: crate::counters::Traffic,
-        bytes: usize,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    fn count_small(&self, traffic: Traffic, bytes: usize, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let started = self.now();
         work()?;
         self.count_small_from(traffic, bytes, started);
         Ok(())
     }
 
-    fn count_small_from(&self, traffic: crate::counters::Traffic, bytes: usize, started: Instant) {
+    fn count_small_from(&self, traffic: Traffic, bytes: usize, started: Instant) {
         let now = self.now();
         for counters in [self.inner.counters.all(), self.inner.counters.class(FileClass::Catalog)] {
             counters.started(1, started, &self.inner.clock);
@@ -395,10 +272,7 @@ impl Device {
 
     /// Whether the file system tells the drive of ranges that are freed.
     pub(crate) fn tells_discards(&self) -> bool {
-        match &self.inner.timing {
-            Some(timing) => timing.tells_discards(),
-            None => is_mounted_with_discard(self.path()),
-        }
+        self.inner.medium.tells_discards()
     }
 
     /// From now on, sizes and depths follow from this profile.
@@ -416,7 +290,7 @@ impl Device {
     /// Whether its files are kept in memory for tests and experiments: then everything happens in the thread that asks
     /// for it, in order, so that runs can be repeated.
     pub fn is_simulated(&self) -> bool {
-        matches!(self.inner.medium, Medium::Simulated(_))
+        self.inner.medium.is_simulated()
     }
 
     /// Whether files are opened to bypass the page cache, and none has refused.
@@ -439,16 +313,13 @@ impl Device {
         self.inner.medium.free_bytes(&self.root)
     }
 
-    /// Submits requests to several files as one unit.
-    pub fn submit_many(&self, requests: Vec<(File, Request)>, account: Option<&Arc<IoAccount>>) -> Batch {
-        let mut batch = self.batch(account);
-        batch.add(requests);
-        batch
+    /// Keeps the governor out of what follows, until [`Device::resume_governing`].
+    pub(crate) fn pause_governing(&self) {
+        self.inner.governor.lock().pause();
     }
 
-    /// An empty batch, to be filled with [`Batch::add`].
-    pub fn batch(&self, account: Option<&Arc<IoAccount>>) -> Batch {
-        Batch::new(Arc::clone(&self.inner), account.cloned())
+    pub(crate) fn resume_governing(&self) {
+        self.inner.governor.lock().resume();
     }
 }
 
@@ -461,7 +332,7 @@ impl std::fmt::Debug for Device {
 /// An exclusive lock, see [`Device::try_lock`].
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _handle: crate::directory::LockHandle,
+    _handle: Box<dyn LockHandle>,
     path: PathBuf,
 }
 
@@ -471,21 +342,26 @@ impl DirectoryLock {
     }
 }
 
-fn open_backend(options: &DeviceOptions, max_depth: usize) -> Result<Box<dyn IoBackend>> {
-    let pool = || Box::new(ThreadPool::new(options.max_threads.min(max_depth)));
-    match options.backend {
-        Backend::ThreadPool => Ok(pool()),
-        Backend::IoUring => match IoUringBackend::new(max_depth) {
-            Ok(ring) => Ok(Box::new(ring)),
-            Err(source) => Err(Error::BackendUnavailable { backend: "io_uring", source }),
-        },
-        Backend::Auto => match IoUringBackend::new(max_depth) {
-            Ok(ring) => Ok(Box::new(ring)),
-            Err(error) => {
-                log::info!("io_uring is not available ({error}); using a thread pool for I/O");
-                Ok(pool())
+impl DeviceOptions {
+    fn depth(&self) -> usize {
+        self.max_depth.clamp(1, MAX_DEPTH)
+    }
+
+    /// The backend that reaches files of the operating system.
+    pub fn open_backend(&self, sink: Sink) -> Result<Box<dyn IoBackend>> {
+        let depth = self.depth();
+        if self.backend != Backend::ThreadPool {
+            match IoUringBackend::new(depth, Arc::clone(&sink)) {
+                Ok(ring) => return Ok(Box::new(ring)),
+                Err(source) if self.backend == Backend::IoUring => {
+                    return Err(Error::BackendUnavailable { backend: "io_uring", source });
+                }
+                Err(error) => {
+                    log::info!("io_uring is not available ({error}); using a thread pool for I/O");
+                }
             }
-        },
+        }
+        Ok(Box::new(ThreadPool::new(self.max_threads.min(depth), sink)))
     }
 }
 
@@ -503,7 +379,7 @@ impl DeviceInner {
         }
         // Only itself can be admitted by its coming: what waited did not fit.
         if let Some(mut operation) = admitted.pop() {
-            self.begin(std::slice::from_mut(&mut operation));
+            self.count_started(std::slice::from_mut(&mut operation));
             self.backend.run(operation);
         }
     }
@@ -527,22 +403,15 @@ impl DeviceInner {
 
     fn start(&self, mut operations: Vec<Box<Operation>>) {
         if !operations.is_empty() {
-            self.begin(&mut operations);
+            self.count_started(&mut operations);
             self.backend.start(operations);
-        }
-    }
-
-    fn begin(&self, operations: &mut [Box<Operation>]) {
-        self.count_started(operations);
-        if let Some(timing) = &self.timing {
-            timing.begin(operations);
         }
     }
 
     fn count_started(&self, operations: &mut [Box<Operation>]) {
         let now = self.clock.now();
         for operation in operations.iter_mut() {
-            operation.started = Some(now);
+            operation.ticket.started = Some(now);
         }
         // Nearly always all are of one class and one account: one lock for each instead of one per request.
         self.counters.all().started(operations.len() as u64, now, &self.clock);
@@ -551,40 +420,29 @@ impl DeviceInner {
                 self.counters.class(first.file.class).started(run.len() as u64, now, &self.clock);
             }
         }
-        let same_account = |a: &Operation, b: &Operation| match (&a.account, &b.account) {
+        let same_account = |a: &Operation, b: &Operation| match (&a.ticket.account, &b.ticket.account) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
             _ => false,
         };
         for run in operations.chunk_by(|a, b| same_account(a, b)) {
-            if let Some(account) = run.first().and_then(|first| first.account.as_ref()) {
+            if let Some(account) = run.first().and_then(|first| first.ticket.account.as_ref()) {
                 account.counters.started(run.len() as u64, now, &self.clock);
             }
         }
     }
 
     fn count_finished(&self, operation: &Operation, failed: bool, now: Instant) {
-        let latency =
-            operation.started.map_or_else(Default::default, |started| now.saturating_duration_since(started));
+        let latency = now.saturating_duration_since(
+            operation.ticket.started.expect("an operation that ended was started"),
+        );
         let traffic = operation.traffic();
-        let bytes = operation.done_bytes;
+        let bytes = operation.done_bytes();
         self.counters.all().finished(traffic, bytes, failed, latency, now);
         self.counters.class(operation.file.class).finished(traffic, bytes, failed, latency, now);
-        if let Some(account) = &operation.account {
+        if let Some(account) = &operation.ticket.account {
             account.counters.finished(traffic, bytes, failed, latency, now);
         }
-    }
-
-    /// Lets a blocking thread that has nothing else to do bring its request to its end. False if it can only sleep.
-    pub(crate) fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
-        match &self.timing {
-            None => self.backend.drive(ready),
-            Some(timing) => timing.is_virtual() && timing.step(),
-        }
-    }
-
-    pub(crate) fn waits_in_virtual_time(&self) -> bool {
-        self.timing.as_ref().is_some_and(Timing::is_virtual)
     }
 
     /// Gives back slots and starts those who waited for them.
@@ -593,60 +451,48 @@ impl DeviceInner {
     }
 
     /// Drops the waiting operations of an abandoned batch, and starts those that can go instead of them.
-    pub(crate) fn withdraw(&self, batch: &Arc<BatchState>) {
+    pub(crate) fn withdraw(&self, batch: &Arc<Completions>) {
         let (withdrawn, admitted) = self.with_governor(|governor| governor.withdraw(batch));
         self.start(admitted);
         drop(withdrawn);
     }
 }
 
-/// Takes results from a backend: continues short transfers, concludes the others unless a drive model holds them.
-pub(crate) fn finish(ended: impl IntoIterator<Item = (Box<Operation>, i32)>) {
-    let mut again = Vec::new();
-    let mut device: Option<Arc<DeviceInner>> = None;
-    let over = ended.into_iter().filter_map(|(operation, result)| {
-        // All operations of one backend belong to one device.
-        let device = device.get_or_insert_with(|| Arc::clone(&operation.file.device.inner));
-        match operation.advance(result) {
-            Progress::Again(operation) => {
-                again.push(operation);
-                None
-            }
-            Progress::Done(operation, outcome) => {
-                let executed = Executed { operation, outcome };
-                match (&device.timing, executed.operation.timing_tag) {
-                    (Some(timing), Some(tag)) => timing.hold(tag, executed),
-                    _ => Some(executed),
-                }
-            }
+/// Where the backend of a device reports. Operations keep their device open, and the device its backend.
+#[derive(Default)]
+struct DeviceSink(OnceLock<Weak<DeviceInner>>);
+
+impl CompletionSink for DeviceSink {
+    fn ended(&self, ended: Vec<Ended>) {
+        if !ended.is_empty() {
+            let device = self.0.get().and_then(Weak::upgrade);
+            device.expect("an operation in flight keeps its device open").conclude(ended);
         }
-    });
-    let over: Vec<Executed> = over.collect();
-    if let Some(device) = device {
-        if !again.is_empty() {
-            device.backend.start(again);
-        }
-        let now = device.clock.now();
-        conclude(over.into_iter().map(|executed| (now, executed)));
     }
 }
 
-/// Counts what is over, admits the operations that waited for its slots, and delivers it.
-///
-/// In this order: whoever is woken by a delivery may take the processor from this thread, and on a busy machine the
-/// device would go on with fewer requests than it has slots until the thread gets it back.
-pub(crate) fn conclude(over: impl IntoIterator<Item = (Instant, Executed)>) {
-    let over: Vec<(Instant, Executed)> = over.into_iter().collect();
-    let Some((_, first)) = over.first() else { return };
-    // All operations of one backend belong to one device.
-    let device = Arc::clone(&first.operation.file.device.inner);
-    for (at, Executed { operation, outcome }) in &over {
-        device.count_finished(operation, outcome.is_err(), *at);
+impl DeviceInner {
+    /// Counts what is over, admits the operations that waited for its slots, and delivers it.
+    ///
+    /// In this order: a thread that is woken by a delivery may take the processor from this one, and on a busy machine
+    /// the device would go on with fewer requests than it has slots until this thread gets it back.
+    fn conclude(&self, ended: Vec<Ended>) {
+        let now = self.clock.now();
+        for Ended { operation, outcome, at } in &ended {
+            self.count_finished(operation, outcome.is_err(), at.unwrap_or(now));
+        }
+        self.leave(ended.iter().map(|ended| ended.operation.ticket.slot).collect());
+        for Ended { operation, outcome, .. } in ended {
+            let (batch, index) = (Arc::clone(&operation.ticket.batch), operation.ticket.index);
+            self.deliver(&batch, index, outcome.map(|()| operation.into_completion()));
+        }
     }
-    device.leave(over.iter().map(|(_, executed)| executed.operation.slot).collect());
-    for (_, Executed { operation, outcome }) in over {
-        let batch = Arc::clone(&operation.batch);
-        let index = operation.index;
-        batch.deliver(index, outcome.map(|()| operation.into_completion()), &device);
+
+    /// Adds a result to a batch, and wakes the task that waits for it.
+    pub(crate) fn deliver(&self, batch: &Completions, index: usize, result: Result<Completion>) {
+        if let Some(waker) = batch.add(index, result) {
+            self.backend.sleeper_gone();
+            waker.wake();
+        }
     }
 }

@@ -67,11 +67,12 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn interrupted(device: &crate::device::Device) -> Self {
-        Error::Interrupted { directory: device.path().to_path_buf() }
+    pub(crate) fn interrupted(directory: &Path) -> Self {
+        Error::Interrupted { directory: directory.to_path_buf() }
     }
 
-    pub(crate) fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
+    /// That a file or directory cannot be opened, removed, …
+    pub fn path(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Error::NoSpaceFor { operation, path },

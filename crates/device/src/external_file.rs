@@ -24,7 +24,8 @@ use crate::buffer::{AlignedBuffer, BLOCK_BYTES};
 use crate::counters::{FileClass, IoAccount};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::file::{File, OpenMode};
+use crate::file::File;
+use crate::medium::OpenMode;
 use crate::request::{Completion, Request};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -118,7 +119,7 @@ impl ExternalFile {
             });
         }
         // The page cache is no part of a drive that is only modelled.
-        if self.direct.device().inner.timing.is_none() && is_cached(&self.cached, range) {
+        if self.direct.device().inner.medium.has_page_cache() && is_cached(&self.cached, range) {
             return Ok(Part::Cached { offset: range.start, len });
         }
         let start = range.start / BLOCK * BLOCK;

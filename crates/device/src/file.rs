@@ -1,136 +1,73 @@
-//! An open file: requests to it, its size and its durability.
+//! An open file: its size, and its place on the medium.
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::backend::simulated::Inode;
-use crate::batch::Batch;
-use crate::buffer::{AlignedBuffer, BLOCK_BYTES, WriteBuffer};
-use crate::counters::{FileClass, IoAccount};
+use crate::counters::FileClass;
 use crate::device::Device;
-use crate::drive::placement::FileKey;
-use crate::error::{Error, Result};
-use crate::request::Request;
-use crate::timing::Timing;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenMode {
-    Read,
-    ReadWrite,
-}
-
-/// What the backend needs to reach the contents.
-pub(crate) enum Handle {
-    Descriptor(OwnedFd),
-    Simulated(Inode),
-}
-
-pub(crate) struct FileInner {
-    pub(crate) handle: Handle,
-    pub(crate) path: PathBuf,
-    pub(crate) class: FileClass,
-    pub(crate) direct: bool,
-    /// Tells the file from others on a drive model; 0 without one.
-    pub(crate) key: FileKey,
-    pub(crate) device: Device,
-}
+use crate::error::Result;
+use crate::medium::{OpenFile, OpenMode, Opened};
 
 /// An open file. Clones share the handle, which is closed with the last clone and the last request in flight.
 #[derive(Clone)]
 pub struct File {
-    pub(crate) inner: Arc<FileInner>,
+    pub(crate) inner: Arc<OpenFile>,
+    device: Device,
+}
+
+impl Device {
+    /// Creates a file. Fails if the name is taken.
+    pub fn create(&self, name: &str, class: FileClass) -> Result<File> {
+        let path = self.resolve(name)?;
+        let opened = self.inner.medium.create(&path, self.inner.direct)?;
+        Ok(self.file(path, opened, class))
+    }
+
+    pub fn open_file(&self, name: &str, class: FileClass, mode: OpenMode) -> Result<File> {
+        let path = self.resolve(name)?;
+        let opened = self.inner.medium.open(&path, mode, self.inner.direct)?;
+        Ok(self.file(path, opened, class))
+    }
+
+    fn file(&self, path: PathBuf, opened: Opened, class: FileClass) -> File {
+        let Opened { handle, key, direct, .. } = opened;
+        if self.inner.direct && !direct && !self.inner.noticed_buffered.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "the file system of {} has no direct I/O; reading and writing through the page cache",
+                path.display()
+            );
+        }
+        File { inner: Arc::new(OpenFile { handle, key, path, class, direct }), device: self.clone() }
+    }
 }
 
 impl File {
-    /// Submits requests as one unit.
-    pub fn submit(&self, requests: Vec<Request>) -> Batch {
-        self.submit_to(self.device().batch(None), requests)
-    }
-
-    /// Submits requests as one unit, counted for `account` too.
-    pub fn submit_for(&self, requests: Vec<Request>, account: &Arc<IoAccount>) -> Batch {
-        self.submit_to(self.device().batch(Some(account)), requests)
-    }
-
-    fn submit_to(&self, mut batch: Batch, requests: Vec<Request>) -> Batch {
-        batch.submit(requests.into_iter().map(|request| (Arc::clone(&self.inner), request)));
-        batch
-    }
-
-    /// Reads one range and waits for it. The fastest way to do one thing at a time; for more, submit batches.
-    pub fn read_blocking(&self, offset: u64, buffer: AlignedBuffer) -> Result<AlignedBuffer> {
-        let mut batch = self.device().batch(None);
-        batch.run(self, Request::Read { offset, buffer });
-        let completion = batch.next_blocking().transpose()?;
-        // One read was submitted, so there is one completion with a buffer.
-        Ok(completion
-            .and_then(|(_, completion)| completion.into_buffer())
-            .unwrap_or_else(|| self.device().buffer(0)))
-    }
-
-    /// Writes one range and waits for it. It is durable after the next [`File::sync`].
-    pub fn write_blocking(&self, offset: u64, buffer: impl Into<WriteBuffer>) -> Result<()> {
-        let mut batch = self.device().batch(None);
-        batch.run(self, Request::write(offset, buffer));
-        batch.wait().map(drop)
-    }
-
     /// Reserves space for a range and extends the file to its end. Bytes never written read as zeros.
     pub fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.device().inner.medium.allocate(&self.inner, offset, bytes)?;
-        if let Some(timing) = self.timing() {
-            timing.allocate(self.inner.key, offset, bytes);
-        }
-        Ok(())
+        let done = self.device.inner.medium.allocate(&self.inner, offset, bytes);
+        done.map_err(|source| self.inner.error("allocation", offset, bytes, source))
     }
 
     /// Gives the space of a range back where the file system can; its contents are undefined afterwards.
     pub fn punch_hole(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.device().inner.medium.punch_hole(&self.inner, offset, bytes)?;
-        if let Some(timing) = self.timing() {
-            timing.release(self.inner.key, offset, bytes);
-        }
-        Ok(())
+        let done = self.device.inner.medium.punch_hole(&self.inner, offset, bytes);
+        done.map_err(|source| self.inner.error("hole punching", offset, bytes, source))
     }
 
     /// Cuts or extends (with zeros, without reserving space) the file.
     pub fn truncate(&self, bytes: u64) -> Result<()> {
-        self.device().inner.medium.truncate(&self.inner, bytes)?;
-        if let Some(timing) = self.timing() {
-            let kept = bytes.next_multiple_of(BLOCK_BYTES as u64);
-            timing.release(self.inner.key, kept, u64::MAX - kept);
-        }
-        Ok(())
-    }
-
-    fn timing(&self) -> Option<&Timing> {
-        self.device().inner.timing.as_ref()
+        let done = self.device.inner.medium.truncate(&self.inner, bytes);
+        done.map_err(|source| self.inner.error("truncation", bytes, 0, source))
     }
 
     pub fn len(&self) -> Result<u64> {
-        self.device().inner.medium.len(&self.inner)
+        let bytes = self.device.inner.medium.len(&self.inner);
+        bytes.map_err(|source| self.inner.error("asking for the length", 0, 0, source))
     }
 
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
-    }
-
-    /// Makes every write that has been reported complete durable, and the length needed to read it. The file's name
-    /// is durable only after [`Device::sync_directory`].
-    pub fn sync(&self) -> Result<()> {
-        self.submit_sync().wait().map(drop)
-    }
-
-    /// [`File::sync`] for async tasks.
-    pub async fn sync_async(&self) -> Result<()> {
-        self.submit_sync().wait_async().await.map(drop)
-    }
-
-    fn submit_sync(&self) -> Batch {
-        let mut batch = self.device().batch(None);
-        batch.submit_sync(self);
-        batch
     }
 
     pub fn path(&self) -> &Path {
@@ -142,7 +79,7 @@ impl File {
     }
 
     pub fn device(&self) -> &Device {
-        &self.inner.device
+        &self.device
     }
 
     /// Whether transfers bypass the page cache.
@@ -154,21 +91,5 @@ impl File {
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("File").field("path", &self.inner.path).field("direct", &self.inner.direct).finish()
-    }
-}
-
-impl FileInner {
-    pub(crate) fn error(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        bytes: u64,
-        source: std::io::Error,
-    ) -> Error {
-        match source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => Error::NoSpace { file: self.path.clone(), offset, bytes },
-            Some(libc::EFBIG) => Error::FileTooLarge { file: self.path.clone() },
-            _ => Error::Request { operation, file: self.path.clone(), offset, bytes, source },
-        }
     }
 }

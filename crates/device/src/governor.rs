@@ -50,31 +50,18 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::BatchState;
-use crate::calibration::{DeviceProfile, ProfileKind};
-use crate::counters::{FlowId, Traffic};
-use crate::request::Operation;
+use crate::completions::Completions;
+use crate::counters::Traffic;
+use crate::flow::{FlowId, IoSlot, Priority};
+use crate::operation::Operation;
+use crate::profile::{DeviceProfile, ProfileKind};
 
-/// How urgent requests are, the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub enum Priority {
-    /// Somebody waits for this very request: point reads, commits.
-    Point,
-    /// Part of a longer piece of work.
-    #[default]
-    Scan,
-    /// Nobody waits.
-    Background,
-}
-
-impl Priority {
-    /// Shares of a busy device. Point reads hardly queue at all: their tag is nearly always the virtual time.
-    fn weight(self) -> u64 {
-        match self {
-            Priority::Point => FULL_WEIGHT,
-            Priority::Scan => FULL_WEIGHT / 8,
-            Priority::Background => FULL_WEIGHT / 64,
-        }
+/// Shares of a busy device. Point reads hardly queue at all: their tag is nearly always the virtual time.
+fn weight(priority: Priority) -> u64 {
+    match priority {
+        Priority::Point => FULL_WEIGHT,
+        Priority::Scan => FULL_WEIGHT / 8,
+        Priority::Background => FULL_WEIGHT / 64,
     }
 }
 
@@ -158,14 +145,6 @@ impl Costs {
     fn memory(&self) -> u64 {
         MEMORY_ROUNDS * self.read.first().map_or(1, |cost| WHOLE / (*cost).max(1))
     }
-}
-
-/// What an operation holds while it is at the device.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct IoSlot {
-    cost: u64,
-    flow: FlowId,
-    priority: Priority,
 }
 
 /// See the [module documentation](self).
@@ -298,19 +277,19 @@ impl Governor {
             self.many_flows = MANY_FLOWS.max(2 * self.flows.len());
         }
         for mut operation in operations {
-            let cost = self.costs.cost(operation.traffic(), operation.total_bytes);
-            let (id, priority) = match &operation.account {
+            let cost = self.costs.cost(operation.traffic(), operation.total_bytes());
+            let (id, priority) = match &operation.ticket.account {
                 Some(account) => (account.flow, account.priority),
                 None => (FlowId::default(), Priority::default()),
             };
-            operation.slot = IoSlot { cost, flow: id, priority };
+            operation.ticket.slot = IoSlot { cost, flow: id, priority };
             self.came += 1;
             self.point_reads += usize::from(priority == Priority::Point);
             let flow = self.flows.entry(id).or_default();
             if flow.requests > 0 {
                 self.busy_weight -= flow.weight;
             }
-            flow.weight = priority.weight();
+            flow.weight = weight(priority);
             self.busy_weight += flow.weight;
             flow.requests += 1;
             flow.cost += cost;
@@ -353,14 +332,13 @@ impl Governor {
             self.point_reads -= 1;
             self.last_point_read = Some(self.served);
         }
-        if let Some(flow) = self.flows.get_mut(&slot.flow) {
-            flow.requests -= 1;
-            flow.cost -= slot.cost;
-            flow.wanted -= (flow.wanted - flow.cost) / MEMORY_REQUESTS;
-            flow.last = self.served;
-            if flow.requests == 0 {
-                self.busy_weight -= flow.weight;
-            }
+        let flow = self.flows.get_mut(&slot.flow).expect("flows with requests are not forgotten");
+        flow.requests -= 1;
+        flow.cost -= slot.cost;
+        flow.wanted -= (flow.wanted - flow.cost) / MEMORY_REQUESTS;
+        flow.last = self.served;
+        if flow.requests == 0 {
+            self.busy_weight -= flow.weight;
         }
         if self.busy_weight == 0 {
             // Nobody is owed anything by an idle device.
@@ -380,7 +358,7 @@ impl Governor {
 
     /// Gives a flow the turn of its next request, if it has one.
     fn queue(&mut self, id: FlowId) {
-        if let Some((turn, next)) = self.flows.get(&id).and_then(|flow| flow.turn(id, self.governs)) {
+        if let Some((turn, next)) = self.flows[&id].turn(id, self.governs) {
             self.turns(turn).insert(turn, next);
         }
     }
@@ -393,9 +371,10 @@ impl Governor {
         let mut admitted = Vec::new();
         while let Some((turn, id)) = self.fitting() {
             self.turns(turn).remove(&turn);
-            let Some(flow) = self.flows.get_mut(&id) else { break };
-            let Some(Waiting { operation, .. }) = flow.waiting.pop_front() else { break };
-            let IoSlot { cost, priority, .. } = operation.slot;
+            let flow = self.flows.get_mut(&id).expect("a flow with a turn is known");
+            let first = flow.waiting.pop_front();
+            let Waiting { operation, .. } = first.expect("a flow with a turn has requests waiting");
+            let IoSlot { cost, priority, .. } = operation.ticket.slot;
             self.admitted += 1;
             self.admitted_cost += cost;
             if priority != Priority::Point {
@@ -404,9 +383,9 @@ impl Governor {
             self.served += 1;
             if self.governs {
                 let start = flow.tag;
-                flow.tag += cost * FULL_WEIGHT / priority.weight();
+                flow.tag += cost * FULL_WEIGHT / weight(priority);
                 self.ideal_time = self.ideal_time.max(start) + cost * FULL_WEIGHT / self.busy_weight.max(1);
-                let largest_step = self.costs.largest() * FULL_WEIGHT / Priority::Scan.weight();
+                let largest_step = self.costs.largest() * FULL_WEIGHT / weight(Priority::Scan);
                 let least = self.ideal_time.saturating_sub(largest_step);
                 self.virtual_time = self.virtual_time.max(start).max(least);
             }
@@ -446,13 +425,16 @@ impl Governor {
 
     /// Takes back the operations of an abandoned batch that have not started; returns those, and others that may go
     /// now: what comes next may be smaller than what was to come.
-    pub(crate) fn withdraw(&mut self, batch: &Arc<BatchState>) -> (Vec<Box<Operation>>, Vec<Box<Operation>>) {
-        let is_of_batch = |waiting: &Waiting| Arc::ptr_eq(&waiting.operation.batch, batch);
+    pub(crate) fn withdraw(
+        &mut self,
+        batch: &Arc<Completions>,
+    ) -> (Vec<Box<Operation>>, Vec<Box<Operation>>) {
+        let is_of_batch = |waiting: &Waiting| Arc::ptr_eq(&waiting.operation.ticket.batch, batch);
         let concerned = self.flows.iter().filter(|(_, flow)| flow.waiting.iter().any(is_of_batch));
         let concerned: Vec<FlowId> = concerned.map(|(id, _)| *id).collect();
         let mut withdrawn = Vec::new();
         for id in concerned {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let flow = self.flows.get_mut(&id).expect("it was found a moment ago");
             let turn = flow.turn(id, self.governs);
             let waiting = std::mem::take(&mut flow.waiting);
             let (gone, left) = waiting.into_iter().partition::<VecDeque<_>, _>(is_of_batch);
@@ -464,7 +446,7 @@ impl Governor {
             withdrawn.extend(gone.into_iter().map(|waiting| waiting.operation));
         }
         for operation in &withdrawn {
-            self.end(operation.slot);
+            self.end(operation.ticket.slot);
         }
         (withdrawn, self.next())
     }
@@ -481,7 +463,7 @@ impl Governor {
         }
         let (served, memory, is_alone) = (self.served, self.costs.memory(), self.has_rested(now));
         let about = |flow: &&Flow| !is_alone && flow.is_present(served, memory);
-        let scan = Priority::Scan.weight();
+        let scan = weight(Priority::Scan);
         let weight = self.flows.get(&id).filter(about).map_or(scan, |flow| flow.weight);
         let is_held_back = weight <= scan && !is_alone && self.has_point_reads();
         let others = self.flows.iter().filter(|(other, _)| **other != id).map(|(_, flow)| flow).filter(about);
@@ -506,7 +488,7 @@ impl Governor {
 impl Flow {
     fn turn(&self, id: FlowId, governs: bool) -> Option<(Turn, Next)> {
         let Waiting { number, operation } = self.waiting.front()?;
-        let IoSlot { cost, priority, .. } = operation.slot;
+        let IoSlot { cost, priority, .. } = operation.ticket.slot;
         // Ungoverned, nothing but the order of submission counts.
         let turn = if governs { (self.tag, priority, *number) } else { (0, Priority::default(), *number) };
         Some((turn, Next { flow: id, cost }))

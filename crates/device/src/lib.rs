@@ -12,7 +12,7 @@
 //!
 //!   backends:  io_uring          one ring; blocking waiters empty it themselves, a reaper serves async tasks
 //!              thread pool       preadv/pwritev, where io_uring is not permitted
-//!              simulated         memory with planned faults, a live and a durable image
+//!              any other         that comes with a medium of its own, see [`Device::assemble`]
 //! ```
 //!
 //! Invariants
@@ -24,35 +24,41 @@
 //! - No more requests of one device are at the medium at once than its governor lets through, `max_depth` at most.
 //! - A write is durable after a later [`File::sync`], a name after a later [`Device::sync_directory`].
 
+#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a broken invariant is loud, and named")]
 #![allow(clippy::vec_box, reason = "an operation keeps its address from submission to completion")]
 
-mod backend;
+pub mod backend;
 mod batch;
 mod block_on;
 mod buffer;
 pub mod calibration;
 mod clock;
+mod completions;
 mod counters;
 mod device;
-mod directory;
-pub mod drive;
 mod error;
 mod external_file;
 mod file;
+mod flow;
 pub mod governor;
+pub mod medium;
+mod operation;
+pub mod profile;
+mod random;
 mod request;
 mod slab;
-mod timing;
 
-pub use backend::simulated::{Contents, CrashOutcome, FaultPlan, Simulation, SimulationOptions};
 pub use batch::Batch;
 pub use block_on::block_on;
 pub use buffer::{AlignedBuffer, BLOCK_BYTES, BufferPool, WriteBuffer, round_up_to_block};
-pub use clock::processor_time;
-pub use counters::{Counters, FileClass, FlowId, IoAccount, IoStatistics, LATENCY_BUCKETS};
-pub use device::{Backend, Device, DeviceOptions, DirectoryLock, PacedDrive};
+pub use clock::{Clock, SystemClock, processor_time, thread_processor_time};
+pub use counters::{Counters, FileClass, IoAccount, IoStatistics, LATENCY_BUCKETS};
+pub use device::{Backend, Device, DeviceOptions, DirectoryLock};
 pub use error::{Error, Result};
 pub use external_file::{ExternalFile, Reading, without_read_ahead};
-pub use file::{File, OpenMode};
-pub use governor::Priority;
+pub use file::File;
+pub use flow::{FlowId, Priority};
+pub use medium::OpenMode;
+pub use profile::{DeviceIdentity, DeviceProfile, IoSizes, ProfileKind, ProfileStore};
+pub use random::SplitMix64;
 pub use request::{Completion, Request};

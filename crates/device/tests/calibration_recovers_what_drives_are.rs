@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use nandina_device::calibration::{Calibration, DeviceProfile, ProfileKind, ReadPoint};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, FaultPlan, Simulation, SimulationOptions};
+use nandina_device::Device;
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::{DeviceProfile, ProfileKind, ReadPoint};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, FaultPlan, Simulation, SimulationOptions};
 
 fn simulated(model: &str) -> (Device, Simulation) {
     let model = DriveModel::named(model).unwrap();
     let contents = Contents::Forgotten;
-    Device::simulated_drive(SimulationOptions { contents, ..SimulationOptions::of(model) })
+    nandina_simulation::on_drive(SimulationOptions { contents, ..SimulationOptions::of(model) })
 }
 
 fn calibrated(model: &str, calibration: &Calibration) -> DeviceProfile {
@@ -113,7 +115,7 @@ fn a_device_that_dies_meanwhile_is_an_error_and_leaves_nothing() {
             faults,
             ..SimulationOptions::of(model.clone())
         };
-        let (device, _) = Device::simulated_drive(options);
+        let (device, _) = nandina_simulation::on_drive(options);
         let error = Calibration::quick().run(&device, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("nandina-calibration"), "{error}");
         assert_eq!(device.list().unwrap(), Vec::<String>::new());
@@ -125,7 +127,7 @@ fn a_nearly_full_device_is_left_alone() {
     let model = DriveModel::named("disk").unwrap();
     let faults = FaultPlan::none().capacity(100 << 20);
     let (device, simulation) =
-        Device::simulated_drive(SimulationOptions { faults, ..SimulationOptions::of(model) });
+        nandina_simulation::on_drive(SimulationOptions { faults, ..SimulationOptions::of(model) });
     let error = Calibration::quick().run(&device, &mut |_| true).unwrap_err();
     assert!(error.to_string().contains("100 MiB are free"), "{error}");
     assert!(Calibration::full().estimate(&device).is_err());
@@ -157,7 +159,7 @@ fn what_a_trim_costs_is_found() {
         let options = SimulationOptions::of(DriveModel::named(model).unwrap());
         let contents = Contents::Forgotten;
         let (device, _simulation) =
-            Device::simulated_drive(SimulationOptions { contents, discard, ..options });
+            nandina_simulation::on_drive(SimulationOptions { contents, discard, ..options });
         let profile = Calibration::quick().run(&device, &mut |_| true).unwrap();
         assert_eq!(profile.discards.unwrap().told, discard);
         device.set_profile(profile.clone());

@@ -4,11 +4,12 @@
 
 mod setup;
 
-use nandina_device::{CrashOutcome, Device, FaultPlan, File, FileClass, OpenMode, Request};
+use nandina_device::{Device, File, FileClass, OpenMode, Request};
+use nandina_simulation::{CrashOutcome, FaultPlan};
 use setup::{KIB4, filled};
 
-fn with_file(plan: FaultPlan) -> (Device, nandina_device::Simulation, File) {
-    let (device, faults) = Device::simulated(plan);
+fn with_file(plan: FaultPlan) -> (Device, nandina_simulation::Simulation, File) {
+    let (device, faults) = nandina_simulation::in_memory(plan);
     let file = device.create("data", FileClass::Table).unwrap();
     (device, faults, file)
 }
@@ -167,7 +168,7 @@ fn replacing_a_small_file_is_atomic_and_durable() {
         .chain([CrashOutcome::LoseUnsynced, CrashOutcome::KeepAll]);
     for outcome in outcomes {
         for event in 0.. {
-            let (device, faults) = Device::simulated(FaultPlan::none());
+            let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
             device.write_small("manifest", b"old contents").unwrap();
             faults.set_plan(FaultPlan::none().power_loss_at(faults.events() + event));
             let replaced = device.write_small("manifest", b"new contents, longer");

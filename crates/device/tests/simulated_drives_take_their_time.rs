@@ -4,10 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use nandina_device::drive::DriveModel;
-use nandina_device::{
-    Device, DeviceOptions, Error, FaultPlan, File, FileClass, PacedDrive, Request, SimulationOptions,
-};
+use nandina_device::{Device, DeviceOptions, Error, File, FileClass, Request};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{FaultPlan, PacedDrive, SimulationOptions};
 
 const PAGE: usize = 4096;
 
@@ -32,7 +31,7 @@ fn reads(device: &Device, pages: impl Iterator<Item = u64>) -> Vec<Request> {
 #[test]
 fn virtual_time_passes_without_real_time() {
     let started = Instant::now();
-    let (device, simulation) = Device::simulated_drive(SimulationOptions::of(volume()));
+    let (device, simulation) = nandina_simulation::on_drive(SimulationOptions::of(volume()));
     let file = file_of(&device, 64);
     let before = device.now();
     // 9,000 requests at 3,000 a second.
@@ -52,7 +51,7 @@ fn virtual_time_passes_without_real_time() {
 fn the_same_seed_is_the_same_run() {
     let run = |seed| {
         let (device, _) =
-            Device::simulated_drive(SimulationOptions { seed, ..SimulationOptions::of(volume()) });
+            nandina_simulation::on_drive(SimulationOptions { seed, ..SimulationOptions::of(volume()) });
         let started = device.now();
         let file = file_of(&device, 256);
         let mut ends = Vec::new();
@@ -68,7 +67,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn tasks_overlap_in_virtual_time() {
-    let (device, _) = Device::simulated_drive(SimulationOptions::of(DriveModel::named("disk").unwrap()));
+    let (device, _) = nandina_simulation::on_drive(SimulationOptions::of(DriveModel::named("disk").unwrap()));
     let file = file_of(&device, 1024);
     let one = |first: u64| {
         let (device, file) = (device.clone(), file.clone());
@@ -94,7 +93,7 @@ fn tasks_overlap_in_virtual_time() {
 #[test]
 fn contents_and_faults_are_those_of_the_medium() {
     let options = SimulationOptions::of(volume());
-    let (device, simulation) = Device::simulated_drive(options);
+    let (device, simulation) = nandina_simulation::on_drive(options);
     let file = file_of(&device, 8);
     let buffer = file.read_blocking(5 * PAGE as u64, device.buffer(PAGE)).unwrap();
     assert!(buffer.iter().all(|byte| *byte == 5));
@@ -113,7 +112,7 @@ fn contents_and_faults_are_those_of_the_medium() {
 
 #[test]
 fn passing_time_lets_requests_end() {
-    let (device, simulation) = Device::simulated_drive(SimulationOptions::of(volume()));
+    let (device, simulation) = nandina_simulation::on_drive(SimulationOptions::of(volume()));
     let file = file_of(&device, 8);
     let mut batch = file.submit(reads(&device, 0..1));
     assert!(batch.try_next().is_none());
@@ -128,8 +127,7 @@ fn passing_time_lets_requests_end() {
 fn a_paced_device_really_waits() {
     let directory = tempfile::tempdir().unwrap();
     let paced = PacedDrive { model: volume(), seed: 1, discard: true };
-    let device =
-        Device::open(directory.path(), DeviceOptions { paced: Some(paced), ..Default::default() }).unwrap();
+    let device = paced.open(directory.path(), &DeviceOptions::default()).unwrap();
     let file = file_of(&device, 64);
     let started = Instant::now();
     for _ in 0..10 {
@@ -157,8 +155,7 @@ fn files_that_were_there_before_are_read_at_the_drives_speed() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("old"), vec![7; 64 * PAGE]).unwrap();
     let paced = PacedDrive { model: volume(), seed: 1, discard: false };
-    let device =
-        Device::open(directory.path(), DeviceOptions { paced: Some(paced), ..Default::default() }).unwrap();
+    let device = paced.open(directory.path(), &DeviceOptions::default()).unwrap();
     let file = device.open_file("old", FileClass::Other, nandina_device::OpenMode::Read).unwrap();
     let started = Instant::now();
     for round in 0..5 {

@@ -9,12 +9,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nandina_device::calibration::{Calibration, DeviceProfile};
-use nandina_device::drive::DriveModel;
-use nandina_device::{
-    Batch, Contents, Device, DeviceOptions, File, FileClass, FlowId, IoAccount, Priority, Request,
-    Simulation, SimulationOptions,
-};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::DeviceProfile;
+use nandina_device::{Batch, Device, DeviceOptions, File, FileClass, FlowId, IoAccount, Priority, Request};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, Simulation, SimulationOptions};
 use setup::real_devices;
 
 const PAGE: usize = 4096;
@@ -33,8 +32,11 @@ struct Bed {
 fn simulated(model: &str, governed: bool) -> (Device, Simulation) {
     let model = DriveModel::named(model).unwrap();
     let contents = Contents::Forgotten;
-    let (device, simulation) =
-        Device::simulated_drive(SimulationOptions { contents, governed, ..SimulationOptions::of(model) });
+    let (device, simulation) = nandina_simulation::on_drive(SimulationOptions {
+        contents,
+        governed,
+        ..SimulationOptions::of(model)
+    });
     simulation.fill_drive();
     (device, simulation)
 }

@@ -16,8 +16,8 @@ use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use nandina_device::{Device, FaultPlan};
 use nandina_exec::scan::{NativeTableProvider, TableScanExec};
+use nandina_simulation::FaultPlan;
 use nandina_storage::*;
 
 fn schema() -> SchemaRef {
@@ -49,7 +49,7 @@ const ROWS: i64 = 4_000_000;
 
 /// Table `t` of four million rows in pages of 64 KiB: three stripes.
 fn fixture(limit_bytes: usize) -> Fixture {
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     let store = Store::open(device, Mode::Write).unwrap();
     let definition = TableDefinition::new("t", schema()).with_page_bytes(64 << 10);
     let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();
@@ -243,7 +243,7 @@ async fn inserting_and_overwriting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_is_an_error_of_the_query() {
-    let (device, handle) = Device::simulated(FaultPlan::none());
+    let (device, handle) = nandina_simulation::in_memory(FaultPlan::none());
     let store = Store::open(device, Mode::Write).unwrap();
     let definition = TableDefinition::new("t", schema());
     let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();

@@ -19,8 +19,8 @@ use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use nandina_device::{Device, FaultPlan};
 use nandina_exec::scan::NativeTableProvider;
+use nandina_simulation::FaultPlan;
 use nandina_storage::*;
 
 const ROWS: i64 = 60_000;
@@ -86,7 +86,7 @@ fn rows() -> RecordBatch {
 fn context() -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(2).with_batch_size(1000);
     let context = SessionContext::new_with_config(config);
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     let store = Store::open(device, Mode::Write).unwrap();
     let definition = TableDefinition::new("t", schema()).with_page_bytes(32 << 10);
     let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();

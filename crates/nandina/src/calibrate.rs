@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use nandina_device::calibration::{
-    Calibration, DeviceProfile, Estimate, ProfileKind, Progress as CalibrationProgress,
-};
+use nandina_device::calibration::{Calibration, Estimate, Progress as CalibrationProgress};
+use nandina_device::profile::{DeviceProfile, ProfileKind};
 use nandina_device::{Device, DeviceOptions};
 
 use crate::byte_size;
@@ -73,9 +72,9 @@ fn calibration(full: bool) -> Calibration {
 const DEPTH: usize = 512;
 
 fn open(directory: &Path, options: &Options) -> Result<Device> {
-    let options = device_options(&Settings::resolve(options, None)?);
-    let options = DeviceOptions { max_depth: DEPTH, ..options };
-    Device::open(directory, options).map_err(|error| failed(&error))
+    let settings = Settings::resolve(options, None)?;
+    let options = DeviceOptions { max_depth: DEPTH, ..device_options(&settings) };
+    settings.open_device.open(directory, &options).map_err(|error| failed(&error))
 }
 
 fn failed(error: &nandina_device::Error) -> Error {
@@ -219,7 +218,7 @@ pub fn device_facts(profile: &DeviceProfile) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    use nandina_device::calibration::DeviceIdentity;
+    use nandina_device::profile::DeviceIdentity;
 
     #[test]
     fn statements_are_recognised() {

@@ -56,7 +56,8 @@ impl Database {
         }
         let directory = directory.canonicalize().map_err(|error| fail(error.to_string()))?;
         let settings = Settings::resolve(&options, Some(&directory))?;
-        let media = Media::new(engine::device_options(&settings), Some(&directory));
+        let media =
+            Media::new(engine::device_options(&settings), settings.open_device.clone(), Some(&directory));
         let device = media.directory(&directory).map_err(|error| fail(error.to_string()))?;
         let mode = if options.read_only { Mode::ReadOnly } else { Mode::Write };
         let tables = Tables::in_directory(Store::open(device, mode)?);
@@ -66,7 +67,7 @@ impl Database {
     /// A database whose tables live in memory and vanish with it.
     pub fn in_memory(options: Options) -> Result<Self> {
         let settings = Settings::resolve(&options, None)?;
-        let media = Media::new(engine::device_options(&settings), None);
+        let media = Media::new(engine::device_options(&settings), settings.open_device.clone(), None);
         let inner = Inner { directory: None, options, tables: Tables::in_memory(), media };
         Ok(Database { inner: Arc::new(inner) })
     }

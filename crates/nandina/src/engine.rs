@@ -84,7 +84,7 @@ impl Engine {
             let media = if old.io_backend == new.io_backend {
                 Arc::clone(&self.media)
             } else {
-                Media::new(device_options(new), None)
+                Media::new(device_options(new), new.open_device.clone(), None)
             };
             return Self::with_new_temp_space(new, media, Arc::clone(&self.governor), config);
         }
@@ -187,8 +187,7 @@ pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {
         IoBackend::ThreadPool => Backend::ThreadPool,
     };
     let retained_buffer_bytes = (settings.memory_limit_bytes / BUFFER_SHARE).min(MOST_BUFFER_BYTES) as usize;
-    let paced = settings.paced.clone();
-    DeviceOptions { backend, retained_buffer_bytes, paced, ..DeviceOptions::default() }
+    DeviceOptions { backend, retained_buffer_bytes, ..DeviceOptions::default() }
 }
 
 /// The settings that DataFusion's planner and operators read.
@@ -313,7 +312,12 @@ mod tests {
     use super::*;
 
     fn start(settings: &Settings) -> Engine {
-        Engine::start(settings, Media::new(device_options(settings), None), None).unwrap()
+        Engine::start(
+            settings,
+            Media::new(device_options(settings), settings.open_device.clone(), None),
+            None,
+        )
+        .unwrap()
     }
     use crate::options::Options;
 

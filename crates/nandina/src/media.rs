@@ -21,16 +21,19 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
-use nandina_device::calibration::{Calibration, DeviceProfile, ProfileKind, ProfileStore};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::{DeviceProfile, ProfileKind, ProfileStore};
 use nandina_device::{BufferPool, Device, DeviceOptions, ExternalFile};
 use nandina_exec::scan::TableScanExec;
 use parking_lot::Mutex;
 
 use crate::engine::Sources;
+use crate::options::OpenDevice;
 
 /// The devices that a database and its sessions use.
 pub(crate) struct Media {
     options: DeviceOptions,
+    open_device: OpenDevice,
     profiles: ProfileStore,
     database: Option<PathBuf>,
     known: Mutex<HashMap<u64, Known>>,
@@ -46,12 +49,13 @@ struct Known {
 
 impl Media {
     /// `database` is where a database lies, and where profiles go if the user has no folder for them.
-    pub(crate) fn new(options: DeviceOptions, database: Option<&Path>) -> Arc<Self> {
+    pub(crate) fn new(options: DeviceOptions, open_device: OpenDevice, database: Option<&Path>) -> Arc<Self> {
         // However many devices there are, the memory for idle buffers is one.
         let pool = BufferPool::new(options.retained_buffer_bytes);
         let options = DeviceOptions { buffer_pool: Some(pool), ..options };
         Arc::new(Self {
             options,
+            open_device,
             profiles: profile_store(database),
             database: database.map(Path::to_path_buf),
             known: Mutex::default(),
@@ -73,7 +77,7 @@ impl Media {
         if let Some(known) = known.get(&number) {
             return Ok(known.device.clone());
         }
-        let device = Device::open(mount_point(&path, number), self.options.clone())?;
+        let device = self.open_device.open(&mount_point(&path, number), &self.options)?;
         let mut complaint = None;
         match self.profiles.load(&device.identity()) {
             Ok(Some(profile)) => device.set_profile(profile),
@@ -100,7 +104,7 @@ impl Media {
             Some(Some("")) => Ok(device),
             Some(Some(names)) => device.subdirectory(names),
             // Names in other encodings cannot be relative to a device.
-            _ => Device::open(&path, self.options.clone()),
+            _ => self.open_device.open(&path, &self.options),
         }
     }
 
@@ -225,7 +229,7 @@ mod tests {
         let inside = folder.path().join("a/b");
         fs::create_dir_all(&inside).unwrap();
         fs::write(inside.join("file"), "x").unwrap();
-        let media = Media::new(DeviceOptions::default(), None);
+        let media = Media::new(DeviceOptions::default(), OpenDevice::default(), None);
         let devices: Vec<Device> = [folder.path(), &inside, &inside.join("file")]
             .into_iter()
             .map(|path| media.device_of(path).unwrap())

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nandina_device::PacedDrive;
+use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::ResidentBound;
 use nandina_spill::{Compression, Discard, Preallocation};
 
@@ -88,8 +89,8 @@ pub struct Options {
     /// Whether devices that nothing is known about are measured before the first statement that reads much: at most
     /// two seconds and 256 MiB, once.
     pub auto_calibrate: bool,
-    /// Requests take as long as on this drive, for experiments. See [`nandina_device::DeviceOptions::paced`].
-    pub paced: Option<PacedDrive>,
+    /// For experiments: devices that are not what the file system offers.
+    pub open_device: OpenDevice,
     /// How much of this process may be resident beyond the limit, in a program that has one session and does nothing
     /// beside its queries. Default: nobody looks.
     pub resident: Option<ResidentBound>,
@@ -110,10 +111,46 @@ impl Default for Options {
             io_backend: IoBackend::default(),
             batch_size: None,
             auto_calibrate: true,
-            paced: None,
+            open_device: OpenDevice::default(),
             resident: None,
             read_only: false,
         }
+    }
+}
+
+/// How the device of a directory is opened: with [`Device::open`] unless said otherwise.
+#[derive(Clone)]
+pub struct OpenDevice(Arc<OpenDirectory>);
+
+type OpenDirectory = dyn Fn(&Path, &DeviceOptions) -> nandina_device::Result<Device> + Send + Sync;
+
+impl OpenDevice {
+    pub fn with(
+        open: impl Fn(&Path, &DeviceOptions) -> nandina_device::Result<Device> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(open))
+    }
+
+    pub(crate) fn open(&self, directory: &Path, options: &DeviceOptions) -> nandina_device::Result<Device> {
+        (self.0)(directory, options)
+    }
+}
+
+impl Default for OpenDevice {
+    fn default() -> Self {
+        Self::with(|directory, options| Device::open(directory, options.clone()))
+    }
+}
+
+impl PartialEq for OpenDevice {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for OpenDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenDevice")
     }
 }
 
@@ -131,7 +168,7 @@ pub struct Settings {
     pub auto_calibrate: bool,
     /// How long a statement may take, from its text to its last row. Set by `SET` alone.
     pub statement_timeout: Option<Duration>,
-    pub paced: Option<PacedDrive>,
+    pub open_device: OpenDevice,
     /// What the user asked for; [`Settings::batch_rows`] is what is used.
     pub batch_size: Option<usize>,
 }
@@ -153,7 +190,7 @@ impl Settings {
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
             statement_timeout: None,
-            paced: options.paced.clone(),
+            open_device: options.open_device.clone(),
             batch_size: options.batch_size,
         };
         settings.check()?;

@@ -26,7 +26,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
+use nandina_device::calibration::Progress as CalibrationProgress;
+use nandina_device::profile::DeviceProfile;
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;

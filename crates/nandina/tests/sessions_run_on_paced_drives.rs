@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use nandina::{Database, DriveModel, Options, PacedDrive};
+use nandina::{Database, OpenDevice, Options};
+use nandina_simulation::PacedDrive;
+use nandina_simulation::drive::DriveModel;
 
 /// 4 MB of data at 125 MB/s, and nothing faster.
 const LEAST: Duration = Duration::from_millis(28);
@@ -13,8 +15,9 @@ const LEAST: Duration = Duration::from_millis(28);
 async fn tables_and_files_take_their_time() {
     let folder = tempfile::tempdir().unwrap();
     let model = DriveModel::named("cloud-volume").unwrap();
-    let paced = Some(PacedDrive { model, seed: 1, discard: true });
-    let options = Options { paced, auto_calibrate: false, threads: Some(2), ..Options::default() };
+    let drive = PacedDrive { model, seed: 1, discard: true };
+    let open_device = OpenDevice::with(move |directory, options| drive.open(directory, options));
+    let options = Options { open_device, auto_calibrate: false, threads: Some(2), ..Options::default() };
     let session = Database::open(folder.path().join("shop"), options).unwrap().session().unwrap();
 
     let started = Instant::now();

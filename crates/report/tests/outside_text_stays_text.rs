@@ -5,7 +5,7 @@
 
 mod made_up;
 
-use nandina_device::calibration::{DeviceIdentity, DeviceProfile, WriteModel};
+use nandina_device::profile::{DeviceIdentity, DeviceProfile, WriteModel};
 use nandina_report::{PlanNode, QueryReport, ReportError, Sample, device_page, query_page};
 
 const HOSTILE: &str =

@@ -8,9 +8,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use futures::executor::block_on;
-use nandina_device::drive::{DriveModel, VolumeParameters};
-use nandina_device::{Device, DeviceOptions, PacedDrive};
+use nandina_device::DeviceOptions;
 use nandina_pages::PageSchema;
+use nandina_simulation::PacedDrive;
+use nandina_simulation::drive::{DriveModel, VolumeParameters};
 use nandina_spill::{
     Algorithm, Compression, Partitioner, PartitionerOptions, Scatter, TempOptions, TempSpace, WriteUnit,
 };
@@ -29,8 +30,8 @@ fn pages_are_compressed_where_the_device_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     // So slow that whatever else the machine does, this is what is waited for.
     let parameters = VolumeParameters { bytes_per_second: 5_000_000, ..VolumeParameters::cloud_volume() };
-    let paced = Some(PacedDrive { model: DriveModel::Volume(parameters), seed: 1, discard: false });
-    let device = Device::open(folder.path(), DeviceOptions { paced, ..DeviceOptions::default() }).unwrap();
+    let drive = PacedDrive { model: DriveModel::Volume(parameters), seed: 1, discard: false };
+    let device = drive.open(folder.path(), &DeviceOptions::default()).unwrap();
     let space =
         TempSpace::open(device, TempOptions { compression: Compression::Auto, ..TempOptions::default() })
             .unwrap();

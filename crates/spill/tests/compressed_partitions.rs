@@ -17,8 +17,9 @@ use arrow_array::{
     Float64Array, Int8Array, Int64Array, LargeStringArray, ListArray, NullArray, RecordBatch, StringArray,
     StringViewArray, StructArray, TimestampMicrosecondArray, UInt16Array,
 };
-use nandina_device::{Device, FaultPlan, FileClass, OpenMode, Request, Simulation};
+use nandina_device::{Device, FileClass, OpenMode, Request};
 use nandina_pages::PageSchema;
+use nandina_simulation::{FaultPlan, Simulation};
 use nandina_spill::{
     Algorithm, Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, SpillError,
     TempOptions, TempSpace, WriteUnit,
@@ -33,7 +34,7 @@ struct Setting {
 }
 
 fn setting(compression: Compression, quota_bytes: Option<u64>) -> Setting {
-    let (device, faults) = Device::simulated(FaultPlan::none());
+    let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
     let options = TempOptions { compression, quota_bytes, ..TempOptions::default() };
     let space = TempSpace::open(device.clone(), options).expect("a temporary space");
     let query = space.query("test");

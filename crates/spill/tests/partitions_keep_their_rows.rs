@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
-use nandina_device::{Device, FaultPlan};
 use nandina_pages::PageSchema;
+use nandina_simulation::FaultPlan;
 use nandina_spill::{
     Algorithm, Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions,
     TempSpace, WriteUnit, partition_of,
@@ -21,7 +21,7 @@ const ALGORITHMS: [Algorithm; 3] = [Algorithm::Classic, Algorithm::NHash, Algori
 const COMPRESSIONS: [Compression; 2] = [Compression::Off, Compression::On];
 
 fn space(compression: Compression) -> (Arc<TempSpace>, Arc<QuerySpace>) {
-    let (device, _faults) = Device::simulated(FaultPlan::default());
+    let (device, _faults) = nandina_simulation::in_memory(FaultPlan::default());
     let options = TempOptions { compression, ..TempOptions::default() };
     let space = TempSpace::open(device, options).expect("a temporary space");
     let query = space.query("test");

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use nandina_device::calibration::Calibration;
-use nandina_device::drive::{DriveFigures, DriveModel, FlashParameters};
-use nandina_device::{Contents, Device, File, FileClass, Request, Simulation, SimulationOptions};
+use nandina_device::{Device, File, FileClass, Request};
+use nandina_simulation::drive::{DriveFigures, DriveModel, FlashParameters};
+use nandina_simulation::{Contents, Simulation, SimulationOptions};
 use nandina_spill::{Discard, Extent, Preallocation, QuerySpace, TempOptions, TempSpace};
 
 const MIB: u64 = 1 << 20;
@@ -39,7 +40,7 @@ impl Bench {
         let contents = Contents::Volatile;
         let model = SimulationOptions::of(drive());
         let simulated = SimulationOptions { discard: is_mounted_with_discard, contents, ..model };
-        let (device, simulation) = Device::simulated_drive(simulated);
+        let (device, simulation) = nandina_simulation::on_drive(simulated);
         simulation.fill_drive();
         let other_data = device.create("other data", FileClass::Temp).unwrap();
         other_data.allocate(0, OTHER_DATA).unwrap();
@@ -147,7 +148,7 @@ fn what_is_known_of_the_device_decides_by_default() {
         let options = SimulationOptions::of(DriveModel::named(model).unwrap());
         let contents = Contents::Volatile;
         let (device, simulation) =
-            Device::simulated_drive(SimulationOptions { discard: true, contents, ..options });
+            nandina_simulation::on_drive(SimulationOptions { discard: true, contents, ..options });
         device.set_profile(Calibration::quick().run(&device, &mut |_| true).unwrap());
         let space = TempSpace::open(device, TempOptions::default()).unwrap();
         let query = space.query("join");

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use nandina_device::{CrashOutcome, Device, DeviceOptions, FaultPlan, FileClass, Request};
+use nandina_device::{Device, DeviceOptions, FileClass, Request};
+use nandina_simulation::{CrashOutcome, FaultPlan};
 use nandina_spill::{Discard, Extent, SpillError, TempOptions, TempSpace};
 
 const MIB: usize = 1 << 20;
@@ -148,7 +149,7 @@ fn what_a_killed_process_left_is_removed_and_the_living_are_kept() {
 
 #[test]
 fn a_power_failure_leaves_nothing_after_the_next_start() {
-    let (device, faults) = Device::simulated(FaultPlan::none());
+    let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
     let before = space(&device, None);
     let extent = before.query("test").allocate(MIB).unwrap();
     faults.crash(CrashOutcome::KeepAll);
@@ -162,7 +163,7 @@ fn a_power_failure_leaves_nothing_after_the_next_start() {
 
 #[test]
 fn a_full_disk_is_an_error_and_the_space_stays_usable() {
-    let (device, _) = Device::simulated(FaultPlan::none().capacity(10 * MIB as u64));
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none().capacity(10 * MIB as u64));
     let space = space(&device, None);
     let query = space.query("sort");
     let held = query.allocate(8 * MIB).unwrap();

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nandina_device::{CrashOutcome, Device, DeviceOptions, Error, FaultPlan, Request};
+use nandina_device::{Device, DeviceOptions, Error, Request};
+use nandina_simulation::{CrashOutcome, FaultPlan};
 use nandina_spill::{Discard, Extent, Preallocation, QuerySpace, SpillError, TempOptions, TempSpace};
 use proptest::prelude::*;
 
@@ -145,7 +146,7 @@ proptest! {
     /// No range has two owners, contents stay, the quota is exact, and in the end nothing is left.
     #[test]
     fn extents_are_their_owners(combination in 0..9usize, lingers in any::<bool>(), steps in steps()) {
-        let (device, _) = Device::simulated(FaultPlan::none().capacity(1 << 40));
+        let (device, _) = nandina_simulation::in_memory(FaultPlan::none().capacity(1 << 40));
         let all = device.free_bytes().unwrap();
         let discard_after = if lingers { NEVER } else { Duration::ZERO };
         let chosen = options(combinations().nth(combination).unwrap());
@@ -174,7 +175,7 @@ proptest! {
     ) {
         const CAPACITY: u64 = 8 * MIB;
         let plan = FaultPlan::none().capacity(CAPACITY);
-        let (device, _) = Device::simulated(if has_holes { plan } else { plan.without_holes() });
+        let (device, _) = nandina_simulation::in_memory(if has_holes { plan } else { plan.without_holes() });
         let discard_after = if lingers { NEVER } else { Duration::ZERO };
         let chosen = options(combinations().nth(combination).unwrap());
         let space = TempSpace::open(device.clone(), TempOptions { discard_after, ..chosen }).unwrap();
@@ -206,7 +207,7 @@ proptest! {
 #[test]
 fn the_next_writer_gets_what_was_freed_only_where_it_is_recycled() {
     for combination in combinations() {
-        let (device, _) = Device::simulated(FaultPlan::none());
+        let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
         let options = TempOptions { discard_after: NEVER, ..options(combination) };
         let space = TempSpace::open(device.clone(), options).unwrap();
         let query = space.query("test");
@@ -238,7 +239,7 @@ fn the_next_writer_gets_what_was_freed_only_where_it_is_recycled() {
 
 #[test]
 fn what_may_not_be_recycled_is_so_before_the_quota_is_passed_on_disk() {
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     let policies = options((Preallocation::Fallocate, Discard::Deferred));
     let options = TempOptions { quota_bytes: Some(4 * MIB), discard_after: NEVER, ..policies };
     let space = TempSpace::open(device, options).unwrap();
@@ -291,7 +292,7 @@ fn deferred_discards_happen_by_themselves() {
 
 #[test]
 fn files_are_kept_for_the_next_query_where_nothing_is_discarded() {
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     for preallocation in Preallocation::ALL {
         let space = TempSpace::open(device.clone(), options((preallocation, Discard::None))).unwrap();
         for _ in 0..3 {
@@ -326,7 +327,7 @@ fn spill(device: &Device, options: TempOptions) -> Result<(), Box<dyn std::error
 fn a_power_failure_at_any_moment_leaves_nothing_after_the_next_start() {
     for combination in combinations() {
         let options = TempOptions { discard_after: Duration::ZERO, ..options(combination) };
-        let (device, faults) = Device::simulated(FaultPlan::none().capacity(16 * MIB));
+        let (device, faults) = nandina_simulation::in_memory(FaultPlan::none().capacity(16 * MIB));
         spill(&device, options.clone()).unwrap();
         let events = faults.events();
         assert!(events > 10, "{events}");
@@ -335,7 +336,7 @@ fn a_power_failure_at_any_moment_leaves_nothing_after_the_next_start() {
                 [CrashOutcome::LoseUnsynced, CrashOutcome::KeepAll, CrashOutcome::Random { seed: event }]
             {
                 let plan = FaultPlan::none().capacity(16 * MIB).power_loss_at(event);
-                let (device, faults) = Device::simulated(plan);
+                let (device, faults) = nandina_simulation::in_memory(plan);
                 // The last event may be one that closing the space survives.
                 let _ = spill(&device, options.clone());
                 faults.crash(outcome);
@@ -352,7 +353,7 @@ fn a_power_failure_at_any_moment_leaves_nothing_after_the_next_start() {
 #[test]
 fn failing_writes_leave_the_space_usable() {
     for combination in combinations() {
-        let (device, faults) = Device::simulated(FaultPlan::none());
+        let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
         let space = TempSpace::open(device.clone(), options(combination)).unwrap();
         let query = space.query("test");
         faults.set_plan(FaultPlan::none().fail_request(faults.requests()));
@@ -367,7 +368,7 @@ fn failing_writes_leave_the_space_usable() {
 
 #[test]
 fn without_preallocation_a_full_disk_is_noticed_by_the_write_and_said_so() {
-    let (device, _) = Device::simulated(FaultPlan::none().capacity(4 * MIB));
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none().capacity(4 * MIB));
     let space = TempSpace::open(device.clone(), options((Preallocation::None, Discard::Immediate))).unwrap();
     let query = space.query("test");
     let fits = Owned { extent: query.allocate(3 * MIB as usize).unwrap(), value: 1 };

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Which gaps are read, and how long requests become, follows from the device's profile
-//! ([`nandina_device::calibration::IoSizes`]): a gap is read if that costs less than another request, and requests do
+//! ([`nandina_device::profile::IoSizes`]): a gap is read if that costs less than another request, and requests do
 //! not grow beyond the smallest read that reaches the full bandwidth. Longer ones would let batches of different pages
 //! share a buffer, of which each then keeps all alive.
 

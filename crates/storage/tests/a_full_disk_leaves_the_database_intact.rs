@@ -3,7 +3,7 @@
 
 mod setup;
 
-use nandina_device::FaultPlan;
+use nandina_simulation::FaultPlan;
 use nandina_storage::*;
 use setup::*;
 

@@ -4,7 +4,8 @@
 
 mod setup;
 
-use nandina_device::{CrashOutcome, Device, FaultPlan};
+use nandina_device::Device;
+use nandina_simulation::{CrashOutcome, FaultPlan};
 use nandina_storage::*;
 use setup::*;
 

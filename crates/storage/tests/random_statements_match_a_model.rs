@@ -5,7 +5,7 @@ mod setup;
 
 use std::collections::BTreeMap;
 
-use nandina_device::CrashOutcome;
+use nandina_simulation::CrashOutcome;
 use nandina_storage::*;
 use setup::*;
 

@@ -15,8 +15,9 @@ use nandina_bench::partition::{
     algorithm_name,
 };
 use nandina_bench::{BenchError, Result, quantity};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
+use nandina_device::{Device, DeviceOptions};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 use nandina_spill::Algorithm;
 
 #[global_allocator]
@@ -97,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             })?;
             let simulated =
                 SimulationOptions { contents: Contents::Volatile, ..SimulationOptions::of(model) };
-            let (device, simulation) = Device::simulated_drive(simulated);
+            let (device, simulation) = nandina_simulation::on_drive(simulated);
             simulation.fill_drive();
             (device, Some(Computing::of_the_paper(simulation)))
         }

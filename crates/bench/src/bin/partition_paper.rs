@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
 use nandina_bench::partition::{GraceAllocation, RingShape, Trial, Unit, Workbench};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, SimulationOptions};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 use nandina_spill::Algorithm;
 
 #[global_allocator]
@@ -123,7 +123,7 @@ fn main() {
         eprintln!("{}", paper.name);
         let model = DriveModel::named(paper.model).unwrap();
         let options = SimulationOptions { contents: Contents::Volatile, ..SimulationOptions::of(model) };
-        let (device, simulation) = Device::simulated_drive(options);
+        let (device, simulation) = nandina_simulation::on_drive(options);
         simulation.fill_drive();
         let computing = Some(Computing::of_the_paper(simulation));
         let bench = Workbench::open(&device, arguments.scale, computing).unwrap();

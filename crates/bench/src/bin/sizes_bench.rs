@@ -17,9 +17,11 @@ use arrow::datatypes::{DataType, Field, Schema};
 use clap::Parser;
 use nandina_bench::partition::trial::TrialOptions;
 use nandina_bench::partition::{RingShape, Unit, Workbench, algorithm_name};
-use nandina_device::calibration::{Calibration, IoSizes};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::IoSizes;
+use nandina_device::{Device, DeviceOptions};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 use nandina_spill::Algorithm;
 use nandina_storage::{
     FetchOptions, IfExists, Mode, PageNumber, RowId, ScanOptions, Store, Table, TableDefinition, WriteOptions,
@@ -81,7 +83,7 @@ fn one_device(name: &str, arguments: &Arguments, page: &mut String) {
         None => Device::open(&arguments.work, DeviceOptions::default()).unwrap(),
         Some(model) => {
             let options = SimulationOptions { contents: Contents::Volatile, ..SimulationOptions::of(model) };
-            let (device, simulation) = Device::simulated_drive(options);
+            let (device, simulation) = nandina_simulation::on_drive(options);
             simulation.fill_drive();
             device
         }

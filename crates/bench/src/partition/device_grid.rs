@@ -2,7 +2,8 @@
 //! [`nandina_device::calibration`], with the bandwidth that counts, which is the sustained one.
 
 use nandina_device::Device;
-use nandina_device::calibration::{Calibration, DeviceProfile};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::DeviceProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use nandina_device::{Device, Simulation};
+use nandina_device::Device;
+use nandina_simulation::Simulation;
 use nandina_spill::{Algorithm, Partition, Partitioner, PartitionerOptions, Scatter, TempOptions, TempSpace};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

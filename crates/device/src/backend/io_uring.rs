@@ -41,10 +41,9 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::IoBackend;
-use crate::device::finish;
-use crate::file::Handle;
-use crate::request::{Operation, Transfer};
+use super::system_call::execute;
+use super::{IoBackend, Sink, advance};
+use crate::operation::{Operation, Transfer};
 
 /// `IORING_ENTER_GETEVENTS` of the kernel's interface.
 const ENTER_GETEVENTS: u32 = 1;
@@ -76,10 +75,11 @@ struct Core {
     visits: AtomicU64,
     ticking: AtomicBool,
     stop: AtomicBool,
+    sink: Sink,
 }
 
 impl IoUringBackend {
-    pub(crate) fn new(max_depth: usize) -> io::Result<Self> {
+    pub(crate) fn new(max_depth: usize, sink: Sink) -> io::Result<Self> {
         let entries = max_depth.next_power_of_two() as u32;
         let ring = IoUring::builder().dontfork().build(entries)?;
         // SAFETY: plain call; the result is checked.
@@ -101,6 +101,7 @@ impl IoUringBackend {
             visits: AtomicU64::new(0),
             ticking: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            sink,
         });
         let reaper = std::thread::Builder::new().name("nandina-reaper".into()).spawn({
             let core = Arc::clone(&core);
@@ -117,6 +118,10 @@ impl IoBackend for IoUringBackend {
 
     fn start(&self, operations: Vec<Box<Operation>>) {
         self.core.start(operations);
+    }
+
+    fn run(&self, operation: Box<Operation>) {
+        execute(operation, &self.core.sink);
     }
 
     fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
@@ -270,7 +275,9 @@ impl Core {
         let count = ended.len();
         if count > 0 {
             self.in_kernel.fetch_sub(count, Ordering::AcqRel);
-            finish(ended);
+            let (ended, again) = advance(ended);
+            self.start(again);
+            self.sink.ended(ended);
         }
         count
     }
@@ -321,11 +328,7 @@ impl Core {
 
 /// Gives the operation's box to the kernel.
 fn entry(operation: Box<Operation>) -> squeue::Entry {
-    let descriptor = match &operation.file.handle {
-        Handle::Descriptor(descriptor) => descriptor.as_raw_fd(),
-        Handle::Simulated(_) => -1,
-    };
-    let target = types::Fd(descriptor);
+    let target = types::Fd(operation.file.descriptor());
     let parts = &operation.parts.0;
     let position = operation.position();
     let entry = match (&operation.transfer, parts.as_slice()) {

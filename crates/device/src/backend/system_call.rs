@@ -1,24 +1,26 @@
-//! Carrying an operation by a system call that waits for it.
+//! Executing an operation by system calls that wait for it.
 
 use std::io;
-use std::os::fd::AsRawFd;
 
-use crate::device::finish;
-use crate::file::Handle;
-use crate::request::{Operation, Transfer};
+use super::{Ended, Sink};
+use crate::operation::{Operation, Progress, Transfer};
 
 /// Executes the operation in this thread and reports it.
-pub(super) fn execute(operation: Box<Operation>) {
-    let result = call(&operation);
-    finish([(operation, result)]);
+pub(super) fn execute(mut operation: Box<Operation>, sink: &Sink) {
+    loop {
+        let result = call(&operation);
+        match operation.advance(result) {
+            Progress::Again(rest) => operation = rest,
+            Progress::Done(operation, outcome) => {
+                return sink.ended(vec![Ended { operation, outcome, at: None }]);
+            }
+        }
+    }
 }
 
 /// One system call; bytes moved or a negative error number.
 fn call(operation: &Operation) -> i32 {
-    let Handle::Descriptor(descriptor) = &operation.file.handle else {
-        return -libc::EBADF;
-    };
-    let descriptor = descriptor.as_raw_fd();
+    let descriptor = operation.file.descriptor();
     let parts = &operation.parts.0;
     let position = operation.position() as libc::off_t;
     let returned = match operation.transfer {

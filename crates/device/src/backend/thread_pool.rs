@@ -1,7 +1,7 @@
 //! `preadv`/`pwritev` on a pool of threads: for systems that do not permit io_uring, many containers among them.
 //!
 //! Threads are started when operations wait and none is idle, up to a bound, and stay until the device is closed.
-//! A blocking waiter carries queued operations itself before it sleeps.
+//! A blocking waiter executes queued operations itself before it sleeps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::IoBackend;
 use super::system_call::execute;
-use crate::request::Operation;
+use super::{IoBackend, Sink};
+use crate::operation::Operation;
 
 pub(crate) struct ThreadPool {
     queue: Arc<Queue>,
     max_threads: usize,
 }
 
-#[derive(Default)]
 struct Queue {
     state: Mutex<QueueState>,
     work: Condvar,
+    sink: Sink,
 }
 
 #[derive(Default)]
@@ -33,8 +33,9 @@ struct QueueState {
 }
 
 impl ThreadPool {
-    pub(crate) fn new(max_threads: usize) -> Self {
-        Self { queue: Arc::default(), max_threads: max_threads.max(1) }
+    pub(crate) fn new(max_threads: usize, sink: Sink) -> Self {
+        let queue = Queue { state: Mutex::default(), work: Condvar::new(), sink };
+        Self { queue: Arc::new(queue), max_threads: max_threads.max(1) }
     }
 }
 
@@ -67,19 +68,21 @@ impl IoBackend for ThreadPool {
         }
     }
 
+    fn run(&self, operation: Box<Operation>) {
+        execute(operation, &self.queue.sink);
+    }
+
     fn drive(&self, ready: &dyn Fn() -> bool) -> bool {
         let mut executed = false;
         while !ready() {
             let Some(operation) = self.queue.state.lock().operations.pop_front() else {
                 return executed;
             };
-            execute(operation);
+            execute(operation, &self.queue.sink);
             executed = true;
         }
         true
     }
-
-    fn reap(&self) {}
 }
 
 impl Drop for ThreadPool {
@@ -105,7 +108,7 @@ impl Queue {
         loop {
             if let Some(operation) = state.operations.pop_front() {
                 drop(state);
-                execute(operation);
+                execute(operation, &self.sink);
                 state = self.state.lock();
             } else if state.stop {
                 return;

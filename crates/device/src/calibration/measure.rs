@@ -7,16 +7,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::discards::{PIECE_BYTES, PIECES};
-use super::read_model::ReadPoint;
-use super::write_model::WritePoint;
-use crate::backend::simulated::SplitMix64;
 use crate::batch::Batch;
 use crate::buffer::{AlignedBuffer, WriteBuffer};
 use crate::counters::FileClass;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::file::File;
+use crate::profile::{PIECE_BYTES, PIECES, ReadPoint, WritePoint};
+use crate::random::SplitMix64;
 use crate::request::{Completion, Request};
 
 /// Size and number of the writes that fill the scratch file: large and deep enough for every device.
@@ -126,7 +124,7 @@ impl Scratch {
     /// an arm that is elsewhere, an empty queue, or a limiter with something saved up.
     pub(crate) fn read(&mut self, point: ReadPoint, slice: Slice) -> Result<f64> {
         let device = self.file.device().clone();
-        let mut walk = BandWalk::new(point, self.bytes, self.random.next());
+        let mut walk = BandWalk::new(point, self.bytes, self.random.next_u64());
         let mut issue =
             |buffer: AlignedBuffer| self.file.submit(vec![Request::read(walk.next_offset(), buffer)]);
         let mut ring: VecDeque<Batch> =
@@ -151,7 +149,7 @@ impl Scratch {
     /// are tasks of one thread, else threads.
     pub(crate) fn read_by_workers(&mut self, point: ReadPoint, slice: Slice) -> Result<f64> {
         let device = self.file.device().clone();
-        let seed = self.random.next();
+        let seed = self.random.next_u64();
         let depth = u64::from(point.depth);
         let most = (slice.most_bytes / u64::from(point.page_bytes)).max(1);
         let each = slice.least_requests.max(4 * depth).min(most.max(depth)).div_ceil(depth);
@@ -159,7 +157,7 @@ impl Scratch {
         // Workers take the places that one worker would, in turns.
         let walks = (0..depth).map(|worker| BandWalk::new(point, self.bytes, seed).every(depth, worker));
         let (file, time) = (&self.file, slice.time);
-        let pages = if device.inner.waits_in_virtual_time() {
+        let pages = if device.inner.backend.woken().is_some() {
             let workers = walks.map(|walk| read_alone_async(file, walk, time, each));
             let pages = crate::block_on(futures::future::try_join_all(workers))?;
             pages.into_iter().sum()
@@ -169,7 +167,8 @@ impl Scratch {
                     walks.map(|walk| scope.spawn(move || read_alone(file, walk, time, each))).collect();
                 let mut pages = 0;
                 for worker in workers {
-                    pages += worker.join().unwrap_or_else(|_| Err(Error::interrupted(file.device())))?;
+                    pages +=
+                        worker.join().unwrap_or_else(|_| Err(Error::interrupted(file.device().path())))?;
                 }
                 Ok::<u64, Error>(pages)
             })?
@@ -290,7 +289,7 @@ fn noise(device: &Device, seed: u64) -> bytes::Bytes {
     let mut buffer = device.buffer(2 << 20);
     let mut random = SplitMix64::new(seed);
     for word in buffer.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.next().to_ne_bytes());
+        word.copy_from_slice(&random.next_u64().to_ne_bytes());
     }
     buffer.freeze()
 }
@@ -321,7 +320,7 @@ impl BandWalk {
             band_pages,
             bands,
             first_band,
-            keys: std::array::from_fn(|_| random.next()),
+            keys: std::array::from_fn(|_| random.next_u64()),
             step: 1,
             count: 0,
         }

@@ -14,26 +14,18 @@
 //! over a smaller file. A *full* one measures every point three times and writes until the file is a good part of the
 //! drive. Both are the same experiments.
 
-pub(crate) mod discards;
-mod identity;
 mod measure;
-mod profile;
-mod read_model;
 mod validation;
-mod write_model;
-
-pub use discards::DiscardCosts;
-pub use identity::DeviceIdentity;
-pub use profile::{DeviceProfile, IoSizes, Noise, ProfileKind, ProfileStore};
-pub use read_model::{PageCosts, ReadGrid, ReadModel, ReadPoint, STOP_GAIN};
-pub use write_model::{SustainedWrites, WriteModel, WritePoint};
 
 use std::time::{Duration, SystemTime};
 
 use self::measure::{Scratch, Slice};
-use self::write_model::median;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::profile::{
+    DeviceProfile, DiscardCosts, Noise, PageCosts, ProfileKind, ReadGrid, ReadModel, ReadPoint,
+    SustainedWrites, WriteModel, WritePoint, median,
+};
 
 /// How to calibrate.
 #[derive(Debug, Clone)]
@@ -201,14 +193,14 @@ struct Ungoverned<'a>(&'a Device);
 
 impl<'a> Ungoverned<'a> {
     fn begin(device: &'a Device) -> Self {
-        device.inner.governor.lock().pause();
+        device.pause_governing();
         Self(device)
     }
 }
 
 impl Drop for Ungoverned<'_> {
     fn drop(&mut self) {
-        self.0.inner.governor.lock().resume();
+        self.0.resume_governing();
     }
 }
 
@@ -273,7 +265,11 @@ impl Run<'_> {
     }
 
     fn tell(&mut self, share: f64, stage: &'static str) -> Result<()> {
-        if (self.progress)(Progress { share, stage }) { Ok(()) } else { Err(Error::interrupted(self.device)) }
+        if (self.progress)(Progress { share, stage }) {
+            Ok(())
+        } else {
+            Err(Error::interrupted(self.device.path()))
+        }
     }
 
     fn elapsed(&self) -> Duration {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::measure::{Scratch, Slice};
-use super::write_model::median;
-use super::{Calibration, PageCosts, ReadGrid, ReadPoint, Ungoverned, powers};
+use super::{Calibration, Ungoverned, powers};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::profile::{PageCosts, ReadGrid, ReadPoint, median};
 
 impl Calibration {
     /// The same reads by the single worker of a calibration, and by as many workers as the queue is deep: microseconds

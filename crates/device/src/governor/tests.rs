@@ -5,15 +5,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::simulated::FaultPlan;
-use crate::calibration::DeviceIdentity;
 use crate::counters::{FileClass, IoAccount};
-use crate::device::Device;
+use crate::device::{Device, DeviceOptions};
 use crate::file::File;
+use crate::operation::Ticket;
+use crate::profile::DeviceIdentity;
 use crate::request::Request;
 
 /// A governor, and operations to govern that never reach a device.
 struct Bed {
+    _folder: tempfile::TempDir,
     device: Device,
     file: File,
     governor: Governor,
@@ -27,9 +28,16 @@ fn profile() -> DeviceProfile {
 
 impl Bed {
     fn new(max_depth: usize, profile: &DeviceProfile) -> Self {
-        let (device, _) = Device::simulated(FaultPlan::none());
+        let folder = tempfile::tempdir().unwrap();
+        let device = Device::open(folder.path(), DeviceOptions::default()).unwrap();
         let file = device.create("file", FileClass::Other).unwrap();
-        Self { device, file, governor: Governor::new(max_depth, true, profile), now: Instant::now() }
+        Self {
+            _folder: folder,
+            device,
+            file,
+            governor: Governor::new(max_depth, true, profile),
+            now: Instant::now(),
+        }
     }
 
     /// Where nothing is measured: as many slots as the device was opened for, all alike.
@@ -40,19 +48,20 @@ impl Bed {
     fn operation(
         &self,
         of: &Arc<IoAccount>,
-        batch: &Arc<BatchState>,
+        batch: &Arc<Completions>,
         index: usize,
         bytes: usize,
     ) -> Box<Operation> {
         let request = Request::read(0, self.device.buffer(bytes));
-        let (file, batch) = (Arc::clone(&self.file.inner), Arc::clone(batch));
-        Operation::new(request, file, batch, index, Some(Arc::clone(of))).unwrap()
+        let device = Arc::clone(&self.device.inner) as _;
+        let ticket = Ticket::new(Arc::clone(batch), index, Some(Arc::clone(of)), device);
+        Operation::new(request, Arc::clone(&self.file.inner), ticket).unwrap()
     }
 
     fn submit(
         &mut self,
         of: &Arc<IoAccount>,
-        batch: &Arc<BatchState>,
+        batch: &Arc<Completions>,
         requests: usize,
     ) -> Vec<Box<Operation>> {
         let operations = (0..requests).map(|index| self.operation(of, batch, index, 4096)).collect();
@@ -69,8 +78,8 @@ impl Bed {
         let mut served = vec![0; of.len()];
         for _ in 0..ends {
             let ended = admitted.pop_front().unwrap();
-            for operation in self.governor.leave([ended.slot], self.now) {
-                if let Some(at) = of.iter().position(|account| account.flow == operation.slot.flow) {
+            for operation in self.governor.leave([ended.ticket.slot], self.now) {
+                if let Some(at) = of.iter().position(|account| account.flow == operation.ticket.slot.flow) {
                     served[at] += 1;
                 }
                 admitted.push_back(operation);
@@ -178,10 +187,10 @@ fn point_reads_halve_what_others_may_have_until_they_are_over() {
     assert_eq!(admitted.len(), 32);
     assert!(bed.submit(&point, &batch, 1).is_empty());
     let beside = |admitted: &VecDeque<Box<Operation>>| {
-        admitted.iter().filter(|operation| operation.slot.flow == scan.flow).count()
+        admitted.iter().filter(|operation| operation.ticket.slot.flow == scan.flow).count()
     };
     bed.serve(&mut admitted, &[], 1);
-    assert_eq!(admitted.back().unwrap().slot.flow, point.flow, "the point read comes next");
+    assert_eq!(admitted.back().unwrap().ticket.slot.flow, point.flow, "the point read comes next");
     bed.serve(&mut admitted, &[], 40);
     assert_eq!(beside(&admitted), 16);
     let granted = bed.governor.depth(scan.flow, 4096, bed.now);
@@ -268,7 +277,7 @@ proptest! {
         let priorities =
             [Priority::Point, Priority::Scan, Priority::Background, Priority::Scan, Priority::Point];
         let flows = priorities.map(account);
-        let mut batches: [Arc<BatchState>; 4] = Default::default();
+        let mut batches: [Arc<Completions>; 4] = Default::default();
         // The model: what waits in each flow, in order, with its batch; and what is admitted.
         let mut waiting: [VecDeque<(usize, usize)>; 5] = Default::default();
         let mut admitted: Vec<Box<Operation>> = Vec::new();
@@ -287,11 +296,11 @@ proptest! {
                 }
                 Some(Step::End { at }) if !admitted.is_empty() => {
                     let ended = admitted.swap_remove(at % admitted.len());
-                    bed.governor.leave([ended.slot], bed.now)
+                    bed.governor.leave([ended.ticket.slot], bed.now)
                 }
                 Some(Step::Withdraw { batch }) => {
                     let (withdrawn, next) = bed.governor.withdraw(&batches[batch]);
-                    let mut withdrawn: Vec<usize> = withdrawn.iter().map(|gone| gone.index).collect();
+                    let mut withdrawn: Vec<usize> = withdrawn.iter().map(|gone| gone.ticket.index).collect();
                     let mut expected: Vec<usize> = Vec::new();
                     for flow in &mut waiting {
                         expected.extend(flow.iter().filter(|of| of.1 == batch).map(|of| of.0));
@@ -312,15 +321,15 @@ proptest! {
                 None => {
                     drain += 1;
                     let ended = admitted.swap_remove(drain % admitted.len());
-                    bed.governor.leave([ended.slot], bed.now)
+                    bed.governor.leave([ended.ticket.slot], bed.now)
                 }
             };
             for operation in came {
-                let flow = flows.iter().position(|flow| flow.flow == operation.slot.flow).unwrap();
-                prop_assert_eq!(waiting[flow].pop_front().map(|of| of.0), Some(operation.index));
+                let flow = flows.iter().position(|flow| flow.flow == operation.ticket.slot.flow).unwrap();
+                prop_assert_eq!(waiting[flow].pop_front().map(|of| of.0), Some(operation.ticket.index));
                 admitted.push(operation);
             }
-            let cost: u64 = admitted.iter().map(|operation| operation.slot.cost).sum();
+            let cost: u64 = admitted.iter().map(|operation| operation.ticket.slot.cost).sum();
             prop_assert!(cost <= WHOLE || admitted.len() == 1, "{} cost {}", admitted.len(), cost);
             prop_assert!(admitted.len() <= max_depth);
             let left: usize = waiting.iter().map(VecDeque::len).sum();

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use nandina_device::{AlignedBuffer, Backend, Device, DeviceOptions, FaultPlan};
+use nandina_device::{AlignedBuffer, Backend, Device, DeviceOptions};
+use nandina_simulation::FaultPlan;
 
 pub struct TestDevice {
     pub name: &'static str,
@@ -45,7 +46,7 @@ pub fn real_devices(options: &DeviceOptions) -> Vec<TestDevice> {
 /// Real devices and the simulated one.
 pub fn all_devices() -> Vec<TestDevice> {
     let mut devices = real_devices(&DeviceOptions::default());
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     devices.push(TestDevice { name: "simulated", device, _directory: None });
     devices
 }

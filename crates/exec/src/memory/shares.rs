@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use nandina_device::calibration::IoSizes;
+use nandina_device::profile::IoSizes;
 use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
 use crate::batch_bytes::data_bytes;
@@ -111,7 +111,7 @@ pub fn partitioner_options(
 
 #[cfg(test)]
 mod tests {
-    use nandina_device::calibration::{DeviceIdentity, DeviceProfile};
+    use nandina_device::profile::{DeviceIdentity, DeviceProfile};
 
     use super::*;
 

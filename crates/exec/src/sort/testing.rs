@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{LexOrdering, PhysicalExprRef, PhysicalSortExpr};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use nandina_device::{Device, FaultPlan};
+use nandina_simulation::FaultPlan;
 use nandina_spill::{TempOptions, TempSpace};
 
 use super::chunk::Chunk;
@@ -37,7 +37,7 @@ pub fn sort_by(expression: PhysicalExprRef, batch_rows: usize) -> SortSpec {
 /// The state of a sort of so much memory.
 pub fn state(spec: SortSpec, limit_bytes: usize) -> Arc<SortState> {
     let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(Some(limit_bytes)));
-    let (device, _no_faults) = Device::simulated(FaultPlan::none());
+    let (device, _no_faults) = nandina_simulation::in_memory(FaultPlan::none());
     let space = TempSpace::open(device, TempOptions::default()).unwrap().query("sort");
     let metrics = SortMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
     SortState::new(Arc::new(spec), &pool, space, None, metrics)

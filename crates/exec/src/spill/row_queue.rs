@@ -264,8 +264,9 @@ mod tests {
     use arrow::array::{ArrayRef, AsArray, Int64Array};
     use arrow::datatypes::{DataType, Field, Int64Type, Schema};
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-    use nandina_device::{Device, FaultPlan};
+
     use nandina_pages::PageSchema;
+    use nandina_simulation::FaultPlan;
     use nandina_spill::{TempOptions, TempSpace};
 
     use super::*;
@@ -289,7 +290,7 @@ mod tests {
         fn new() -> Self {
             let governor = Arc::new(MemoryGovernor::new(Some(LIMIT)));
             let pool = Arc::clone(&governor) as Arc<dyn MemoryPool>;
-            let (device, _) = Device::simulated(FaultPlan::none());
+            let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
             let space = TempSpace::open(device, TempOptions::default()).unwrap();
             let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
             let pages = PageSchema::try_new(schema).unwrap();

@@ -324,6 +324,7 @@ mod tests {
     use nandina_device::DeviceOptions;
 
     use crate::media::Media;
+    use crate::options::OpenDevice;
     use nandina_exec::memory::MemoryGovernor;
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
@@ -331,7 +332,11 @@ mod tests {
     fn reader(path: &Path, limit: usize) -> (AccountedReader, Arc<dyn MemoryPool>) {
         let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(Some(limit)));
         let scan = ScanOfFiles {
-            sources: Arc::new(Sources::new(Media::new(DeviceOptions::default(), None), Vec::new(), false)),
+            sources: Arc::new(Sources::new(
+                Media::new(DeviceOptions::default(), OpenDevice::default(), None),
+                Vec::new(),
+                false,
+            )),
             pool: Arc::clone(&pool),
             scan_state: Arc::new(ScanState {
                 waits_for_memory: AtomicBool::new(true),

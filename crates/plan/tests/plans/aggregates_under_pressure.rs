@@ -8,7 +8,8 @@ use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
-use nandina_device::{FaultPlan, FileClass};
+use nandina_device::FileClass;
+use nandina_simulation::FaultPlan;
 use tokio::task::JoinHandle;
 
 use crate::harness::aggregates::{Functions, aggregation, right_rows};

@@ -7,7 +7,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use futures::StreamExt;
-use nandina_device::{FaultPlan, FileClass};
+use nandina_device::FileClass;
+use nandina_simulation::FaultPlan;
 use nandina_spill::Compression;
 
 use crate::harness::input::{Ending, Tap, scripted};

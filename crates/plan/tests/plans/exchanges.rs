@@ -10,8 +10,8 @@ use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::StreamExt;
-use nandina_device::FaultPlan;
 use nandina_exec::exchange::ExchangeExec;
+use nandina_simulation::FaultPlan;
 
 use crate::harness::input::{Ending, Tap, scripted};
 use crate::harness::rows::{assert_same_rows, row_count};

@@ -5,8 +5,8 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewAr
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
-use nandina_device::{Device, FaultPlan};
 use nandina_exec::scan::{NativeTableProvider, TableScanExec};
+use nandina_simulation::FaultPlan;
 use nandina_storage::{IfExists, Mode, Store, TableDefinition, WriteOptions};
 
 use crate::harness::rows::{assert_same_rows, row_count};
@@ -49,7 +49,7 @@ fn rows() -> RecordBatch {
 
 /// The table `t`, stored.
 fn stored() -> NativeTableProvider {
-    let (device, _) = Device::simulated(FaultPlan::none());
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
     let store = Store::open(device, Mode::Write).unwrap();
     let definition = TableDefinition::new("t", schema()).with_page_bytes(32 << 10);
     let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
-use nandina_device::FaultPlan;
+use nandina_simulation::FaultPlan;
 
 use crate::harness::rows::{assert_same_rows, integers, row_count};
 use crate::harness::streams::{cancel_when, errors, read_all, streams};

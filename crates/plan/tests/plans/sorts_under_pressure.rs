@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::StreamExt;
-use nandina_device::{FaultPlan, FileClass};
+use nandina_device::FileClass;
+use nandina_simulation::FaultPlan;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use futures::StreamExt;
-use nandina_device::FaultPlan;
+use nandina_simulation::FaultPlan;
 
 use crate::harness::rows::assert_same_rows;
 use crate::harness::streams::{cancel_when, errors, read_all, streams};

@@ -10,7 +10,7 @@ use datafusion::logical_expr::SortExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionContext, ident};
 use futures::StreamExt;
-use nandina_device::FaultPlan;
+use nandina_simulation::FaultPlan;
 
 use crate::harness::rows::{assert_same_rows, integers, row_count};
 use crate::harness::streams::{cancel_when, errors, read_all, streams};

@@ -10,7 +10,7 @@
 mod reads;
 mod writes;
 
-use nandina_device::calibration::{DeviceProfile, IoSizes, ProfileKind};
+use nandina_device::profile::{DeviceProfile, IoSizes, ProfileKind};
 use serde::Serialize;
 
 use crate::error::{ReportError, Result};

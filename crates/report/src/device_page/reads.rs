@@ -1,6 +1,6 @@
 //! Reads: what a page costs inside a band, and what more requests in flight gain.
 
-use nandina_device::calibration::{DeviceProfile, PageCosts, ProfileKind, ReadModel};
+use nandina_device::profile::{DeviceProfile, PageCosts, ProfileKind, ReadModel};
 use serde::Serialize;
 
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! Writes: bandwidth by size and depth, and for how long the device keeps it up.
 
-use nandina_device::calibration::{DeviceProfile, SustainedWrites, WriteModel};
+use nandina_device::profile::{DeviceProfile, SustainedWrites, WriteModel};
 
 use crate::error::Result;
 use crate::html::{Html, Tag};

@@ -5,10 +5,11 @@
 
 use std::sync::OnceLock;
 
-use nandina_device::calibration::{Calibration, DeviceIdentity, DeviceProfile, ProfileKind, SustainedWrites};
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, SimulationOptions};
+use nandina_device::calibration::Calibration;
+use nandina_device::profile::{DeviceIdentity, DeviceProfile, ProfileKind, SustainedWrites};
 use nandina_report::{PlanNode, QueryReport, Sample};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 
 /// A moment for everything: 2026-11-21 14:05.
 const THEN: u64 = 1_795_269_900;
@@ -27,7 +28,7 @@ pub fn quickly_measured() -> DeviceProfile {
 fn calibrated(drive: &str, calibration: &Calibration) -> DeviceProfile {
     let model = DriveModel::named(drive).unwrap();
     let options = SimulationOptions { contents: Contents::Forgotten, ..SimulationOptions::of(model) };
-    let (device, _simulation) = Device::simulated_drive(options);
+    let (device, _simulation) = nandina_simulation::on_drive(options);
     let profile = calibration.run(&device, &mut |_| true).unwrap();
     DeviceProfile { measured_at: THEN, ..profile }
 }

@@ -1,8 +1,9 @@
 //! The joins on a model of a drive that is nearly full of other data, in virtual time.
 
 use bytes::Bytes;
-use nandina_device::drive::DriveModel;
-use nandina_device::{Contents, Device, File, FileClass, SimulationOptions};
+use nandina_device::{Device, File, FileClass};
+use nandina_simulation::drive::DriveModel;
+use nandina_simulation::{Contents, SimulationOptions};
 use nandina_spill::{Discard, Preallocation, TempOptions, TempSpace};
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl Setting {
             parameters.capacity_bytes = CAPACITY_BYTES;
             parameters.burst_bytes /= scale;
         }
-        let (device, simulation) = Device::simulated_drive(SimulationOptions {
+        let (device, simulation) = nandina_simulation::on_drive(SimulationOptions {
             discard: combination.is_mounted_with_discard,
             contents: Contents::Volatile,
             ..SimulationOptions::of(model)

@@ -180,13 +180,13 @@ const _: () = assert!(MAX_GROUP_BYTES.is_multiple_of(BLOCK_BYTES));
 
 #[cfg(test)]
 mod tests {
-    use nandina_device::FaultPlan;
+    use nandina_simulation::FaultPlan;
     use proptest::prelude::*;
 
     use super::*;
 
     fn device() -> Device {
-        Device::simulated(FaultPlan::none()).0
+        nandina_simulation::in_memory(FaultPlan::none()).0
     }
 
     fn sealed(device: &Device, contents: &[u8]) -> SealedPage {

@@ -8,7 +8,8 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use nandina_device::{Device, FaultPlan, Simulation};
+use nandina_device::Device;
+use nandina_simulation::{FaultPlan, Simulation};
 use nandina_storage::*;
 
 pub fn schema() -> SchemaRef {
@@ -38,7 +39,7 @@ pub fn rows(keys: Range<i64>) -> RecordBatch {
 }
 
 pub fn simulated() -> (Device, Simulation) {
-    Device::simulated(FaultPlan::none())
+    nandina_simulation::in_memory(FaultPlan::none())
 }
 
 pub fn definition(name: &str) -> TableDefinition {

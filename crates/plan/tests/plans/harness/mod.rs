@@ -29,9 +29,10 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use nandina_device::{Device, DeviceOptions, FaultPlan, Simulation};
+use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::spill::SessionTempSpace;
+use nandina_simulation::{FaultPlan, Simulation};
 use nandina_spill::{Compression, Discard, TempOptions, TempSpace};
 use tables::Table;
 use tempfile::TempDir;
@@ -76,7 +77,7 @@ impl Engine {
 
     /// On a simulated device that has no faults yet.
     pub fn simulated(limit_bytes: Option<usize>, partitions: usize) -> (Self, Simulation) {
-        let (device, faults) = Device::simulated(FaultPlan::none());
+        let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
         (Self::assemble(device, limit_bytes, partitions, None), faults)
     }
 

@@ -13,8 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Tells a file from others for as long as it exists.
-pub(crate) type FileKey = u64;
+use nandina_device::medium::FileKey;
 
 /// A range of a drive's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@
 //! - Skew is at least the time to get onto the next track and to settle for writing there.
 
 use super::{DiskParameters, Nanos};
-use crate::BLOCK_BYTES;
+use nandina_device::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -1,15 +1,24 @@
 //! What is known about a device, and what sizes and depths follow from it.
 
+mod discards;
+mod identity;
+mod read_model;
+mod write_model;
+
+pub use discards::DiscardCosts;
+pub(crate) use discards::{PIECE_BYTES, PIECES, is_mounted_with_discard};
+pub use identity::DeviceIdentity;
+use read_model::to_nanos;
+pub use read_model::{PageCosts, ReadGrid, ReadModel, ReadPoint, STOP_GAIN};
+pub(crate) use write_model::median;
+pub use write_model::{SustainedWrites, WriteModel, WritePoint};
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::discards::DiscardCosts;
-use super::identity::DeviceIdentity;
-use super::read_model::{PageCosts, ReadModel, to_nanos};
-use super::write_model::{SustainedWrites, WriteModel};
 use crate::BLOCK_BYTES;
 use crate::error::{Error, Result};
 
@@ -143,7 +152,7 @@ impl DeviceProfile {
             let at = |depth: u32| to_nanos((alone / f64::from(depth)).max(together));
             // As the stop rule would have it.
             let gains = |pair: &&[u32]| match **pair {
-                [before, depth] => at(depth) <= at(before) * (1.0 - super::STOP_GAIN),
+                [before, depth] => at(depth) <= at(before) * (1.0 - STOP_GAIN),
                 _ => false,
             };
             let measured_depths = 1 + depths.windows(2).take_while(gains).count();

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Contents, CrashOutcome, SplitMix64};
-use crate::buffer::BLOCK_BYTES;
+use nandina_device::{BLOCK_BYTES, SplitMix64};
+
+use super::{Contents, CrashOutcome};
 
 /// What a disk writes atomically.
 const SECTOR_BYTES: usize = 512;

@@ -60,7 +60,7 @@ impl DeviceIdentity {
     }
 
     /// Of a drive model.
-    pub(crate) fn of_model(name: &str, bytes: u64) -> Self {
+    pub fn of_model(name: &str, bytes: u64) -> Self {
         Self {
             name: format!("simulated {name}"),
             bytes,

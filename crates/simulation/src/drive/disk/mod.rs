@@ -38,7 +38,7 @@ use self::cache::WriteCache;
 use self::geometry::Geometry;
 use self::segment::Segment;
 use super::{Command, CommandKind, Drive, DriveFigures, Ended, Nanos};
-use crate::BLOCK_BYTES;
+use nandina_device::BLOCK_BYTES;
 
 /// What a hard disk is like.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,14 +16,13 @@
 
 mod disk;
 mod flash;
-pub(crate) mod placement;
 mod volume;
 
 pub use disk::{DiskParameters, HardDisk};
 pub use flash::{FlashDrive, FlashParameters};
 pub use volume::{NetworkVolume, VolumeParameters};
 
-use crate::calibration::DeviceIdentity;
+use nandina_device::DeviceIdentity;
 
 /// Nanoseconds since the drive was switched on.
 pub type Nanos = u64;
@@ -38,7 +37,7 @@ pub enum CommandKind {
     Trim,
 }
 
-/// A command to a drive. Address and length are multiples of [`crate::BLOCK_BYTES`]; both are 0 for a flush.
+/// A command to a drive. Address and length are multiples of [`nandina_device::BLOCK_BYTES`]; both are 0 for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
     /// Chosen by the caller; told again when the command has ended.

@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::Inode;
 
-/// Where the simulated device's directory is.
-pub(crate) const ROOT: &str = "/simulated";
-
 #[derive(Clone)]
 pub(crate) enum Entry {
     File(Inode),
@@ -37,15 +34,17 @@ impl NameChange {
 type Table = BTreeMap<PathBuf, Entry>;
 
 pub(crate) struct Names {
+    root: PathBuf,
     live: Table,
     durable: Table,
     unsynced: Vec<NameChange>,
 }
 
 impl Names {
-    pub(crate) fn new() -> Self {
-        let root = Table::from([(PathBuf::from(ROOT), Entry::Directory)]);
-        Self { live: root.clone(), durable: root, unsynced: Vec::new() }
+    /// An empty directory.
+    pub(crate) fn new(root: &Path) -> Self {
+        let table = Table::from([(root.to_owned(), Entry::Directory)]);
+        Self { root: root.to_owned(), live: table.clone(), durable: table, unsynced: Vec::new() }
     }
 
     pub(crate) fn get(&self, path: &Path) -> io::Result<&Entry> {
@@ -119,8 +118,9 @@ impl Names {
         self.unsynced.clear();
         // What is inside a directory that was lost cannot be reached.
         let reachable = self.durable.clone();
+        let root = &self.root;
         self.durable.retain(|path, _| {
-            path == Path::new(ROOT) || path.parent().is_some_and(|parent| reachable.contains_key(parent))
+            path == root || path.parent().is_some_and(|parent| reachable.contains_key(parent))
         });
         self.live = self.durable.clone();
     }
@@ -150,6 +150,8 @@ fn apply(table: &mut Table, change: &NameChange) {
 mod tests {
     use super::*;
 
+    const ROOT: &str = "/simulated";
+
     fn path(name: &str) -> PathBuf {
         Path::new(ROOT).join(name)
     }
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_renamed_directory_takes_its_contents_along() {
-        let mut names = Names::new();
+        let mut names = Names::new(Path::new(ROOT));
         names.apply(NameChange::Link { path: path("a"), entry: Entry::Directory });
         names.apply(NameChange::Link { path: path("a/x"), entry: file() });
         names.apply(NameChange::Link { path: path("ab"), entry: file() });
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn names_in_a_lost_directory_are_lost() {
-        let mut names = Names::new();
+        let mut names = Names::new(Path::new(ROOT));
         names.apply(NameChange::Link { path: path("a"), entry: Entry::Directory });
         names.apply(NameChange::Link { path: path("a/x"), entry: file() });
         names.sync(&path("a"));

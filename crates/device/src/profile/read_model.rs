@@ -328,7 +328,7 @@ impl PageCosts {
 }
 
 /// Microseconds as whole nanoseconds: more is noise, and short numbers survive being written down.
-pub(super) fn to_nanos(micros: f64) -> f64 {
+pub(crate) fn to_nanos(micros: f64) -> f64 {
     (micros * 1e3).round() / 1e3
 }
 
