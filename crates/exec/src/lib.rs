@@ -21,6 +21,7 @@ mod held_batch;
 pub mod join;
 mod key_hasher;
 pub mod memory;
+pub mod meter;
 mod mixed_partitions;
 pub mod narrow_decimal;
 pub mod nested_loop_join;

@@ -21,6 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
 use nandina_device::{IoAccount, Priority};
 use nandina_exec::flow::query_flow;
+use nandina_exec::meter::inherited;
 use nandina_exec::scan::{NativeTableProvider, storage_error};
 use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOptions};
 use parking_lot::RwLock;
@@ -148,7 +149,7 @@ pub(crate) async fn create_with_rows(
     let mut lanes = JoinSet::new();
     for partition in 0..partitions {
         let rows = plan.execute(partition, Arc::clone(&task))?;
-        lanes.spawn(fill(rows, &writer));
+        lanes.spawn(inherited(fill(rows, &writer)));
     }
     while let Some(filled) = lanes.join_next().await {
         match filled {

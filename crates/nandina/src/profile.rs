@@ -18,6 +18,8 @@ use std::time::Duration;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
+use nandina_exec::meter::MeterExec;
+
 use crate::byte_size;
 
 /// Longest description of an operator that is shown without `VERBOSE`.
@@ -35,8 +37,10 @@ pub struct Operator {
     /// Name and details, as in `EXPLAIN`.
     pub description: String,
     pub rows: u64,
-    /// Time the operator computed itself, summed over its workers.
+    /// Time that processors computed for the operator, summed over its workers.
     pub compute: Duration,
+    /// Of a scan: time that its outputs waited for the device, summed.
+    pub wait: Duration,
     /// Part of a join's time in which it built its tables.
     pub build: Duration,
     /// Part of a join's time in which it looked up rows in them.
@@ -92,6 +96,11 @@ impl Profile {
         self.root.fold(0.0, &|depth: f64, operator| depth.max(operator.mean_queue_depth))
     }
 
+    /// Processor time of all operators together.
+    pub fn compute(&self) -> Duration {
+        self.root.fold(Duration::ZERO, &|sum, operator| sum + operator.compute)
+    }
+
     /// The tree as text; `verbose` shows whole descriptions.
     pub fn render(&self, verbose: bool) -> String {
         let mut text = String::new();
@@ -108,6 +117,14 @@ impl fmt::Display for Profile {
 
 impl Operator {
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        if let Some(metered) = plan.downcast_ref::<MeterExec>() {
+            let mut operator = Operator::of(metered.operator());
+            operator.compute = metered.meter().processor_time();
+            if operator.inputs.is_empty() {
+                operator.wait = metered.meter().waited();
+            }
+            return operator;
+        }
         let mut operator = Operator { description: describe(plan), ..Operator::default() };
         let mut depths: Vec<f64> = Vec::new();
         for metric in plan.metrics().iter().flat_map(|metrics| metrics.iter()) {
@@ -115,7 +132,9 @@ impl Operator {
             let is_peak = matches!(metric.value(), MetricValue::PeakMemoryUsage { .. });
             match metric.value().name() {
                 "output_rows" => operator.rows += value,
-                "elapsed_compute" => operator.compute += Duration::from_nanos(value),
+                "elapsed_compute" | "time_elapsed_processing" => {
+                    operator.compute += Duration::from_nanos(value)
+                }
                 "build_time" => operator.build += Duration::from_nanos(value),
                 "probe_time" | "join_time" => operator.probe += Duration::from_nanos(value),
                 "spill_time" => operator.spill += Duration::from_nanos(value),
@@ -148,7 +167,9 @@ impl Operator {
         if self.compute > Duration::ZERO {
             facts.push(duration(self.compute));
         }
-        for (name, time) in [("build", self.build), ("probe", self.probe), ("spill wait", self.spill)] {
+        for (name, time) in
+            [("wait", self.wait), ("build", self.build), ("probe", self.probe), ("spill wait", self.spill)]
+        {
             if time > Duration::ZERO {
                 facts.push(format!("{name} {}", duration(time)));
             }

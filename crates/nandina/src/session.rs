@@ -30,6 +30,7 @@ use nandina_device::calibration::Progress as CalibrationProgress;
 use nandina_device::profile::DeviceProfile;
 use nandina_exec::flow::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
+use nandina_exec::meter::metered;
 use parking_lot::Mutex;
 
 use crate::calibrate;
@@ -345,6 +346,7 @@ impl Session {
         let verbose = analyze.verbose;
         let plan = planning::physical_plan(state, input).await?;
         media::know_before(state, &plan).await;
+        let plan = metered(plan)?;
         let watched = page.map(|page| self.watched(page));
         let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
         let executed = Arc::clone(&plan);

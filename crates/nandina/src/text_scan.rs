@@ -3,6 +3,7 @@
 //! Where a record ends is not known in the middle of such a file, so one reader takes all of it, and what can be done in
 //! parallel is the format's business.
 
+use nandina_exec::meter::inherited_work;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,12 +76,12 @@ pub(crate) fn from_thread<T: Send + 'static>(
     work: impl FnOnce(&Sender<Result<T>>) -> Result<()> + Send + 'static,
 ) -> impl Stream<Item = Result<T>> + Send {
     let (sender, receiver) = channel(1);
-    let thread = SpawnedTask::spawn_blocking(move || {
+    let thread = SpawnedTask::spawn_blocking(inherited_work(move || {
         if let Err(error) = work(&sender) {
             // Nobody reads on if it cannot be sent.
             sender.blocking_send(Err(error)).ok();
         }
-    });
+    }));
     stream::unfold((receiver, Some(thread)), |(mut receiver, mut thread)| async {
         if let Some(next) = receiver.recv().await {
             return Some((next, (receiver, thread)));

@@ -14,6 +14,7 @@ use super::metrics::AggregateMetrics;
 use super::sink::{Sink, StoredPartition};
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
+use crate::meter::inherited;
 
 /// Fewer groups than this are merged by one task, without going through partitions.
 const FEW_GROUPS: usize = 8192;
@@ -29,7 +30,7 @@ pub async fn take_input(
     let sink = Sink::new(&state, state.options.clone(), 0);
     let mut tasks = JoinSet::new();
     for (input, metrics) in inputs {
-        tasks.spawn(take_lane(Arc::clone(&state), Arc::clone(&sink), input, metrics));
+        tasks.spawn(inherited(take_lane(Arc::clone(&state), Arc::clone(&sink), input, metrics)));
     }
     let mut tables = Vec::new();
     while let Some(done) = tasks.join_next().await {

@@ -26,6 +26,7 @@ use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
 use crate::error::pages_error;
+use crate::meter::inherited;
 use crate::shared_execution::SharedExecution;
 use crate::spill::{SpillContext, operator_space};
 
@@ -96,10 +97,10 @@ impl ExchangeExec {
             )?;
             let producer = produce(Arc::clone(&queues), stream, partitioner, self.outputs(), batch_rows);
             let begin = begin.clone();
-            producers.spawn(async move {
+            producers.spawn(inherited(async move {
                 begin.wait().await;
                 producer.await;
-            });
+            }));
         }
         Ok(Running::new(queues, producers, begin))
     }

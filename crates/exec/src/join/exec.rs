@@ -40,6 +40,7 @@ use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
 use crate::equivalences::without_padded_sides;
 use crate::memory::{output_bytes, pool_limit};
+use crate::meter::inherited;
 use crate::mixed_partitions::mixing_rows;
 use crate::shared_execution::SharedExecution;
 use crate::spill::{DestagePolicy, operator_space};
@@ -266,7 +267,7 @@ async fn build(
     let mut tasks = JoinSet::new();
     for input in inputs {
         let bounds = publication.as_ref().map(|publication| BuildBounds::new(&publication.types));
-        tasks.spawn(Arc::clone(&state).take_build_input(input, bounds));
+        tasks.spawn(inherited(Arc::clone(&state).take_build_input(input, bounds)));
     }
     let mut bounds: Option<BuildBounds> = None;
     while let Some(done) = tasks.join_next().await {

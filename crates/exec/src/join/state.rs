@@ -42,6 +42,7 @@ use crate::error::spill_error;
 use crate::key_hasher::KeyHasher;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
+use crate::meter::inherited_work;
 use crate::progress::Progress;
 use crate::spill::{DestagePolicy, Destination, PartitionsMetrics, ResidentPartitions};
 
@@ -324,10 +325,12 @@ impl JoinState {
                 match job {
                     None => Ok(None),
                     Some(job) if small => job().map(Some),
-                    Some(job) => datafusion::common::runtime::SpawnedTask::spawn_blocking(job)
-                        .await
-                        .map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?
-                        .map(Some),
+                    Some(job) => {
+                        datafusion::common::runtime::SpawnedTask::spawn_blocking(inherited_work(job))
+                            .await
+                            .map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?
+                            .map(Some)
+                    }
                 }
             })
             .collect();

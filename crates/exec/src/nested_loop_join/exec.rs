@@ -26,6 +26,7 @@ use super::worker::{BuildDone, Workers, output};
 use crate::equivalences::without_padded_sides;
 use crate::join::spec::JoinSpec;
 use crate::memory::{output_bytes, pool_limit};
+use crate::meter::inherited;
 use crate::shared_execution::SharedExecution;
 use crate::spill::operator_space;
 
@@ -158,7 +159,7 @@ fn output_columns(planned: &NestedLoopJoinExec) -> Vec<ColumnIndex> {
 async fn build(state: Arc<LoopState>, inputs: Vec<SendableRecordBatchStream>) -> Result<()> {
     let mut tasks = JoinSet::new();
     for (number, input) in inputs.into_iter().enumerate() {
-        tasks.spawn(Arc::clone(&state).take_build_input(number, input));
+        tasks.spawn(inherited(Arc::clone(&state).take_build_input(number, input)));
     }
     while let Some(done) = tasks.join_next().await {
         done.map_err(|error| DataFusionError::External(Box::new(error)))??;

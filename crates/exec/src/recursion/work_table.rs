@@ -9,6 +9,7 @@ use datafusion::common::{DataFusionError, Result};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::meter::inherited;
 use crate::spill::RowQueue;
 
 /// The rows of one step. The one of a plan node is never filled, and only says which scans are the node's: every
@@ -88,7 +89,7 @@ impl Reading {
             Self::Kept { kept, left } => {
                 // In a task of its own: a reader that is given up in the middle must not take rows with it.
                 let (kept, rows) = (Arc::clone(kept), *left);
-                let turned = tokio::spawn(async move { kept.turn(rows).await }).await;
+                let turned = tokio::spawn(inherited(async move { kept.turn(rows).await })).await;
                 let batch = turned.map_err(|error| DataFusionError::External(Box::new(error)))??;
                 *left -= batch.num_rows();
                 Ok(Some(batch))

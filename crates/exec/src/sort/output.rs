@@ -17,6 +17,7 @@ use super::passes::{few_enough, open};
 use super::state::SortState;
 use crate::memory::HeldMemory;
 use crate::memory::has_room;
+use crate::meter::inherited;
 
 /// The rows of all inputs in order.
 pub fn output(
@@ -44,7 +45,7 @@ async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>)
     for input in inputs {
         let lane = Lane::new(state);
         lanes.push(Arc::clone(&lane));
-        tasks.spawn(async move { lane.consume(input).await });
+        tasks.spawn(inherited(async move { lane.consume(input).await }));
     }
     while let Some(done) = tasks.join_next().await {
         done.map_err(|error| DataFusionError::External(Box::new(error)))??;
@@ -105,10 +106,10 @@ impl Batches {
                 memory.resize(rows.bytes());
             }
             let state = Arc::clone(state);
-            let task = SpawnedTask::spawn(async move {
+            let task = SpawnedTask::spawn(inherited(async move {
                 let _timer = state.metrics.baseline.elapsed_compute().timer();
                 copied(&rows, &state)
-            });
+            }));
             self.copies.push_back(Copying { task, memory });
         }
         let Some(Copying { task, memory }) = self.copies.pop_front() else { return Ok(None) };

@@ -23,6 +23,7 @@ use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
 use crate::held_batch::HeldBatch;
+use crate::meter::inherited;
 use crate::spill::{SpillContext, operator_space};
 
 /// Computes its input for several readers, of which it is the first. See the [module documentation](super).
@@ -129,7 +130,7 @@ impl SpoolExec {
             let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&spill), metrics.clone());
             let rows = self.input.execute(partition, Arc::clone(context))?;
             let mut producers = JoinSet::new();
-            producers.spawn(copy(Arc::clone(&queues), rows, self.readers));
+            producers.spawn(inherited(copy(Arc::clone(&queues), rows, self.readers)));
             Ok(Running::new(queues, producers, Begin::new()))
         };
         let running = (0..self.partitions()).map(start).collect::<Result<Vec<_>>>()?;

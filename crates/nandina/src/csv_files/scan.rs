@@ -23,6 +23,7 @@ use super::infer::{format_of, header_of, reason, without_line};
 use super::records::{RecordEnds, Syntax};
 use crate::error::{self, Error};
 use crate::text_scan::{TextFile, TextFormat, from_thread};
+use nandina_exec::meter::inherited;
 
 /// How CSV files are written, and what reading them may use.
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ impl TextFormat for CsvText {
         let chunks = from_thread(move |sender| Ok(text.send_chunks(&file, sender)?));
         let parsed = chunks.map(|chunk: Result<Reserved>| async {
             let chunk = chunk?;
-            let parsing = SpawnedTask::spawn(async move { chunk.parse() });
+            let parsing = SpawnedTask::spawn(inherited(async move { chunk.parse() }));
             parsing.join_unwind().await.map_err(|error| DataFusionError::External(Box::new(error)))?
         });
         let batches = parsed.buffered(threads).map_ok(|(batches, memory)| {

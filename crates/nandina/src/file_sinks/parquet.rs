@@ -32,6 +32,7 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::TryStreamExt as _;
+use nandina_exec::meter::{inherited, inherited_work};
 use nandina_exec::partitioned_write::sorting_columns;
 use nandina_exec::row_width::{leaf_columns, value_bytes};
 use parking_lot::Mutex;
@@ -180,7 +181,7 @@ impl DataSink for OneParquetSink {
                 break writing;
             }
             rows_written.add(stage.iter().map(RecordBatch::num_rows).sum());
-            work = SpawnedTask::spawn(writing.add(stage));
+            work = SpawnedTask::spawn(inherited(writing.add(stage)));
             stage = stages.next().await?;
         };
         bytes_written.add(writing.finish().await?);
@@ -429,7 +430,7 @@ impl Writing {
         let columns = open.columns;
         let bytes = columns.iter().map(Column::encoded_bytes).sum();
         let mut writer = self.written().await?;
-        let write = SpawnedTask::spawn_blocking(move || {
+        let write = SpawnedTask::spawn_blocking(inherited_work(move || {
             let mut row_group = writer.next_row_group()?;
             for column in columns.iter() {
                 for chunk in std::mem::take(&mut *column.encoded.lock()) {
@@ -438,7 +439,7 @@ impl Writing {
             }
             row_group.close()?;
             Ok(writer)
-        });
+        }));
         self.writer = FileWriter::Busy(write, bytes);
         self.row_groups += 1;
         self.memory.resize(self.stages_bytes + bytes);
@@ -449,7 +450,9 @@ impl Writing {
     async fn finish(mut self) -> Result<usize> {
         self.end_row_group().await?;
         let mut writer = self.written().await?;
-        let finish = SpawnedTask::spawn_blocking(move || writer.finish().map(|_| writer.bytes_written()));
+        let finish = SpawnedTask::spawn_blocking(inherited_work(move || {
+            writer.finish().map(|_| writer.bytes_written())
+        }));
         let bytes = finish.join_unwind().await.map_err(lost)?;
         bytes.map_err(|error| parquet_failed(&self.path, error))
     }
@@ -467,7 +470,7 @@ impl Writing {
             let (columns, order) = (Arc::clone(columns), Arc::clone(&order));
             let (work, next) = (Arc::clone(&work), Arc::clone(&next));
             let encoding = self.encoding.clone();
-            SpawnedTask::spawn(async move {
+            SpawnedTask::spawn(inherited(async move {
                 let _timer = encoding.timer();
                 loop {
                     let turn = next.fetch_add(1, Ordering::Relaxed);
@@ -475,7 +478,7 @@ impl Writing {
                     let Some(column) = columns.get(at) else { unreachable!("columns are ordered") };
                     work(at, column)?;
                 }
-            })
+            }))
         };
         let tasks: Vec<SpawnedTask<Result<(), ParquetError>>> =
             (0..self.lanes.min(columns.len())).map(task).collect();

@@ -25,6 +25,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use nandina_exec::meter::inherited;
 use nandina_exec::row_width::value_bytes;
 use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, BufWriter};
@@ -120,14 +121,14 @@ impl DataSink for TextSink {
         let head = serializer.serialize(RecordBatch::new_empty(Arc::clone(&self.schema)), true)?;
         let (texts, mut next_text) = mpsc::channel::<Bytes>(lanes);
         let path = self.path.clone();
-        let write = SpawnedTask::spawn(async move {
+        let write = SpawnedTask::spawn(inherited(async move {
             let fail = |error| failed(&path, error);
             file.write_all(&head).await.map_err(fail)?;
             while let Some(text) = next_text.recv().await {
                 file.write_all(&text).await.map_err(fail)?;
             }
             file.shutdown().await.map_err(fail)
-        });
+        }));
         let mut serialized = data
             .map_ok(|batch| stream::iter(pieces(batch).map(Ok::<_, DataFusionError>)))
             .try_flatten()
@@ -136,7 +137,8 @@ impl DataSink for TextSink {
                 async move {
                     let batch = batch?;
                     let rows = batch.num_rows();
-                    let task = SpawnedTask::spawn(async move { serializer.serialize(batch, false) });
+                    let task =
+                        SpawnedTask::spawn(inherited(async move { serializer.serialize(batch, false) }));
                     Ok::<_, DataFusionError>((rows, task.join_unwind().await.map_err(lost)??))
                 }
             })

