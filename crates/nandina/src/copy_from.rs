@@ -116,8 +116,8 @@ pub(crate) async fn insert_plan(
     let mut values: Vec<Expr> = Vec::with_capacity(target_schema.fields().len());
     for field in target_schema.fields() {
         let position = given.iter().position(|name| name == field.name());
-        let source = position.and_then(|position| sources.get(position));
-        let loaded = source.and_then(|&source| source_schema.fields().get(source));
+        #[allow(clippy::indexing_slicing, reason = "there is a source for each column that is given")]
+        let loaded = position.map(|position| source_schema.field(sources[position]));
         let value = match loaded {
             Some(column) if column.data_type() == field.data_type() => quoted_column(column.name()),
             Some(column) => cast(quoted_column(column.name()), field.data_type().clone()),

@@ -142,8 +142,9 @@ pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
         let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
         let found =
             glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
-        let files: Vec<PathBuf> =
-            found.filter_map(std::result::Result::ok).filter(|path| path.is_file()).collect();
+        let unreadable = |error: glob::GlobError| Error::file(display(error.path()), describe(error.error()));
+        let mut files = found.map(|path| path.map_err(unreadable)).collect::<Result<Vec<_>>>()?;
+        files.retain(|path| path.is_file());
         if files.is_empty() {
             return Err(Error::file(name, "no file matches this pattern"));
         }

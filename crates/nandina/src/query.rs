@@ -206,6 +206,5 @@ pub(crate) fn count_row(rows: u64) -> Result<RecordBatch> {
 
 /// The number in a batch of [`Answer::RowsWritten`].
 pub(crate) fn rows_written(batch: &RecordBatch) -> u64 {
-    let counts = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    counts.map_or(0, |counts| counts.iter().flatten().sum())
+    batch.column(0).as_primitive::<UInt64Type>().values().iter().sum()
 }

@@ -25,11 +25,11 @@ pub fn split(text: &str) -> Split<'_> {
     let mut start = 0;
     let mut at = 0;
     let mut has_content = false;
-    while let Some(rest) = text.get(at..) {
-        let Some(first) = rest.chars().next() else { break };
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
         if first == ';' {
             if has_content {
-                complete.push(text.get(start..at).unwrap_or_default().trim());
+                complete.push(text[start..at].trim());
             }
             start = at + 1;
             has_content = false;
@@ -44,7 +44,7 @@ pub fn split(text: &str) -> Split<'_> {
         has_content |= !first.is_whitespace();
         at += quoted_length(rest).unwrap_or(first.len_utf8());
     }
-    let rest = if has_content { text.get(start..).unwrap_or_default().trim() } else { "" };
+    let rest = if has_content { text[start..].trim() } else { "" };
     Split { complete, rest }
 }
 
@@ -61,7 +61,7 @@ pub fn statements(text: &str) -> Vec<&str> {
 pub(crate) fn without_leading_comments(text: &str) -> &str {
     let mut rest = text.trim_start();
     while let length @ 1.. = comment_length(rest) {
-        rest = rest.get(length..).unwrap_or_default().trim_start();
+        rest = rest[length..].trim_start();
     }
     rest
 }
@@ -72,19 +72,19 @@ pub(crate) fn without_digit_separators(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut written = String::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+    let mut rest = text;
+    while !rest.is_empty() {
         let length = match (comment_length(rest), quoted_length(rest)) {
             (0, None) => word_length(rest),
             (0, Some(quoted)) => quoted,
             (comment, _) => comment,
         };
-        let piece = rest.get(..length).unwrap_or(rest);
+        let (piece, behind) = rest.split_at(length);
         match has_digit_separators(piece) {
             true => written.extend(piece.chars().filter(|&c| c != '_')),
             false => written.push_str(piece),
         }
-        at += piece.len();
+        rest = behind;
     }
     Cow::Owned(written)
 }

@@ -1,5 +1,4 @@
 //! A growing bitmap: validity and boolean values while a page is filled. Least significant bit first, as in Arrow.
-#![allow(clippy::indexing_slicing, reason = "word positions follow from the bitmap's own length")]
 
 use arrow_buffer::BooleanBuffer;
 
@@ -22,14 +21,13 @@ impl Bitmap {
         self.words.capacity() * 8
     }
 
-    /// Rows beyond the end are unset.
     pub fn get(&self, row: usize) -> bool {
-        self.words.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+        self.words[row / 64] >> (row % 64) & 1 == 1
     }
 
     /// Appends the lowest `count` bits of `word`, the rest of which must be zero.
     fn push(&mut self, word: u64, count: usize) {
-        debug_assert!(count <= 64 && (count == 64 || word >> count == 0));
+        assert!(count == 64 || count < 64 && word >> count == 0, "no bits stand behind the last one");
         if count == 0 {
             return;
         }

@@ -42,16 +42,17 @@ impl Rows<'_> {
     pub fn first(&self, count: usize) -> Self {
         match self {
             Self::Range(range) => Self::Range(range.start..range.end.min(range.start.saturating_add(count))),
-            Self::Indices(indices) => Self::Indices(indices.get(..count).unwrap_or(indices)),
+            Self::Indices(indices) => Self::Indices(&indices[..count.min(indices.len())]),
         }
     }
 
     /// Without the first `count` rows.
     #[must_use]
     pub fn skip(&self, count: usize) -> Self {
+        assert!(count <= self.len(), "at most all rows are skipped");
         match self {
-            Self::Range(range) => Self::Range(range.end.min(range.start.saturating_add(count))..range.end),
-            Self::Indices(indices) => Self::Indices(indices.get(count..).unwrap_or_default()),
+            Self::Range(range) => Self::Range(range.start + count..range.end),
+            Self::Indices(indices) => Self::Indices(&indices[count..]),
         }
     }
 
@@ -213,11 +214,10 @@ impl PageBuilder {
         let mut end = front;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (staging, field) in self.columns.iter().zip(self.schema.arrow().fields()) {
-            let start = next_start(end).min(out.len());
-            let (before, rest) = out.split_at_mut(start);
-            if let Some(padding) = before.get_mut(end..) {
-                padding.fill(0);
-            }
+            assert_eq!(staging.rows(), self.rows, "a page holds whole rows");
+            let start = next_start(end);
+            out[end..start].fill(0);
+            let rest = &mut out[start..];
             let (encoding, length) = staging.encode(rest, field.name())?;
             let length_bytes = u32::try_from(length).map_err(|_| PageError::ValueTooLong {
                 column: field.name().clone(),
@@ -229,13 +229,11 @@ impl PageBuilder {
                 length_bytes,
                 null_count: staging.null_count() as u32,
                 encoding,
-                checksum: mini_page_checksum(rest.get(..length).unwrap_or_default()),
+                checksum: mini_page_checksum(&rest[..length]),
             });
             end = start + length;
         }
-        if let Some(tail) = out.get_mut(end..) {
-            tail.fill(0);
-        }
+        out[end..].fill(0);
         let meta = PageMeta { identity, rows: self.rows as u32, used_bytes: end, columns };
         write_front(out, &meta);
         self.clear();

@@ -26,10 +26,11 @@ impl CompactPage {
         self.rows = rows;
         self.bytes.resize(front_bytes(columns.len()), 0);
         for (staging, name) in columns {
+            assert_eq!(staging.rows(), rows, "a page holds whole rows");
             let start = next_start(self.bytes.len());
             self.bytes.resize(start, 0);
             let encoding = staging.encode_compact(&mut self.bytes, name)?;
-            let mini_page = self.bytes.get(start..).unwrap_or_default();
+            let mini_page = &self.bytes[start..];
             let length_bytes = u32::try_from(mini_page.len()).map_err(|_| PageError::ValueTooLong {
                 column: name.to_owned(),
                 value_bytes: mini_page.len() as u64,

@@ -125,9 +125,7 @@ pub(crate) fn front_bytes(columns: usize) -> usize {
 }
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(target) = out.get_mut(at..at + bytes.len()) {
-        target.copy_from_slice(bytes);
-    }
+    out[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -147,7 +145,7 @@ pub(crate) fn write_front(page: &mut [u8], meta: &PageMeta) {
     let page_bytes = page.len() as u64;
     let front = front_bytes(meta.columns.len());
     assert!(page.len() >= front, "page buffer is shorter than its header");
-    page.iter_mut().take(front).for_each(|byte| *byte = 0);
+    page[..front].fill(0);
     put(page, 0, &MAGIC.to_le_bytes());
     put(page, 4, &FORMAT_VERSION.to_le_bytes());
     put(page, 8, &meta.identity.page_number.to_le_bytes());
@@ -170,9 +168,7 @@ pub(crate) fn write_front(page: &mut [u8], meta: &PageMeta) {
 }
 
 fn front_checksum(page: &[u8], front: usize) -> u32 {
-    let header = page.get(..60).unwrap_or_default();
-    let directory = page.get(HEADER_BYTES..front).unwrap_or_default();
-    crc32c::crc32c_append(crc32c::crc32c(header), directory)
+    crc32c::crc32c_append(crc32c::crc32c(&page[..60]), &page[HEADER_BYTES..front])
 }
 
 impl PageMeta {
@@ -235,6 +231,7 @@ pub(crate) fn read_front(page: &[u8], page_bytes: usize, verify_checksum: bool) 
             needed_bytes: used_bytes,
         });
     }
+    let mut least_offset = front as u64;
     let directory = (0..columns)
         .map(|column| {
             let at = HEADER_BYTES + column * DIRECTORY_ENTRY_BYTES;
@@ -254,12 +251,13 @@ pub(crate) fn read_front(page: &[u8], page_bytes: usize, verify_checksum: bool) 
                 encoding,
             };
             let end = mini_page.offset_bytes + u64::from(mini_page.length_bytes);
-            if mini_page.offset_bytes < front as u64 || end > page_bytes as u64 {
+            if mini_page.offset_bytes < least_offset || end > page_bytes as u64 {
                 return Err(malformed(format!(
-                    "mini-page at {}..{end} lies outside the page's {page_bytes} bytes",
+                    "mini-page at {}..{end} does not lie between the one before and the page's {page_bytes} bytes",
                     mini_page.offset_bytes
                 )));
             }
+            least_offset = end;
             Ok(mini_page)
         })
         .collect::<Result<Vec<_>>>()?;

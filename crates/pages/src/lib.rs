@@ -22,6 +22,11 @@
 //!
 //! Byte-level diagrams: `docs/format.md`.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a wrong index must not write less than was given; what is read is checked before: lengths, offsets, codes"
+)]
+
 mod bitmap;
 mod builder;
 mod compact_page;

@@ -11,6 +11,7 @@
 //! common case, are checked at the speed of memory. View arrays get fresh views, which point into the value bytes;
 //! `LargeUtf8` and `LargeBinary` get fresh 64-bit offsets where 32 bits were stored. The other encodings:
 //! [`encodings`](crate::encodings).
+#![warn(clippy::indexing_slicing, reason = "what is decoded may be damaged in any way")]
 
 use std::sync::Arc;
 
@@ -349,8 +350,9 @@ fn view_array<T: ByteViewType>(
         check_utf8(offsets, &bytes, column)?;
     }
     let mut views = Vec::with_capacity(offsets.len().saturating_sub(1));
-    for (&start, &end) in offsets.iter().zip(offsets.get(1..).unwrap_or_default()) {
-        let value = bytes.get(start as usize..end as usize).unwrap_or_default();
+    for &[start, end] in offsets.array_windows() {
+        let value = bytes.get(start as usize..end as usize);
+        let value = value.unwrap_or_else(|| unreachable!("offsets were checked"));
         views.push(make_view(value, 0, start as u32));
     }
     // SAFETY: each view was made from a slice of `bytes` (the only buffer) found by checked offsets, cut at character

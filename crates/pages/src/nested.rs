@@ -160,13 +160,9 @@ impl NestedStaging {
             directory.extend(u32::try_from(node.rows).map_err(|_| too_long())?.to_le_bytes());
             directory.extend((node.nulls as u32).to_le_bytes());
             directory.extend([node.encoding as u8, 0, 0, 0]);
-            if let Some(target) = out.get_mut(start..end) {
-                target.copy_from_slice(&node.body);
-            }
+            out[start..end].copy_from_slice(&node.body);
         }
-        if let Some(target) = out.get_mut(..front) {
-            target.copy_from_slice(&directory);
-        }
+        out[..front].copy_from_slice(&directory);
         Ok(length)
     }
 }
@@ -240,8 +236,7 @@ fn key_loads(array: &ArrayRef, loads: &mut Vec<u64>, limits: &mut Vec<u64>) {
 /// Child arrays as they are encoded: only what the node's rows refer to.
 fn child_arrays(array: &ArrayRef) -> Vec<ArrayRef> {
     fn list_items<O: OffsetSizeTrait>(offsets: &[O], values: &ArrayRef) -> ArrayRef {
-        let first = offsets.first().map_or(0, |offset| offset.as_usize());
-        let last = offsets.last().map_or(0, |offset| offset.as_usize());
+        let (first, last) = (offsets[0].as_usize(), offsets[offsets.len() - 1].as_usize());
         values.slice(first, last - first)
     }
     match array.data_type() {
@@ -278,7 +273,7 @@ fn child_arrays(array: &ArrayRef) -> Vec<ArrayRef> {
 }
 
 fn run_children<R: RunEndIndexType>(array: &ArrayRef) -> Vec<ArrayRef> {
-    let Some(runs) = array.as_any().downcast_ref::<RunArray<R>>() else { return Vec::new() };
+    let runs = array.as_run::<R>();
     let ends = runs.run_ends().inner().clone();
     vec![Arc::new(arrow_array::PrimitiveArray::<R>::new(ends, None)), Arc::clone(runs.values())]
 }
@@ -345,7 +340,7 @@ fn encode_node(array: &ArrayRef, nodes: &mut Vec<Node>) -> Result<()> {
 }
 
 fn offsets_node<O: OffsetSizeTrait>(offsets: &[O], array: &ArrayRef) -> Node {
-    let first = offsets.first().copied().unwrap_or_default();
+    let first = offsets[0];
     let (mut head, mut encoding) = (Vec::new(), Encoding::Offsets32);
     for offset in offsets {
         let offset = (*offset - first).as_usize() as u64;
@@ -366,9 +361,7 @@ fn with_validity(mut head: Vec<u8>, array: &ArrayRef) -> Vec<u8> {
     head.resize(pieces.tail_start as usize, 0);
     let mut validity = Bitmap::default();
     validity.append(nulls.inner(), Rows::Range(0..array.len()));
-    if let Some(target) = head.get_mut(start..) {
-        validity.write(target);
-    }
+    validity.write(&mut head[start..]);
     head
 }
 

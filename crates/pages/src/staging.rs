@@ -2,10 +2,6 @@
 //!
 //! One growable vector per column, monomorphised by value width, so that scattering a hundred rows costs one dispatch
 //! and a tight copy loop. Validity bits exist from the first null on. Capacity is kept from page to page.
-#![allow(
-    clippy::indexing_slicing,
-    reason = "row numbers are checked against the batch by the page builder, sizes are computed before writing"
-)]
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -131,6 +127,10 @@ impl ColumnStaging {
             }
             Values::Nested(nested) => nested.clear(),
         }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     pub fn null_count(&self) -> usize {
@@ -375,7 +375,7 @@ fn fixed_bytes(array: &dyn Array) -> &[u8] {
     downcast_primitive! {
         array.data_type() => (primitive),
         DataType::FixedSizeBinary(_) => array.as_fixed_size_binary().value_data(),
-        _ => &[],
+        other => unreachable!("{other} has no fixed width"),
     }
 }
 

@@ -65,6 +65,16 @@ fn a_damaged_directory_names_the_page() {
 }
 
 #[test]
+fn mini_pages_in_each_other_s_place() {
+    let mut bytes = page_17();
+    let (first, second) = bytes[64..104].split_at_mut(20);
+    first[..4].swap_with_slice(&mut second[..4]);
+    let error = Page::open(Buffer::from(bytes), schema(), Verify::Trusted).unwrap_err().to_string();
+    assert!(error.contains("\"#1\" of page 17 cannot be decoded: mini-page at 128..1"), "{error}");
+    assert!(error.contains("does not lie between the one before and the page's 8192 bytes"), "{error}");
+}
+
+#[test]
 fn nothing_at_all() {
     assert!(error_of(Vec::new()).starts_with("page is 0 bytes long, but its header needs 64"));
 }

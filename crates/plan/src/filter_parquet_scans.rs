@@ -101,6 +101,7 @@ fn without_filter(
     };
     let is_coarse = selections_outgrow_memory(scan);
     let Some(scan) = filtering_scan(scan, orders_matter) else { return Ok(None) };
+    assert_eq!(pushed.filters.len(), moving.len(), "a scan answers for each filter");
     let stay = moving.into_iter().zip(&pushed.filters);
     let stay = stay.filter(|(_, answer)| matches!(answer, PushedDown::No)).map(|(term, _)| term);
     let mut remaining: Vec<_> = volatile.into_iter().chain(stay).collect();

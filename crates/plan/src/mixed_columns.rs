@@ -52,8 +52,7 @@ fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
     for at in 0..union.schema.fields().len() {
         let types: Vec<DataType> =
             union.inputs.iter().map(|branch| branch.schema().field(at).data_type().clone()).collect();
-        let mut columns: Vec<&mut Expr> =
-            branches.iter_mut().filter_map(|columns| columns.get_mut(at)).collect();
+        let mut columns: Vec<&mut Expr> = branches.iter_mut().map(|columns| &mut columns[at]).collect();
         let before: Vec<Expr> = columns.iter().map(|column| Expr::clone(column)).collect();
         for (column, branch) in columns.iter_mut().zip(&union.inputs) {
             if let Some(constant) = constant_at(branch, at) {

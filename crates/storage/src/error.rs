@@ -76,6 +76,11 @@ pub enum StorageError {
     #[error("database {} is replaced by its writer faster than it can be opened: try again", path.display())]
     Restless { path: PathBuf },
 
+    #[error(
+        "what the statement writes needs an index of more than {max_bytes} bytes: nothing was stored, write fewer rows at once"
+    )]
+    IndexTooLong { max_bytes: usize },
+
     #[error("writing rows that cannot be stored: {0}")]
     Encode(PageError),
 

@@ -44,7 +44,8 @@ struct WantedPage {
     slots: Vec<u32>,
     /// Its first row's position in the result in the order of the ids.
     rows: usize,
-    mini_pages: Vec<(MiniPageMeta, Place)>,
+    /// In the order of the projection: position in it, and where the mini-page stands.
+    mini_pages: Vec<(usize, MiniPageMeta, Place)>,
     end_extent: usize,
 }
 
@@ -59,7 +60,7 @@ impl Table {
         self.check_columns(projection)?;
         let schema: SchemaRef = Arc::new(self.schema().project(projection)?);
         let mut order: Vec<u32> = (0..row_ids.len() as u32).collect();
-        let id_at = |position: u32| row_ids.get(position as usize).copied().unwrap_or(RowId::from_bits(0));
+        let id_at = |position: u32| row_ids[position as usize];
         let sorted = row_ids.is_sorted();
         if !sorted {
             order.sort_by_key(|&position| id_at(position));
@@ -67,17 +68,16 @@ impl Table {
         let by_page: Vec<&[u32]> = order.chunk_by(|&a, &b| id_at(a).page() == id_at(b).page()).collect();
         let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
         for group in by_page.chunks(GROUP_PAGES) {
-            let wanted = group.iter().filter_map(|positions| {
-                let page = id_at(*positions.first()?).page();
-                Some((page, positions.iter().map(|&position| u32::from(id_at(position).slot())).collect()))
+            let wanted = group.iter().map(|positions| {
+                let slots = positions.iter().map(|&position| u32::from(id_at(position).slot())).collect();
+                (id_at(positions[0]).page(), slots)
             });
             self.fetch_pages(wanted.collect(), projection, options, &mut pieces).await?;
         }
         let back = inverse(&order);
         let mut arrays = Vec::with_capacity(projection.len());
         for column in 0..projection.len() {
-            let of_column: Vec<&dyn Array> =
-                pieces.iter().filter_map(|piece| piece.get(column)).map(AsRef::as_ref).collect();
+            let of_column: Vec<&dyn Array> = pieces.iter().map(|piece| piece[column].as_ref()).collect();
             let array = match of_column.as_slice() {
                 [] => arrow_array::new_empty_array(schema.field(column).data_type()),
                 pieces => arrow_select::concat::concat(pieces)?,
@@ -117,40 +117,33 @@ impl Table {
             let number = page.0 - segment.record.first_page;
             let in_stripe = (number - stripe.first_page) as u32;
             let position = index.page_at_slot(in_stripe).ok_or_else(missing)?;
-            let (_, page_slots, rows) = index.page(position).ok_or_else(missing)?;
+            let (_, page_slots, rows) = index.page(position);
             if slots.last().is_none_or(|&last| last >= rows) {
                 return Err(missing());
             }
             let page_bytes = segment.shape.page_bytes as u64;
             let start = stripe.offset + u64::from(in_stripe) * page_bytes;
             let mut mini_pages = Vec::with_capacity(projection.len());
-            for &column in projection {
+            for (at, &column) in projection.iter().enumerate() {
                 let meta = index
                     .mini_page(position, column)
                     .filter(|meta| meta.range().end as u64 <= u64::from(page_slots) * page_bytes);
                 let damaged = || StorageError::damaged(segment.location(), "a page index contradicts itself");
-                mini_pages.push(meta.ok_or_else(damaged)?);
+                mini_pages.push((at, meta.ok_or_else(damaged)?));
             }
-            let mut ascending: Vec<usize> = (0..mini_pages.len()).collect();
-            ascending.sort_unstable_by_key(|&at| mini_pages.get(at).map(|meta| meta.offset_bytes));
-            let needed: Vec<Needed> = ascending
-                .iter()
-                .filter_map(|&at| mini_pages.get(at))
-                .map(|meta| Needed { offset: start + meta.offset_bytes, length: meta.length_bytes.into() })
-                .collect();
+            mini_pages.sort_unstable_by_key(|(_, meta)| meta.offset_bytes);
+            let needed: Vec<Needed> =
+                mini_pages.iter().map(|(_, meta)| Needed::mini_page(start, meta)).collect();
             let sizes = self.store().device().sizes();
             let (page_extents, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
             let base = extents.len();
             extents.extend(
                 page_extents.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)),
             );
-            let mut placed = vec![None; mini_pages.len()];
-            for (&at, place) in ascending.iter().zip(places) {
-                if let (Some(slot), Some(meta)) = (placed.get_mut(at), mini_pages.get(at)) {
-                    *slot = Some((*meta, Place { extent: base + place.extent, ..place }));
-                }
-            }
-            let mini_pages = placed.into_iter().flatten().collect();
+            let placed =
+                |((at, meta), place): (_, Place)| (at, meta, Place { extent: base + place.extent, ..place });
+            let mut mini_pages: Vec<_> = mini_pages.into_iter().zip(places).map(placed).collect();
+            mini_pages.sort_unstable_by_key(|&(at, ..)| at);
             let (rows, end_extent) = (rows as usize, extents.len());
             pages.push(WantedPage { segment, number, slots, rows, mini_pages, end_extent });
         }
@@ -191,22 +184,18 @@ impl Table {
                     batch.add(requests);
                 }
                 let next = std::future::poll_fn(|context| Pin::new(&mut batch).poll_next(context)).await;
-                let Some(finished) = next else { break };
+                let Some(finished) = next else { unreachable!("a page waits for what is being read") };
                 let (at, completion) = finished.map_err(|source| StorageError::PageRead {
                     file: page.segment.location(),
                     page: page.number,
                     source,
                 })?;
-                if let (Some(slot), Some(buffer)) = (buffers.get_mut(at), completion.into_buffer()) {
-                    *slot = Some(into_buffer(buffer));
-                }
+                buffers[at] = completion.into_buffer().map(into_buffer);
             }
             pieces.push(self.take_rows(&page, &buffers, projection)?);
             while released < page.end_extent {
-                held_bytes -= extents.get(released).map_or(0, |(_, _, length)| *length);
-                if let Some(slot) = buffers.get_mut(released) {
-                    *slot = None;
-                }
+                held_bytes -= extents[released].2;
+                buffers[released] = None;
                 released += 1;
             }
         }
@@ -221,12 +210,10 @@ impl Table {
     ) -> Result<Vec<ArrayRef>> {
         let slots = UInt32Array::from(page.slots.clone());
         let mut arrays = Vec::with_capacity(projection.len());
-        for ((meta, place), &column) in page.mini_pages.iter().zip(projection) {
-            let buffer = buffers.get(place.extent).and_then(Option::as_ref);
-            let buffer = buffer.filter(|buffer| place.start + place.length <= buffer.len());
-            let bytes = buffer.map(|buffer| buffer.slice_with_length(place.start, place.length));
+        for ((_, meta, place), &column) in page.mini_pages.iter().zip(projection) {
+            let bytes = place.slice(buffers.get(place.extent).and_then(Option::as_ref));
             let field = self.schema().field(column);
-            let array = decode_mini_page(bytes.unwrap_or_default(), field, page.rows, meta)
+            let array = decode_mini_page(bytes, field, page.rows, meta)
                 .map_err(|error| page.segment.in_page(page.number, error))?;
             arrays.push(arrow_select::take::take(&array, &slots, None)?);
         }
@@ -257,8 +244,7 @@ impl Table {
             let missing = || self.no_row(*page, slots);
             let (segment, number) = self.stripe_of(*page, options).await?.ok_or_else(missing)?;
             let directory = segment.directory(options.account.as_ref()).await?;
-            let stripe = directory.stripes.get(number).copied().ok_or_else(missing)?;
-            stripes.insert((segment.record.first_page, number), (segment, stripe));
+            stripes.insert((segment.record.first_page, number), (segment, directory.stripes[number]));
         }
         let cache = self.index_cache();
         let loads = stripes.into_iter().map(|(key, (segment, stripe))| {
@@ -283,16 +269,14 @@ impl Table {
 }
 
 fn all_read(buffers: &[Option<Buffer>], from: usize, to: usize) -> bool {
-    buffers.get(from..to).is_some_and(|buffers| buffers.iter().all(Option::is_some))
+    buffers[from..to].iter().all(Option::is_some)
 }
 
 /// Where each position went.
 fn inverse(order: &[u32]) -> UInt32Array {
     let mut inverse = vec![0u32; order.len()];
     for (to, &from) in order.iter().enumerate() {
-        if let Some(slot) = inverse.get_mut(from as usize) {
-            *slot = to as u32;
-        }
+        inverse[from as usize] = to as u32;
     }
     inverse.into()
 }

@@ -70,7 +70,7 @@ impl RowId {
     pub const SLOTS: usize = 1 << Self::SLOT_BITS;
 
     pub fn new(page: PageNumber, slot: u16) -> Self {
-        debug_assert!(page.0 < 1 << 48);
+        assert!(page.0 < 1 << 48, "page numbers have 48 bits");
         Self(page.0 << Self::SLOT_BITS | u64::from(slot))
     }
 

@@ -21,6 +21,11 @@
 //!
 //! Byte-level diagrams and the assumptions about the medium: `docs/format.md`.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indices are made here, or checked where they are read from a file: a wrong one must not lose rows"
+)]
+
 mod error;
 mod fetch;
 mod ids;

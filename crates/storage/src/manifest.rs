@@ -102,8 +102,7 @@ impl Manifest {
             .iter()
             .position(|&byte| byte == b'\n')
             .ok_or_else(|| damaged("its first line is cut off"))?;
-        let (line, body) = bytes.split_at(end);
-        let body = body.get(1..).unwrap_or_default();
+        let (line, body) = (&bytes[..end], &bytes[end + 1..]);
         let line = std::str::from_utf8(line).map_err(|_| damaged("its first line is not text"))?;
         let fields = line.strip_prefix(MAGIC).ok_or_else(|| damaged("it is not a Nandina manifest"))?;
         let mut fields = fields.split_whitespace();

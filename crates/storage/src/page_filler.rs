@@ -62,7 +62,7 @@ impl PageFiller {
     }
 
     pub fn push(&mut self, batch: &RecordBatch) {
-        debug_assert!(self.waiting.is_empty(), "all pages of a batch are taken before the next one comes");
+        assert!(self.waiting.is_empty(), "all pages of a batch are taken before the next one comes");
         self.waiting.push(batch.clone());
     }
 
@@ -183,13 +183,13 @@ impl PieceBounds {
 /// Bounds of a page from those of its pieces.
 fn joined_bounds(pieces: &[Vec<PieceBounds>], schema: &PageSchema) -> Result<Vec<(ArrayRef, ArrayRef)>> {
     let of_column = |column: usize| -> Result<(ArrayRef, ArrayRef)> {
-        let pieces: Vec<&PieceBounds> = pieces.iter().filter_map(|piece| piece.get(column)).collect();
+        let pieces: Vec<&PieceBounds> = pieces.iter().map(|piece| &piece[column]).collect();
         if let [only] = pieces.as_slice() {
             return Ok((Arc::clone(&only.min), Arc::clone(&only.max)));
         }
         let mins: Vec<&dyn Array> = pieces.iter().map(|piece| piece.min.as_ref()).collect();
         let maxes: Vec<&dyn Array> = pieces.iter().map(|piece| piece.max.as_ref()).collect();
-        let has_values = |piece: usize| pieces.get(piece).is_some_and(|piece| piece.has_values);
+        let has_values = |piece: usize| pieces[piece].has_values;
         Ok(joined(&arrow_select::concat::concat(&mins)?, &arrow_select::concat::concat(&maxes)?, has_values))
     };
     (0..schema.columns()).map(of_column).collect()

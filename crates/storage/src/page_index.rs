@@ -211,6 +211,8 @@ impl StripeIndexBuilder {
         self.first_slots.push(first_slot);
         self.slots.push(slots);
         self.rows.push(meta.rows);
+        let all = [self.columns.len(); 2];
+        assert_eq!([meta.columns.len(), bounds.len()], all, "a page and its bounds are of all columns");
         for ((entries, mini_page), (min, max)) in self.columns.iter_mut().zip(&meta.columns).zip(bounds) {
             entries.positions.push((mini_page.offset_bytes / MINI_PAGE_ALIGNMENT as u64) as u32);
             entries.lengths.push(mini_page.length_bytes);
@@ -245,7 +247,7 @@ impl StripeIndexBuilder {
         let mut summary = Vec::with_capacity(self.columns.len());
         for entries in self.columns {
             let (mins, maxes) = (entries.mins.join()?, entries.maxes.join()?);
-            let has_values = |page: usize| entries.nulls.get(page) < self.rows.get(page);
+            let has_values = |page: usize| entries.nulls[page] < self.rows[page];
             let (min, max) = joined(&mins, &maxes, has_values);
             let nulls = entries.nulls.iter().map(|&nulls| u64::from(nulls)).sum();
             summary.push(StripeColumn { nulls, min, max });
@@ -284,7 +286,7 @@ pub(crate) fn encode_directory(
         })
         .collect();
     for column in 0..layout.bound_types.len() {
-        let of_column = || stripes.iter().filter_map(|(_, columns)| columns.get(column));
+        let of_column = || stripes.iter().map(|(_, columns)| &columns[column]);
         arrays.push(Arc::new(of_column().map(|column| column.nulls).collect::<UInt64Array>()));
         arrays.push(concat(&of_column().map(|column| Arc::clone(&column.min)).collect::<Vec<_>>())?);
         arrays.push(concat(&of_column().map(|column| Arc::clone(&column.max)).collect::<Vec<_>>())?);
@@ -313,7 +315,10 @@ pub(crate) fn encode_rows(
 ) -> Result<Vec<u8>> {
     let batch = RecordBatch::try_new(Arc::clone(schema.arrow()), arrays)?;
     let mut builder = PageBuilder::new(Arc::clone(schema), MAX_INDEX_BYTES, u32::MAX as usize);
-    builder.append(&batch, Rows::Range(0..batch.num_rows())).map_err(StorageError::Encode)?;
+    let rows = batch.num_rows();
+    if builder.append(&batch, Rows::Range(0..rows)).map_err(StorageError::Encode)? < rows {
+        return Err(StorageError::IndexTooLong { max_bytes: MAX_INDEX_BYTES });
+    }
     let mut bytes = vec![0; builder.encoded_bytes().next_multiple_of(4096)];
     builder.encode(identity, &mut bytes).map_err(StorageError::Encode)?;
     Ok(bytes)
@@ -332,9 +337,7 @@ impl Directory {
     /// `batch` are the rows of the directory page. `file` is named in errors.
     pub fn new(batch: RecordBatch, file: &str, file_bytes: u64) -> Result<Self> {
         let has_checksums = batch.schema_ref().column_with_name("index_checksum").is_some();
-        let figure = |column: usize, row: usize| -> u64 {
-            batch.columns().get(column).map_or(0, |array| array.as_primitive::<UInt64Type>().value(row))
-        };
+        let figure = |column: usize, row: usize| batch.column(column).as_primitive::<UInt64Type>().value(row);
         let stripes: Vec<Stripe> = (0..batch.num_rows())
             .map(|row| Stripe {
                 first_page: figure(0, row),
@@ -347,7 +350,7 @@ impl Directory {
                 index_checksum: has_checksums.then(|| figure(7, row) as u32),
             })
             .collect();
-        let in_order = stripes.iter().zip(stripes.iter().skip(1)).all(|(stripe, next)| {
+        let in_order = stripes.is_sorted_by(|stripe, next| {
             stripe.first_page.checked_add(stripe.page_numbers).is_some_and(|end| end <= next.first_page)
         });
         let inside = stripes.iter().all(|stripe| {
@@ -367,7 +370,7 @@ impl Directory {
     pub fn stripe_of(&self, page: u64) -> Option<usize> {
         let after = self.stripes.partition_point(|stripe| stripe.first_page <= page);
         let number = after.checked_sub(1)?;
-        let stripe = self.stripes.get(number)?;
+        let stripe = self.stripes[number];
         (page - stripe.first_page < stripe.page_numbers).then_some(number)
     }
 
@@ -383,13 +386,11 @@ impl Directory {
 
     /// What is known of each stripe about these columns of the table.
     pub fn ranges(&self, columns: &[usize]) -> PageRanges {
-        let array = |column: usize, part: usize| -> Option<&ArrayRef> {
-            self.batch.columns().get(self.fixed + column * DIRECTORY_PER_COLUMN + part)
-        };
-        let columns = columns.iter().filter_map(|&column| {
-            let nulls = array(column, 0)?.as_primitive::<UInt64Type>().clone();
-            let (min, max) = (Arc::clone(array(column, 1)?), Arc::clone(array(column, 2)?));
-            Some((column, ColumnRange { min, max, nulls }))
+        let columns = columns.iter().map(|&column| {
+            let base = self.fixed + column * DIRECTORY_PER_COLUMN;
+            let [nulls, min, max] = [0, 1, 2].map(|part| self.batch.column(base + part));
+            let nulls = nulls.as_primitive::<UInt64Type>().clone();
+            (column, ColumnRange { min: Arc::clone(min), max: Arc::clone(max), nulls })
         });
         PageRanges {
             rows: self.stripes.iter().map(|stripe| stripe.rows).collect(),
@@ -421,8 +422,7 @@ pub(crate) struct StripeIndex {
 impl StripeIndex {
     /// `arrays` by ascending column of the page index; all fixed columns are there.
     pub fn new(arrays: Vec<(usize, ArrayRef)>) -> Self {
-        let pages = arrays.first().map_or(0, |(_, array)| array.len());
-        Self { pages, arrays }
+        Self { pages: arrays[0].1.len(), arrays }
     }
 
     pub fn pages(&self) -> usize {
@@ -449,38 +449,44 @@ impl StripeIndex {
 
     /// Whether these columns of the page index are all there.
     pub fn covers(&self, columns: &[usize]) -> bool {
-        columns.iter().all(|&column| self.array(column).is_some())
+        columns.iter().all(|&column| self.find(column).is_some())
     }
 
-    fn array(&self, column: usize) -> Option<&ArrayRef> {
+    fn find(&self, column: usize) -> Option<&ArrayRef> {
         let at = self.arrays.binary_search_by_key(&column, |(column, _)| *column).ok()?;
-        self.arrays.get(at).map(|(_, array)| array)
+        Some(&self.arrays[at].1)
     }
 
-    fn number(&self, column: usize, page: usize) -> Option<u32> {
-        let array = self.array(column)?.as_primitive_opt::<UInt32Type>()?;
-        (page < array.len()).then(|| array.value(page))
+    fn array(&self, column: usize) -> &ArrayRef {
+        let Some(array) = self.find(column) else {
+            unreachable!("the page index's column {column} was read")
+        };
+        array
+    }
+
+    fn number(&self, column: usize, page: usize) -> u32 {
+        self.array(column).as_primitive::<UInt32Type>().value(page)
     }
 
     /// First slot, slots and rows of a page.
-    pub fn page(&self, page: usize) -> Option<(u32, u32, u32)> {
-        Some((self.number(0, page)?, self.number(1, page)?, self.number(2, page)?))
+    pub fn page(&self, page: usize) -> (u32, u32, u32) {
+        (self.number(0, page), self.number(1, page), self.number(2, page))
     }
 
     /// The page that starts in a slot.
     pub fn page_at_slot(&self, slot: u32) -> Option<usize> {
-        self.array(0)?.as_primitive_opt::<UInt32Type>()?.values().binary_search(&slot).ok()
+        self.array(0).as_primitive::<UInt32Type>().values().binary_search(&slot).ok()
     }
 
+    /// `None` if its encoding is none that there is.
     pub fn mini_page(&self, page: usize, column: usize) -> Option<MiniPageMeta> {
         let base = INDEX_FIXED + column * INDEX_PER_COLUMN;
-        let encodings = self.array(base + 4)?.as_primitive_opt::<UInt8Type>()?;
         Some(MiniPageMeta {
-            offset_bytes: u64::from(self.number(base, page)?) * MINI_PAGE_ALIGNMENT as u64,
-            length_bytes: self.number(base + 1, page)?,
-            null_count: self.number(base + 2, page)?,
-            checksum: self.number(base + 3, page)?,
-            encoding: (page < encodings.len()).then(|| Encoding::from_byte(encodings.value(page)))??,
+            offset_bytes: u64::from(self.number(base, page)) * MINI_PAGE_ALIGNMENT as u64,
+            length_bytes: self.number(base + 1, page),
+            null_count: self.number(base + 2, page),
+            checksum: self.number(base + 3, page),
+            encoding: Encoding::from_byte(self.array(base + 4).as_primitive::<UInt8Type>().value(page))?,
         })
     }
 
@@ -489,14 +495,12 @@ impl StripeIndex {
         let widened = |array: &ArrayRef| -> UInt64Array {
             array.as_primitive::<UInt32Type>().values().iter().map(|&value| u64::from(value)).collect()
         };
-        let rows = self.array(2).map_or_else(|| vec![0; self.pages].into(), widened);
-        let columns = columns.iter().filter_map(|&column| {
+        let columns = columns.iter().map(|&column| {
             let base = INDEX_FIXED + column * INDEX_PER_COLUMN;
-            let nulls = widened(self.array(base + 2)?);
-            let (min, max) = (Arc::clone(self.array(base + 5)?), Arc::clone(self.array(base + 6)?));
-            Some((column, ColumnRange { min, max, nulls }))
+            let [nulls, min, max] = INDEX_RANGES.map(|part| self.array(base + part));
+            (column, ColumnRange { min: Arc::clone(min), max: Arc::clone(max), nulls: widened(nulls) })
         });
-        PageRanges { rows, columns: columns.collect() }
+        PageRanges { rows: widened(self.array(2)), columns: columns.collect() }
     }
 }
 

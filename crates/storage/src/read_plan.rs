@@ -12,6 +12,9 @@
 //! not grow beyond the smallest read that reaches the full bandwidth. Longer ones would let batches of different pages
 //! share a buffer, of which each then keeps all alive.
 
+use arrow_buffer::Buffer;
+use nandina_pages::MiniPageMeta;
+
 const BLOCK_BYTES: u64 = 4096;
 
 /// A needed range of a file, and where it will be found.
@@ -19,6 +22,13 @@ const BLOCK_BYTES: u64 = 4096;
 pub(crate) struct Needed {
     pub offset: u64,
     pub length: u64,
+}
+
+impl Needed {
+    /// A mini-page of the page that stands at `page_offset`.
+    pub fn mini_page(page_offset: u64, meta: &MiniPageMeta) -> Self {
+        Self { offset: page_offset + meta.offset_bytes, length: meta.length_bytes.into() }
+    }
 }
 
 /// One read request.
@@ -34,6 +44,17 @@ pub(crate) struct Place {
     pub extent: usize,
     pub start: usize,
     pub length: usize,
+}
+
+impl Place {
+    /// The needed range, out of its extent; empty ranges have none.
+    pub fn slice(&self, extent: Option<&Buffer>) -> Buffer {
+        match extent {
+            _ if self.length == 0 => Buffer::default(),
+            Some(bytes) => bytes.slice_with_length(self.start, self.length),
+            None => unreachable!("an extent is read before what stands in it is decoded"),
+        }
+    }
 }
 
 /// Plans the requests for `needed`, which ascends by offset. Empty ranges are placed nowhere in particular.
@@ -58,7 +79,7 @@ pub(crate) fn plan(
             _ => extents.push(Extent { offset: start, length: end - start }),
         }
         let extent = extents.len() - 1;
-        let start = extents.last().map_or(0, |last| range.offset - last.offset) as usize;
+        let start = (range.offset - extents[extent].offset) as usize;
         places.push(Place { extent, start, length: range.length as usize });
     }
     (extents, places)
@@ -66,7 +87,7 @@ pub(crate) fn plan(
 
 fn joins(last: &Extent, start: u64, end: u64, merge_gap_bytes: u64, max_request_bytes: u64) -> bool {
     let last_end = last.offset + last.length;
-    debug_assert!(start >= last.offset, "ranges ascend");
+    assert!(start >= last.offset, "ranges ascend");
     // Ranges that share a block always share the request: no block is read twice.
     start < last_end || (start - last_end <= merge_gap_bytes && end - last.offset <= max_request_bytes)
 }

@@ -54,9 +54,10 @@ impl PageColumns<'_> {
     /// The same as distinct values and codes, if it is stored so in this page and has not been decoded yet.
     pub fn dictionary(&mut self, column: usize) -> Result<Option<Arc<DictionaryParts>>> {
         let position = self.position(column)?;
-        let Some(read) = self.read.get_mut(position).filter(|read| read.decoded.is_none()) else {
+        let read = &mut self.read[position];
+        if read.decoded.is_some() {
             return Ok(None);
-        };
+        }
         if read.dictionary.is_none() {
             let parts = decode_dictionary(read.bytes.clone(), read.field, self.rows, &read.meta)
                 .map_err(|error| self.segment.in_page(self.page, error))?;
@@ -72,7 +73,7 @@ impl PageColumns<'_> {
 
     /// The column at a position among those that were read.
     pub(crate) fn at(&mut self, position: usize) -> Result<ArrayRef> {
-        let Some(read) = self.read.get_mut(position) else { return Err(self.segment.no_column(position)) };
+        let read = &mut self.read[position];
         if let Some(array) = &read.decoded {
             return Ok(array.clone());
         }

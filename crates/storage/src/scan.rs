@@ -232,7 +232,7 @@ impl Scan {
             }
             if let Some(pruner) = &self.options.pruner {
                 let keep = pruner.keep(&directory.ranges_of(position, &pruner.columns()));
-                if keep.is_some_and(|keep| keep.first() == Some(&false)) {
+                if keep.is_some_and(|keep| !keep[0]) {
                     self.counts.pages_pruned.fetch_add(stripe.pages, Ordering::Relaxed);
                     continue;
                 }
@@ -271,31 +271,30 @@ impl Scan {
         let page_bytes = segment.shape.page_bytes as u64;
         let damaged = || StorageError::damaged(segment.location(), "a page index contradicts itself");
         let mut ascending: Vec<usize> = (0..self.columns.len()).collect();
-        ascending.sort_unstable_by_key(|&position| self.columns.get(position));
-        let mut needed = Vec::new();
+        ascending.sort_unstable_by_key(|&position| self.columns[position]);
+        assert!(keep.is_none_or(|keep| keep.len() == index.pages()), "there is one flag per page");
+        let (mut needed, mut last_offset) = (Vec::new(), 0);
         let mut pages = VecDeque::new();
         for page in 0..index.pages() {
-            if keep.and_then(|keep| keep.get(page)) == Some(&false) {
+            if keep.is_some_and(|keep| !keep[page]) {
                 continue;
             }
-            let (first_slot, slots, rows) = index.page(page).ok_or_else(damaged)?;
+            let (first_slot, slots, rows) = index.page(page);
             let start = stripe.offset + u64::from(first_slot) * page_bytes;
             let end = start + u64::from(slots) * page_bytes;
             // Mini-pages stand in the order of the columns: requests ascend, whatever order is wanted.
-            let mut mini_pages = vec![None; self.columns.len()];
+            let mut mini_pages = Vec::with_capacity(self.columns.len());
             for &position in &ascending {
-                let column = self.columns.get(position).copied().unwrap_or_default();
-                let meta = index.mini_page(page, column).ok_or_else(damaged)?;
+                let meta = index.mini_page(page, self.columns[position]).ok_or_else(damaged)?;
                 let (offset, length) = (start + meta.offset_bytes, u64::from(meta.length_bytes));
-                if offset + length > end {
+                if offset < last_offset || offset + length > end {
                     return Err(damaged());
                 }
-                if let Some(slot) = mini_pages.get_mut(position) {
-                    *slot = Some((meta, needed.len()));
-                }
+                last_offset = offset;
+                mini_pages.push((position, meta, needed.len()));
                 needed.push(Needed { offset, length });
             }
-            let mini_pages = mini_pages.into_iter().flatten().collect();
+            mini_pages.sort_unstable_by_key(|&(position, ..)| position);
             let number = stripe.first_page + u64::from(first_slot);
             pages.push_back(PlannedPage { segment: Arc::clone(segment), number, rows, mini_pages });
         }
@@ -322,8 +321,8 @@ struct PlannedPage {
     /// In the segment.
     number: u64,
     rows: u32,
-    /// In the order of the scan's columns; the number of its place in the plan.
-    mini_pages: Vec<(MiniPageMeta, usize)>,
+    /// In the order of the scan's columns: position among them, and the number of its place in the plan.
+    mini_pages: Vec<(usize, MiniPageMeta, usize)>,
 }
 
 /// A page whose extents have numbers in the reader's sequence.
@@ -384,7 +383,7 @@ impl ScanReader {
                 match Pin::new(&mut self.batch).poll_next(context) {
                     Poll::Ready(Some(Ok((index, completion)))) => self.store(index, completion),
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(self.located(error)))),
-                    Poll::Ready(None) => break,
+                    Poll::Ready(None) => unreachable!("a scan ends with the read that fails"),
                     Poll::Pending => return Poll::Pending,
                 }
             }
@@ -441,15 +440,15 @@ impl ScanReader {
 
     fn enqueue(&mut self, plan: StripePlan) {
         let base = self.first_buffer + self.buffers.len();
-        let Some(segment) = plan.pages.front().map(|page| Arc::clone(&page.segment)) else { return };
+        let segment = Arc::clone(&plan.pages[0].segment);
         self.unsubmitted.extend(plan.extents.iter().map(|&extent| (Arc::clone(&segment), extent)));
         for page in plan.pages {
             let mini_pages: Vec<(MiniPageMeta, Place)> = page
                 .mini_pages
                 .into_iter()
-                .filter_map(|(meta, place)| {
-                    let place = plan.places.get(place)?;
-                    Some((meta, Place { extent: base + place.extent, ..*place }))
+                .map(|(_, meta, place)| {
+                    let place = plan.places[place];
+                    (meta, Place { extent: base + place.extent, ..place })
                 })
                 .collect();
             let extents =
@@ -486,8 +485,7 @@ impl ScanReader {
             if !fits && requests.len() >= first_needs && !self.buffers.is_empty() {
                 break;
             }
-            // Opened for the page index before; the error would have come there.
-            let Ok(file) = segment.file() else { break };
+            let Ok(file) = segment.file() else { unreachable!("it was opened for the page index") };
             requests
                 .push((file.clone(), Request::read(extent.offset, device.buffer(extent.length as usize))));
             self.buffers.push_back((None, extent.length));
@@ -505,11 +503,7 @@ impl ScanReader {
     }
 
     fn store(&mut self, index: usize, completion: Completion) {
-        if let (Some((slot, _)), Some(buffer)) =
-            (self.buffers.get_mut(index.wrapping_sub(self.first_buffer)), completion.into_buffer())
-        {
-            *slot = Some(into_buffer(buffer));
-        }
+        self.buffers[index - self.first_buffer].0 = completion.into_buffer().map(into_buffer);
     }
 
     fn batch_is_idle(&self) -> bool {
@@ -534,6 +528,7 @@ impl ScanReader {
             Some(filter) => filter.keep(&mut columns).map_err(|source| filter_error(source, &page))?,
             None => None,
         };
+        assert!(keep.as_ref().is_none_or(|keep| keep.len() == rows), "there is one flag per row");
         let keep = keep.map(|keep| FilterBuilder::new(&keep).optimize().build());
         let kept = keep.as_ref().map_or(rows, FilterPredicate::count);
         let counts = &self.scan.counts;
@@ -571,13 +566,7 @@ impl ScanReader {
 
     fn columns_of<'a>(&self, page: &'a PendingPage) -> PageColumns<'a> {
         let read = page.mini_pages.iter().zip(&self.scan.columns).map(|((meta, place), &number)| {
-            let bytes = if place.length == 0 {
-                Buffer::default()
-            } else {
-                let buffer =
-                    self.buffer(place.extent).filter(|buffer| place.start + place.length <= buffer.len());
-                buffer.map(|buffer| buffer.slice_with_length(place.start, place.length)).unwrap_or_default()
-            };
+            let bytes = place.slice(self.buffer(place.extent));
             let field = page.segment.shape.page_schema().arrow().field(number);
             ReadColumn { number, field, meta: *meta, bytes, decoded: None, dictionary: None }
         });
@@ -593,7 +582,7 @@ impl ScanReader {
     fn release(&mut self, end_extent: usize) {
         let needed_from = self.pages.front().map_or(end_extent, |next| next.first_extent);
         while self.first_buffer < needed_from {
-            let Some((_, length)) = self.buffers.pop_front() else { break };
+            let Some((_, length)) = self.buffers.pop_front() else { unreachable!("it was read") };
             self.first_buffer += 1;
             self.held_bytes -= length;
         }

@@ -28,7 +28,7 @@ use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, PageNumber, SegmentId, TableId};
 use crate::manifest::SegmentRecord;
 use crate::page_index::{Directory, IndexLayout, Stripe, StripeIndex};
-use crate::read_plan::{Needed, plan};
+use crate::read_plan::{Needed, Place, plan};
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const MAGIC: &[u8; 4] = b"NSEG";
@@ -83,21 +83,19 @@ pub(crate) fn encode_header(
     page_bytes: usize,
     schema: &[u8],
 ) -> Vec<u8> {
-    let mut header = vec![0; (FIXED_HEADER_BYTES + schema.len()).next_multiple_of(BLOCK_BYTES as usize)];
-    let mut fixed = Vec::with_capacity(FIXED_HEADER_BYTES);
-    fixed.extend(MAGIC);
-    fixed.extend(VERSION.to_le_bytes());
-    fixed.extend([0; 2]);
-    fixed.extend(id.0.to_le_bytes());
-    fixed.extend((page_bytes as u32).to_le_bytes());
-    fixed.extend((schema.len() as u32).to_le_bytes());
-    fixed.extend(database.0.to_le_bytes());
-    fixed.resize(FIXED_HEADER_BYTES - 4, 0);
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&fixed), schema);
-    fixed.extend(checksum.to_le_bytes());
-    for (target, source) in header.iter_mut().zip(fixed.iter().chain(schema)) {
-        *target = *source;
-    }
+    let mut header = Vec::new();
+    header.extend(MAGIC);
+    header.extend(VERSION.to_le_bytes());
+    header.extend([0; 2]);
+    header.extend(id.0.to_le_bytes());
+    header.extend((page_bytes as u32).to_le_bytes());
+    header.extend((schema.len() as u32).to_le_bytes());
+    header.extend(database.0.to_le_bytes());
+    header.resize(FIXED_HEADER_BYTES - 4, 0);
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&header), schema);
+    header.extend(checksum.to_le_bytes());
+    header.extend(schema);
+    header.resize(header.len().next_multiple_of(BLOCK_BYTES as usize), 0);
     header
 }
 
@@ -116,7 +114,7 @@ fn described_bytes(fixed: &[u8; FIXED_HEADER_BYTES]) -> usize {
 }
 
 fn u32_at(fixed: &[u8; FIXED_HEADER_BYTES], at: usize) -> u32 {
-    fixed.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+    u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
 }
 
 /// `location` names the file in errors.
@@ -218,12 +216,11 @@ impl Segment {
         if misplaced {
             return Err(StorageError::damaged(self.location(), "the manifest misplaces its directory"));
         }
-        let mut buffers = read_all(file, &requests, account).await?.into_iter();
-        let header = buffers.next().unwrap_or_else(|| self.device.buffer(0));
-        let version = self.check_header(&header)?;
+        let mut buffers = read_all(file, &requests, account).await?;
+        let bytes = into_buffer(buffers.remove(1));
+        let version = self.check_header(&buffers[0])?;
         let layout = &self.shape.layout;
         let schema = if version == OLDEST_VERSION { &layout.directory_1 } else { &layout.directory };
-        let bytes = buffers.next().map(into_buffer).unwrap_or_default();
         let found = PageMeta::checksum(&bytes);
         let page = Page::open(bytes, Arc::clone(schema), Verify::Checksums);
         let batch = page.and_then(|page| page.batch(None)).map_err(|error| self.in_directory(&error))?;
@@ -232,6 +229,11 @@ impl Segment {
             return Err(StorageError::damaged(file, "it is another one than the manifest names"));
         }
         let directory = Directory::new(batch, &self.location(), record.file_bytes)?;
+        let rows = directory.stripes.iter().fold(0, |rows: u64, stripe| rows.saturating_add(stripe.rows));
+        if rows != record.rows {
+            let reason = format!("it has {rows} rows, the manifest says {}", record.rows);
+            return Err(StorageError::damaged(self.location(), reason));
+        }
         Ok(Arc::clone(self.directory.get_or_init(|| Arc::new(directory))))
     }
 
@@ -275,8 +277,8 @@ impl Segment {
         } else {
             front.next_multiple_of(BLOCK_BYTES)
         };
-        let first = read_all(file, &[(stripe.index_offset, first_bytes)], account).await?.pop();
-        let first = first.map(into_buffer).unwrap_or_default();
+        let first = read_all(file, &[(stripe.index_offset, first_bytes)], account).await?.remove(0);
+        let first = into_buffer(first);
         let meta = PageMeta::read(&first, stripe.index_bytes as usize).map_err(|error| damaged(&error))?;
         if meta.columns.len() != schema.columns() || u64::from(meta.rows) != stripe.pages {
             return Err(StorageError::damaged(self.location(), "a page index belongs to another table"));
@@ -285,32 +287,26 @@ impl Segment {
             let file = format!("{}, index of page {}", self.location(), stripe.first_page);
             return Err(StorageError::damaged(file, "it is another one than the directory names"));
         }
-        let wanted: Vec<_> =
-            columns.iter().filter_map(|&column| Some((column, *meta.columns.get(column)?))).collect();
-        let needed: Vec<Needed> = wanted
-            .iter()
-            .map(|(_, mini_page)| Needed {
-                offset: stripe.index_offset + mini_page.offset_bytes,
-                length: mini_page.length_bytes.into(),
-            })
-            .collect();
+        let needed = |&column: &usize| Needed::mini_page(stripe.index_offset, &meta.columns[column]);
+        let needed: Vec<Needed> = columns.iter().map(needed).collect();
         let (buffers, places) = if first_bytes == stripe.index_bytes {
-            let in_first =
-                |needed: &Needed| (0, (needed.offset - stripe.index_offset) as usize, needed.length as usize);
-            (vec![first], needed.iter().map(in_first).collect::<Vec<_>>())
+            let in_first = |needed: &Needed| {
+                let start = (needed.offset - stripe.index_offset) as usize;
+                Place { extent: 0, start, length: needed.length as usize }
+            };
+            (vec![first], needed.iter().map(in_first).collect())
         } else {
             let sizes = file.device().sizes();
             let (extents, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
             let requests: Vec<_> = extents.iter().map(|extent| (extent.offset, extent.length)).collect();
-            let buffers = read_all(file, &requests, account).await?.into_iter().map(into_buffer).collect();
-            (buffers, places.iter().map(|place| (place.extent, place.start, place.length)).collect())
+            let buffers = read_all(file, &requests, account).await?;
+            (buffers.into_iter().map(into_buffer).collect(), places)
         };
-        let mut arrays = Vec::with_capacity(wanted.len());
-        for ((column, mini_page), (buffer, start, length)) in wanted.into_iter().zip(places) {
-            let bytes = buffers.get(buffer).filter(|bytes| start + length <= bytes.len());
-            let bytes = bytes.map(|bytes| bytes.slice_with_length(start, length)).unwrap_or_default();
-            let field = schema.arrow().field(column);
-            let array = decode_mini_page(bytes, field, meta.rows as usize, &mini_page)
+        let mut arrays = Vec::with_capacity(columns.len());
+        for (&column, place) in columns.iter().zip(places) {
+            let bytes = place.slice(buffers.get(place.extent));
+            let (field, mini_page) = (schema.arrow().field(column), &meta.columns[column]);
+            let array = decode_mini_page(bytes, field, meta.rows as usize, mini_page)
                 .map_err(|error| damaged(&error))?;
             arrays.push((column, array));
         }
@@ -351,7 +347,9 @@ pub(crate) async fn read_all(
         .map(|&(offset, bytes)| (file.clone(), Request::read(offset, device.buffer(bytes as usize))))
         .collect();
     let completions = device.submit_many(requests, account).wait_async().await?;
-    Ok(completions.into_iter().filter_map(Completion::into_buffer).collect())
+    let buffers: Vec<_> = completions.into_iter().filter_map(Completion::into_buffer).collect();
+    assert_eq!(buffers.len(), ranges.len(), "each range is read into a buffer of its own");
+    Ok(buffers)
 }
 
 pub(crate) fn into_buffer(buffer: AlignedBuffer) -> Buffer {

@@ -173,7 +173,7 @@ fn cut_length(value: &[u8], text: bool) -> usize {
     let mut end = value.len().min(MAX_BOUND_BYTES);
     if text && end < value.len() {
         // Continuation bytes are 10xxxxxx: a character starts where one is not.
-        while end > 0 && value.get(end).is_some_and(|byte| byte & 0xC0 == 0x80) {
+        while end > 0 && value[end] & 0xC0 == 0x80 {
             end -= 1;
         }
     }
@@ -181,7 +181,7 @@ fn cut_length(value: &[u8], text: bool) -> usize {
 }
 
 fn cut_down(value: &[u8], text: bool) -> Vec<u8> {
-    value.get(..cut_length(value, text)).unwrap_or(value).to_vec()
+    value[..cut_length(value, text)].to_vec()
 }
 
 /// A short value that is not less than `value` and anything that starts with its prefix; none if all of it is maximal.
@@ -190,7 +190,7 @@ fn cut_up(value: &[u8], text: bool) -> Option<Vec<u8>> {
     if end == value.len() {
         return Some(value.to_vec());
     }
-    let mut prefix = value.get(..end)?.to_vec();
+    let mut prefix = value[..end].to_vec();
     if !text {
         while let Some(last) = prefix.pop() {
             if last < u8::MAX {

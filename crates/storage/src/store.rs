@@ -495,7 +495,16 @@ impl Catalog {
                 .map(|segment| Segment::new(segment.clone(), Arc::clone(&shape), database, device.clone()))
                 .map(Arc::new)
                 .collect();
-            tables.insert(record.name.clone(), TableEntry::new(shape, segments));
+            let mut next_page = 0;
+            let are_in_order = record.segments.iter().all(|segment| {
+                let begins_behind = segment.first_page >= next_page;
+                next_page = segment.first_page.saturating_add(segment.page_numbers);
+                begins_behind && next_page <= 1 << 48
+            });
+            if !are_in_order || tables.insert(record.name.clone(), TableEntry::new(shape, segments)).is_some()
+            {
+                return Err(damaged("it is named twice, or page numbers are"));
+            }
         }
         Ok(Self { manifest, tables })
     }

@@ -91,7 +91,7 @@ impl Table {
     /// The segment that holds a page.
     pub(crate) fn segment_of(&self, page: PageNumber) -> Option<&Arc<Segment>> {
         let after = self.entry.segments.partition_point(|segment| segment.record.first_page <= page.0);
-        let segment = self.entry.segments.get(after.checked_sub(1)?)?;
+        let segment = &self.entry.segments[after.checked_sub(1)?];
         (page.0 - segment.record.first_page < segment.record.page_numbers).then_some(segment)
     }
 
@@ -137,8 +137,7 @@ impl Table {
             .into_iter()
             .map(|column| {
                 let data_type = self.schema().field(column).data_type();
-                let unknown = ColumnRange::unknown(data_type, 0);
-                let range = ranges.column(column).unwrap_or(&unknown);
+                let range = ranges.of(column);
                 let nulls = range.nulls.iter().flatten().sum();
                 let (min, max) = range.bounds_of_all(&ranges);
                 ColumnStatistics { nulls, min, max, bounds_are_exact: bounds_are_exact(data_type) }
@@ -152,6 +151,14 @@ impl Table {
 }
 
 impl PageRanges {
+    /// A column that was asked for.
+    fn of(&self, column: usize) -> &ColumnRange {
+        let Some(range) = self.column(column) else {
+            unreachable!("ranges of column {column} were asked for")
+        };
+        range
+    }
+
     /// One row per group: each group's containers joined.
     fn joined(groups: &[PageRanges], columns: &[usize], schema: &SchemaRef) -> Result<PageRanges> {
         let rows = groups.iter().map(|group| group.rows.values().iter().sum::<u64>()).collect();
@@ -160,7 +167,7 @@ impl PageRanges {
             let data_type = schema.field(column).data_type();
             let (mut mins, mut maxes, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
             for group in groups {
-                let Some(range) = group.column(column) else { continue };
+                let range = group.of(column);
                 let (min, max) = range.bounds_of_all(group);
                 mins.push(min);
                 maxes.push(max);
@@ -175,10 +182,7 @@ impl PageRanges {
 impl ColumnRange {
     /// Bounds of all containers together.
     fn bounds_of_all(&self, ranges: &PageRanges) -> (ArrayRef, ArrayRef) {
-        let has_values = |container: usize| {
-            let rows = ranges.rows.values().get(container).copied().unwrap_or(0);
-            self.nulls.values().get(container).copied().unwrap_or(0) < rows
-        };
+        let has_values = |container: usize| self.nulls.values()[container] < ranges.rows.values()[container];
         if self.min.data_type() == &DataType::Null {
             return bounds(self.min.slice(0, 0).as_ref());
         }

@@ -191,7 +191,7 @@ impl TableWriter {
     pub fn lane(&self) -> WriterLane {
         self.shared.open_lanes.fetch_add(1, Ordering::AcqRel);
         let lane = self.shared.idle.lock().take().unwrap_or_else(|| Lane::new(&self.shared));
-        WriterLane { shared: Arc::clone(&self.shared), lane: Some(lane) }
+        WriterLane { shared: Arc::clone(&self.shared), lane }
     }
 
     /// Memory that a lane takes for rows and the page it fills with them, besides its window of writes.
@@ -271,9 +271,7 @@ impl Shared {
     fn aligned(&self, bytes: &[u8]) -> AlignedBuffer {
         let mut buffer = self.device.buffer(bytes.len().next_multiple_of(BLOCK_BYTES as usize));
         buffer.fill(0);
-        for (target, source) in buffer.iter_mut().zip(bytes) {
-            *target = *source;
-        }
+        buffer[..bytes.len()].copy_from_slice(bytes);
         buffer
     }
 
@@ -281,6 +279,8 @@ impl Shared {
     async fn finish_file(&self) -> Result<Option<SegmentRecord>> {
         let mut stripes = std::mem::take(&mut *self.stripes.lock());
         stripes.sort_unstable_by_key(|(stripe, _)| stripe.first_page);
+        let rows = stripes.iter().map(|(stripe, _)| stripe.rows).sum();
+        assert_eq!(self.rows.load(Ordering::Acquire), rows, "every row that was appended is in a stripe");
         if stripes.is_empty() {
             return Ok(None);
         }
@@ -304,7 +304,7 @@ impl Shared {
             first_page: 0,
             page_numbers: space.next_page,
             pages: stripes.iter().map(|(stripe, _)| stripe.pages).sum(),
-            rows: stripes.iter().map(|(stripe, _)| stripe.rows).sum(),
+            rows,
             file_bytes: space.next_offset,
             header_bytes: self.header_bytes,
             directory_offset,
@@ -328,18 +328,14 @@ impl Drop for Shared {
 #[derive(Debug)]
 pub struct WriterLane {
     shared: Arc<Shared>,
-    /// `None` only after `finish`.
-    lane: Option<Lane>,
+    lane: Lane,
 }
 
 impl WriterLane {
     /// Appends all rows of a batch. Waits only when the lane's window of writes is full.
     pub async fn append(&mut self, batch: &RecordBatch) -> Result<()> {
         check_batch(&self.shared.shape, batch)?;
-        match &mut self.lane {
-            Some(lane) => lane.append(&self.shared, batch).await?,
-            None => return Err(StorageError::UnfinishedLane { table: self.shared.shape.name.clone() }),
-        }
+        self.lane.append(&self.shared, batch).await?;
         self.shared.rows.fetch_add(batch.num_rows() as u64, Ordering::AcqRel);
         Ok(())
     }
@@ -350,9 +346,8 @@ impl WriterLane {
     }
 
     /// Ends the lane; its rows become part of the commit.
-    pub async fn finish(mut self) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let Some(mut lane) = self.lane.take() else { return Ok(()) };
+    pub async fn finish(self) -> Result<()> {
+        let Self { shared, mut lane } = self;
         loop {
             // Two partly filled pages become one: a statement ends with one short page, however many lanes it had.
             let mut other = {
@@ -490,9 +485,9 @@ impl LaneOutput {
             let offset = stripe.offset + stripe.used * page_bytes as u64;
             WriteBlock { buffer, offset, filled_bytes: 0, used_bytes: 0 }
         });
-        let target = block.buffer.get_mut(block.filled_bytes..block.filled_bytes + needed_bytes);
+        let target = &mut block.buffer[block.filled_bytes..block.filled_bytes + needed_bytes];
         let identity = PageIdentity::new(stripe.first_page + stripe.used);
-        let meta = filled.page.write(identity, target.unwrap_or_default()).map_err(StorageError::Encode)?;
+        let meta = filled.page.write(identity, target).map_err(StorageError::Encode)?;
         let used_bytes = meta.used_bytes.next_multiple_of(BLOCK_BYTES as usize);
         stripe.entries.push(stripe.used as u32, slots as u32, &meta, filled.bounds)?;
         stripe.used_bytes = stripe.used * page_bytes as u64 + used_bytes as u64;
@@ -537,9 +532,9 @@ impl LaneOutput {
     async fn wait_until(&mut self, bytes: usize) -> Result<()> {
         while self.in_flight_bytes > bytes {
             let next = std::future::poll_fn(|context| Pin::new(&mut self.writes).poll_next(context)).await;
-            let Some(finished) = next else { break };
+            let Some(finished) = next else { unreachable!("a lane ends with the write that fails") };
             let (index, _) = finished?;
-            self.in_flight_bytes -= self.write_bytes.get(index).copied().unwrap_or(0);
+            self.in_flight_bytes -= self.write_bytes[index];
         }
         Ok(())
     }

@@ -42,6 +42,33 @@ fn message(directory: &Path) -> String {
     }
 }
 
+/// Replaces words of a manifest, whose checksum is right afterwards.
+fn rewrite_manifest(directory: &Path, from: &str, to: &str) {
+    let path = directory.join(MANIFEST);
+    let manifest = fs::read_to_string(&path).unwrap();
+    let (_, body) = manifest.split_once('\n').unwrap();
+    assert!(body.contains(from), "{body}");
+    let body = body.replacen(from, to, 1);
+    let line = format!("NANDINA MANIFEST 2 {:08x} {}", crc32c::crc32c(body.as_bytes()), body.len());
+    fs::write(path, format!("{line}\n{body}")).unwrap();
+}
+
+#[test]
+fn a_manifest_that_counts_other_rows() {
+    let (directory, segment) = database();
+    rewrite_manifest(directory.path(), "\"rows\": 20000", "\"rows\": 20001");
+    let expected = "is damaged: it has 20000 rows, the manifest says 20001; restore the database from a copy";
+    assert_eq!(message(directory.path()), format!("{} {expected}", segment.display()));
+}
+
+#[test]
+fn a_manifest_with_page_numbers_that_cannot_be() {
+    let (directory, _segment) = database();
+    rewrite_manifest(directory.path(), "\"first_page\": 0", "\"first_page\": 281474976710656");
+    let message = message(directory.path());
+    assert!(message.contains("table \"t\": it is named twice, or page numbers are"), "{message}");
+}
+
 #[test]
 fn a_flipped_bit_in_a_page() {
     let (directory, segment) = database();

@@ -83,7 +83,7 @@ impl RecordEnds {
     pub fn find(&mut self, piece: &[u8]) -> Option<Found> {
         let mut found: Option<Found> = None;
         let mut at = 0;
-        while let Some(rest) = piece.get(at..).filter(|rest| !rest.is_empty()) {
+        while let (_, rest @ [_, ..]) = piece.split_at(at) {
             let skipped = match self.state {
                 State::Plain => self.step_in_plain(rest, |is_record, behind| {
                     let records = found.map_or(0, |found| found.records) + usize::from(is_record);

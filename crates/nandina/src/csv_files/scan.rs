@@ -1,4 +1,5 @@
 //! The rows of CSV files: one thread reads, several parse.
+#![allow(clippy::indexing_slicing, reason = "fields and columns are numbered here")]
 
 use std::collections::HashMap;
 use std::fmt;
@@ -126,22 +127,14 @@ impl CsvText {
         } else {
             (0..columns.len()).collect()
         };
-        let column_of = |&place: &usize| {
-            let column = columns.get(place).cloned();
-            column.unwrap_or_else(|| unreachable!("field {place} of {} columns", columns.len()))
-        };
-        let fields: Fields = places.iter().map(column_of).collect();
+        let fields: Fields = places.iter().map(|&place| file.columns.field(place).clone()).collect();
         let fields_of: HashMap<usize, usize> =
             places.iter().enumerate().map(|(field, &column)| (column, field)).collect();
-        let field_of = |column: &usize| {
-            let field = fields_of.get(column).copied();
-            field.unwrap_or_else(|| unreachable!("no field is column {column}"))
-        };
         Ok(Layout {
             path,
             options: self.options.clone(),
             fields: Arc::new(Schema::new_with_metadata(fields, file.columns.metadata().clone())),
-            wanted: file.wanted.iter().map(field_of).collect(),
+            wanted: file.wanted.iter().map(|column| fields_of[column]).collect(),
             batch_rows: file.batch_rows,
             time: file.time.clone(),
         })
@@ -177,7 +170,7 @@ impl Layout {
         let mut batches = Vec::new();
         loop {
             let read = decoder.decode(rest)?;
-            rest = rest.get(read..).unwrap_or_else(|| unreachable!("{read} bytes of {}", rest.len()));
+            rest = rest.split_at(read).1;
             if read == 0 || decoder.capacity() == 0 {
                 match decoder.flush()? {
                     Some(batch) => batches.push(batch),

@@ -8,6 +8,7 @@
 //!   input ─► stage ─► ┌ task: column 1, column 3, … ┐ ─► encoded columns ─► row group ─► file
 //!                     └ task: column 2, column 4, … ┘
 //! ```
+#![allow(clippy::indexing_slicing, reason = "columns are numbered here")]
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -464,7 +465,7 @@ impl Writing {
     {
         // The largest first: all tasks wait for the one that ends last.
         let mut order: Vec<usize> = (0..columns.len()).collect();
-        order.sort_by_cached_key(|&at| Reverse(columns.get(at).map(Column::memory_bytes)));
+        order.sort_by_cached_key(|&at| Reverse(columns[at].memory_bytes()));
         let (order, work, next) = (Arc::new(order), Arc::new(work), Arc::new(AtomicUsize::new(0)));
         let task = |_| {
             let (columns, order) = (Arc::clone(columns), Arc::clone(&order));
@@ -475,8 +476,7 @@ impl Writing {
                 loop {
                     let turn = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&at) = order.get(turn) else { return Ok(()) };
-                    let Some(column) = columns.get(at) else { unreachable!("columns are ordered") };
-                    work(at, column)?;
+                    work(at, &columns[at])?;
                 }
             }))
         };

@@ -130,6 +130,7 @@ impl AccountedReader {
             }
             found.extend(self.held_part(range));
         }
+        assert_eq!(found.len(), ranges.len(), "what has been read is held until it is handed out");
         // Columns are asked for once, as a whole or by pages.
         self.held.retain(|held| !ranges.iter().any(|range| held.holds(range)));
         Ok(found)
@@ -152,6 +153,7 @@ impl AccountedReader {
     fn hold(&mut self, ranges: Vec<Range<u64>>, buffers: Vec<Bytes>, grant: Grant) {
         let grant = Arc::new(grant);
         let accounted = |bytes| Bytes::from_owner(AccountedBytes { bytes, _grant: Arc::clone(&grant) });
+        assert_eq!(buffers.len(), ranges.len(), "each range is read into a buffer of its own");
         let held = ranges.into_iter().zip(buffers);
         self.held.extend(held.map(|(range, bytes)| Held { range, bytes: accounted(bytes) }));
     }

@@ -12,6 +12,10 @@
 //!
 //! Which rows a page has tells the file's page index. Where a file was written without one, the headers of its pages do,
 //! except for lists in data pages of version 1: such row groups are read as a whole.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "row groups and columns are numbered as the file's metadata does"
+)]
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -138,9 +142,7 @@ impl Wanted<'_> {
         let mut parts = Vec::new();
         let mut rest_begin = 0;
         for at in large {
-            let (Some(group), Some(&group_begin)) = (metadata.row_groups().get(at), begins.get(at)) else {
-                unreachable!("row group {at} is one of the file's");
-            };
+            let (group, group_begin) = (metadata.row_group(at), begins[at]);
             let Some(columns) = columns_with_pages(&metadata, at, &leaves) else { return Ok(None) };
             let cuts = self.cuts(&columns);
             if cuts.is_empty() {
@@ -191,7 +193,7 @@ impl Wanted<'_> {
         for pages in pages.chunk_by(|one, next| one.0 == next.0) {
             let begun: u64 = pages.iter().map(|(_, bytes)| bytes).sum();
             if bytes > 0 && bytes + begun > window {
-                cuts.extend(pages.first().map(|(row, _)| *row));
+                cuts.push(pages[0].0);
                 bytes = 0;
             }
             bytes += begun;
@@ -217,7 +219,7 @@ fn columns<'a>(
     group: &'a RowGroupMetaData,
     leaves: &[usize],
 ) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
-    leaves.iter().filter_map(|&leaf| group.columns().get(leaf))
+    leaves.iter().map(|&leaf| group.column(leaf))
 }
 
 fn chunk_bytes(chunk: &ColumnChunkMetaData) -> u64 {
@@ -286,7 +288,7 @@ fn columns_with_pages<'a>(
     at: usize,
     leaves: &[usize],
 ) -> Option<Vec<Column<'a>>> {
-    let group = metadata.row_groups().get(at)?;
+    let group = metadata.row_group(at);
     let index = metadata.offset_index()?.get(at)?;
     let column = |&leaf: &usize| {
         let pages = index.get(leaf)?.page_locations().as_slice();
@@ -297,7 +299,7 @@ fn columns_with_pages<'a>(
         if !(starts_at_zero && rises && ends) {
             return None;
         }
-        Some(Column { chunk: group.columns().get(leaf)?, pages })
+        Some(Column { chunk: group.column(leaf), pages })
     };
     leaves.iter().map(column).collect()
 }
@@ -312,9 +314,9 @@ async fn with_pages(
     if knows_pages(&metadata, large, leaves) {
         return Ok(Some(metadata));
     }
-    let groups = || large.iter().filter_map(|&at| metadata.row_groups().get(at));
-    let has_index = groups()
-        .flat_map(|group| columns(group, leaves))
+    let has_index = large
+        .iter()
+        .flat_map(|&at| columns(metadata.row_group(at), leaves))
         .all(|column| column.offset_index_offset().is_some());
     if has_index {
         let mut index = ParquetMetaDataReader::new_with_metadata(ParquetMetaData::clone(&metadata))
@@ -361,12 +363,8 @@ fn offset_index(
     let found = Mutex::new(Vec::with_capacity(chunks.len()));
     let work = || {
         while let Some(&(group, leaf)) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let described = metadata.row_groups().get(group);
-            let Some((described, chunk)) = described.and_then(|rows| Some((rows, rows.columns().get(leaf)?)))
-            else {
-                unreachable!("column {leaf} of row group {group} is one of the file's");
-            };
-            match pages(&file, chunk, described.num_rows(), is_cancelled) {
+            let described = metadata.row_group(group);
+            match pages(&file, described.column(leaf), described.num_rows(), is_cancelled) {
                 Ok(pages) => found.lock().push((group, leaf, pages)),
                 Err(error) => {
                     next.store(chunks.len(), Ordering::Relaxed);
@@ -387,15 +385,10 @@ fn offset_index(
         })
     })?;
     for (group, leaf, pages) in found.into_inner() {
-        let Some(columns) = index.get_mut(group) else {
-            unreachable!("row group {group} is one of the file's")
-        };
-        if columns.is_empty() {
-            let count = metadata.row_groups().get(group).map_or(0, RowGroupMetaData::num_columns);
-            columns.extend((0..count).map(|_| empty()));
+        if index[group].is_empty() {
+            index[group].extend((0..metadata.row_group(group).num_columns()).map(|_| empty()));
         }
-        let Some(column) = columns.get_mut(leaf) else { unreachable!("column {leaf} is one of the file's") };
-        *column = pages;
+        index[group][leaf] = pages;
     }
     Ok(index)
 }

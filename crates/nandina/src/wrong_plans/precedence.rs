@@ -8,6 +8,10 @@
 //! The parser takes all that follows `IS DISTINCT FROM` for its right side; `AND` and `OR` behind it are not.
 //!
 //! Parentheses are nodes of their own, so that a tree of binary operators, read from left to right, is what was written.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "operands are numbered here: a wrong number must not lose a condition"
+)]
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -86,10 +90,7 @@ fn take_conditions_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut V
 }
 
 fn wrap(operands: &mut [Expr], at: usize, wrapped: impl FnOnce(Box<Expr>) -> Expr) {
-    if let Some(operand) = operands.get_mut(at) {
-        let inner = std::mem::replace(operand, nothing());
-        *operand = wrapped(Box::new(inner));
-    }
+    operands[at] = wrapped(Box::new(std::mem::replace(&mut operands[at], nothing())));
 }
 
 /// Builds a tree of operators anew, each with the operands that it is meant to have.
@@ -104,6 +105,7 @@ pub(super) fn settle(expr: &mut Expr) {
 
 /// The tree of operators with the operands between which they stand.
 fn build(operands: Vec<Expr>, operators: Vec<(BinaryOperator, u8)>) -> Expr {
+    assert_eq!(operands.len(), operators.len() + 1, "every operator stands between two operands");
     // Every operator takes the operands to its sides as soon as one that binds no more tightly follows.
     let mut operands = operands.into_iter();
     let mut built: Vec<Expr> = operands.next().into_iter().collect();
@@ -120,9 +122,7 @@ fn build(operands: Vec<Expr>, operators: Vec<(BinaryOperator, u8)>) -> Expr {
     while !waiting.is_empty() {
         put_together(&mut built, &mut waiting);
     }
-    let whole = built.pop().unwrap_or_else(nothing);
-    assert!(built.is_empty(), "every operator has two operands");
-    whole
+    built.remove(0)
 }
 
 fn take_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryOperator, u8)>) {
@@ -142,7 +142,7 @@ fn take_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryO
 fn put_together(operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryOperator, u8)>) {
     let (Some((operator, _)), Some(right), Some(left)) = (operators.pop(), operands.pop(), operands.pop())
     else {
-        return;
+        unreachable!("an operator waits for its second operand alone");
     };
     operands.push(match operator {
         BinaryOperator::BitwiseXor => power(left, right),

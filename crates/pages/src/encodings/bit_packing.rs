@@ -10,7 +10,6 @@
 //!  values      0, 8, 16 …  1, 9, 17 …  …    7, 15, 23 …       of a block
 //!  word 0     ├ v8 ┤ v0 ┤ ├ v9 ┤ v1 ┤      ├ v15 ┤ v7 ┤       least significant bits first
 //! ```
-#![allow(clippy::indexing_slicing, reason = "words and rows of a block are counted by its bits")]
 
 /// Integers of a block.
 pub(super) const BLOCK: usize = 256;

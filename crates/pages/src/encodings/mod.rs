@@ -39,7 +39,7 @@ fn append_validity(validity: Option<&Bitmap>, rows: usize, out: &mut Vec<u8>) {
     if let Some(validity) = validity {
         let start = out.len();
         out.resize(start + rows.div_ceil(8), 0);
-        validity.write(out.get_mut(start..).unwrap_or_default());
+        validity.write(&mut out[start..]);
     }
 }
 

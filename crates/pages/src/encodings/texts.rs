@@ -5,10 +5,6 @@
 //!  Compressed  │ u8 bits │ u8 codec │ 0 × 2 │ u32 least length │ u32 value bytes │ 0 × 4 │
 //!              │ packed lengths, less the least │[validity]│ value bytes, as they are (codec 0) or in LZ4 (1) │
 //! ```
-#![allow(
-    clippy::indexing_slicing,
-    reason = "lengths are checked before; offsets and codes where they are read"
-)]
 
 use std::sync::Arc;
 
@@ -350,9 +346,6 @@ pub(super) fn decode_compressed(
         }
         other => return Err(damaged(format!("unknown codec {other}"))),
     };
-    if bytes.len() != value_bytes {
-        return Err(damaged(format!("{value_bytes} bytes announced, {} found", bytes.len())));
-    }
     let mut end = 0u64;
     let mut offsets = Vec::with_capacity(rows.next_multiple_of(super::bit_packing::BLOCK) + 1);
     offsets.push(0);
@@ -361,6 +354,9 @@ pub(super) fn decode_compressed(
         end += u64::from(least) + u64::from(length);
         end as i32
     }));
+    if bytes.len() != value_bytes || end != value_bytes as u64 {
+        return Err(damaged(format!("{value_bytes} bytes announced, {} found for {end}", bytes.len())));
+    }
     let offsets = ScalarBuffer::from(offsets);
     check_offsets(&offsets, bytes.len(), column)?;
     Ok(DecodedTexts { offsets, bytes, validity })

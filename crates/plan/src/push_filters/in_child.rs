@@ -119,8 +119,7 @@ fn passes_rows_on(node: &dyn ExecutionPlan) -> bool {
 
 /// Column number `at` of `input`, by the name that it has there.
 fn column(input: &Arc<dyn ExecutionPlan>, at: usize) -> Option<Arc<dyn PhysicalExpr>> {
-    let schema = input.schema();
-    Some(Arc::new(Column::new(schema.fields().get(at)?.name(), at)))
+    Some(Arc::new(Column::new(input.schema().field(at).name(), at)))
 }
 
 fn same_columns(input: &Arc<dyn ExecutionPlan>) -> InChild {
@@ -136,7 +135,7 @@ fn below_aggregation(aggregate: &AggregateExec) -> InChild {
         // A row comes out even where none goes in, or groups were counted.
         return InChild::Nothing;
     }
-    let in_all = |key: usize| sets.iter().all(|missing| missing.get(key) == Some(&false));
+    let in_all = |key: usize| sets.iter().all(|missing| !missing[key]);
     let keys = keys.expr().iter().enumerate().map(|(at, (key, _))| in_all(at).then(|| Arc::clone(key)));
     let mut columns: Vec<_> = keys.collect();
     columns.resize(aggregate.schema().fields().len(), None);
@@ -159,7 +158,7 @@ fn below_join(join: &HashJoinExec, side: JoinSide) -> InChild {
     let (_, all) = build_join_schema(&join.left.schema(), &join.right.schema(), &join.join_type);
     let chosen = match join.projection.as_deref() {
         None => all,
-        Some(projection) => projection.iter().filter_map(|&at| all.get(at).cloned()).collect(),
+        Some(projection) => projection.iter().map(|&at| all[at].clone()).collect(),
     };
     let columns = chosen.iter().map(|output| match output.side {
         of if of == side => column(input, output.index),
@@ -180,7 +179,7 @@ fn key_of_other_side(join: &HashJoinExec, at: usize, side: JoinSide) -> Option<A
         let column = given_out.downcast_ref::<Column>()?;
         let output = if side == JoinSide::Right { join.left.schema() } else { join.right.schema() };
         let input = if side == JoinSide::Right { join.right.schema() } else { join.left.schema() };
-        let data_type = output.fields().get(column.index())?.data_type();
+        let data_type = output.field(column.index()).data_type();
         // Equal floating-point numbers and nested values need not compare alike with a third one: 0.0 and -0.0.
         let is_alike = !data_type.is_floating() && !data_type.is_nested();
         (column.index() == at && is_alike && there.data_type(&input).ok().as_ref() == Some(data_type))
@@ -208,9 +207,9 @@ pub(super) fn without_projection(node: &Arc<dyn ExecutionPlan>) -> Result<Option
     let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
     let (Some(projection), None) = (filter.projection(), filter.fetch()) else { return Ok(None) };
     let input = filter.input().schema();
-    let projected = projection.iter().filter_map(|&at| {
-        let name = input.fields().get(at)?.name();
-        Some(ProjectionExpr { expr: Arc::new(Column::new(name, at)), alias: name.clone() })
+    let projected = projection.iter().map(|&at| {
+        let name = input.field(at).name();
+        ProjectionExpr { expr: Arc::new(Column::new(name, at)), alias: name.clone() }
     });
     let projected: Vec<_> = projected.collect();
     let alone = FilterExecBuilder::from(filter).apply_projection(None)?.build()?;

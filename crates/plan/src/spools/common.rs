@@ -56,11 +56,9 @@ impl CommonParts {
         let mut inside = plan;
         if let Some((number, common)) = self.find(plan)? {
             inside = common;
-            if let Some(count) = computed.get_mut(number) {
-                *count += 1;
-                if *count > 1 {
-                    return Ok(());
-                }
+            computed[number] += 1;
+            if computed[number] > 1 {
+                return Ok(());
             }
         }
         inside.apply_subqueries(|subquery| {

@@ -193,10 +193,9 @@ impl Plot {
             highest = *y - apart;
         }
         let mut heights = vec![0; self.series.len()];
+        #[allow(clippy::indexing_slicing, reason = "series are numbered here")]
         for (number, y) in wanted {
-            if let Some(height) = heights.get_mut(number) {
-                *height = y;
-            }
+            heights[number] = y;
         }
         heights
     }

@@ -64,7 +64,7 @@ fn rows(plan: &PlanNode) -> Vec<Row<'_>> {
     // Places that forks have announced for their inputs; inputs of an input come before its next sibling.
     let mut places: Vec<String> = vec![String::new()];
     for (level, node) in plan.in_order() {
-        let place = places.pop().unwrap_or_default();
+        let Some(place) = places.pop() else { unreachable!("each node but the first is an announced input") };
         let several = node.inputs.len();
         let of = |number: usize| {
             if several > 1 { format!("input {number} of {several} of {}", node.name) } else { String::new() }
