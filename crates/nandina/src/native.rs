@@ -20,7 +20,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
 use nandina_device::{IoAccount, Priority};
-use nandina_exec::flow::query_flow;
+use nandina_exec::execution::query_flow;
 use nandina_exec::scan::{NativeTableProvider, storage_error};
 use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOptions};
 use parking_lot::RwLock;

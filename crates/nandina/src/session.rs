@@ -27,7 +27,7 @@ use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use nandina_device::calibration::{DeviceProfile, Progress as CalibrationProgress};
-use nandina_exec::flow::QueryFlow;
+use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
 use parking_lot::Mutex;
 

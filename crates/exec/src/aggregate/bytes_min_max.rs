@@ -16,10 +16,9 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
-use super::byte_views::ByteViews;
-use super::key_columns::BatchKey;
 use super::min_max::winner_of;
-use crate::floats::canonical;
+use crate::keys::floats::canonical;
+use crate::keys::{BatchKey, ByteViews};
 
 /// The least or greatest value of every group.
 pub struct BytesMinMax {

@@ -9,9 +9,9 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::spec::{AggregateSpec, Arguments, InputRows, KeyedRows};
-use super::table::GroupTable;
-use crate::compact::with_own_texts;
+use super::spec::{AggregateSpec, Arguments, InputRows};
+use crate::batch::with_own_texts;
+use crate::keys::{GroupTable, KeyedRows};
 
 /// The groups of one table.
 pub struct Groups {

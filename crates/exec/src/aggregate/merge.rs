@@ -21,11 +21,11 @@ use super::groups::Results;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
 use super::sink::{Sink, StoredPartition};
-use super::spec::hashes_of;
 use super::state::AggregateState;
 use super::work_queue::{Merge, Work};
-use crate::batch_bytes::{array_bytes, data_bytes};
+use crate::batch::{array_bytes, data_bytes};
 use crate::error::{pages_error, spill_error};
+use crate::keys::hashes_of;
 use crate::memory::HeldMemory;
 
 /// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.

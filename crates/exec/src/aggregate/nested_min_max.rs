@@ -14,7 +14,7 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
 use super::bytes_min_max::converter_of;
-use crate::floats::canonical;
+use crate::keys::floats::canonical;
 
 /// The least or greatest of some rows.
 #[derive(Debug)]

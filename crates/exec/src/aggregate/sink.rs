@@ -12,9 +12,9 @@ use datafusion::common::Result;
 use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, Scatter, SealedPage};
 use parking_lot::Mutex;
 
-use super::spec::hashes_of;
 use super::state::AggregateState;
 use crate::error::spill_error;
+use crate::keys::hashes_of;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions};
 

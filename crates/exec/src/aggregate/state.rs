@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use super::metrics::AggregateMetrics;
 use super::spec::AggregateSpec;
 use super::work_queue::WorkQueue;
+use crate::execution::Progress;
 use crate::memory::HeldMemory;
 use crate::memory::{
     MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
-use crate::progress::Progress;
 
 /// The shares of memory that the tables of all lanes may take together: while they are emptied when they are full, and
 /// where that lets them hold all groups.

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use super::groups::Results;
 use super::sink::StoredPartition;
 use super::state::AggregateState;
-use crate::memory::HeldMemory;
-use crate::memory::Reclaim;
-use crate::progress::Progress;
+use crate::execution::Progress;
+use crate::memory::{HeldMemory, Reclaim};
 
 /// A piece of what remains.
 pub enum Work {

@@ -26,7 +26,7 @@ use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
 use crate::error::pages_error;
-use crate::shared_execution::SharedExecution;
+use crate::execution::SharedExecution;
 use crate::spill::{SpillContext, operator_space};
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the

@@ -10,8 +10,7 @@ use datafusion::physical_plan::repartition::BatchPartitioner;
 use futures::StreamExt;
 
 use super::queue::Queues;
-use crate::batch_bytes::{array_bytes, data_bytes};
-use crate::compact::compact;
+use crate::batch::{array_bytes, compact, data_bytes};
 
 /// Splits an input until it ends.
 pub async fn produce(

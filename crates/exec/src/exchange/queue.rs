@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::metrics::SharedMetrics;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 use crate::spill::{SpillContext, SpillWriter};
 

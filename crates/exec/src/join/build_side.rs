@@ -11,7 +11,7 @@ use super::kind::{JoinKind, SideRows};
 use super::rows::{PageRows, RowRef};
 use super::spec::JoinSpec;
 use super::table::PartitionTable;
-use crate::key_hasher::KeyHasher;
+use crate::keys::KeyHasher;
 use crate::memory::MAX_PAGE_ROWS;
 use crate::spill::HashFilter;
 

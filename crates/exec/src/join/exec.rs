@@ -38,10 +38,9 @@ use super::metrics::JoinMetrics;
 use super::spec::JoinSpec;
 use super::state::JoinState;
 use super::worker::{BuildDone, Workers, output};
-use crate::equivalences::without_padded_sides;
+use crate::execution::SharedExecution;
 use crate::memory::{output_bytes, pool_limit};
-use crate::mixed_partitions::mixing_rows;
-use crate::shared_execution::SharedExecution;
+use crate::plan_properties::{mixing_rows, without_padded_sides};
 use crate::spill::{DestagePolicy, operator_space};
 
 /// A hybrid hash join that spills.

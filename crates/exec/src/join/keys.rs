@@ -14,7 +14,7 @@ use arrow::datatypes::{ByteArrayType, ByteViewType, DataType};
 use datafusion::common::Result;
 use nandina_pages::ColumnLayout;
 
-use crate::floats::canonical;
+use crate::keys::floats::canonical;
 
 use super::rows::{PageColumn, PageRows, RowRef};
 

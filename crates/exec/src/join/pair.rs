@@ -28,7 +28,7 @@ use super::spec::{JoinSpec, Side};
 use super::state::{JoinState, MOST_PARTITION_BITS, SpilledPair};
 use super::table::TABLE_BYTES_PER_ROW;
 use crate::error::spill_error;
-use crate::key_hasher::KeyHasher;
+use crate::keys::KeyHasher;
 use crate::memory::{HeldMemory, partitioner_options};
 use crate::spill::BatchReader;
 

@@ -26,7 +26,7 @@ use super::kind::SideRows;
 use super::rows::RowRef;
 use super::spec::{JoinSpec, OutputColumn, SideOf};
 use super::table::{GROUP, PartitionTable};
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use nandina_pages::prefetch::AHEAD;
 
 /// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.

@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use super::spec::JoinSpec;
 use super::table::hash_page;
 use crate::error::spill_error;
-use crate::key_hasher::KeyHasher;
+use crate::keys::KeyHasher;
 use crate::spill::HashFilter;
 
 /// How many keys ahead of its use a line of the filter is asked for.

@@ -39,10 +39,11 @@ use super::spill_cost::SpillCost;
 use super::spilled_keys::SpilledKeys;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
 use crate::error::spill_error;
-use crate::key_hasher::KeyHasher;
-use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
-use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
-use crate::progress::Progress;
+use crate::execution::Progress;
+use crate::keys::KeyHasher;
+use crate::memory::{
+    HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
+};
 use crate::spill::{DestagePolicy, Destination, PartitionsMetrics, ResidentPartitions};
 
 /// Where the join stands.

@@ -22,7 +22,7 @@ use nandina_pages::Page;
 use super::rows::{RowRef, row_ref};
 use super::spec::JoinSpec;
 use crate::error::pages_error;
-use crate::key_hasher::KeyHasher;
+use crate::keys::KeyHasher;
 use nandina_pages::prefetch::prefetch;
 
 const FILTER_BITS: u32 = 16;

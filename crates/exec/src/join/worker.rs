@@ -31,8 +31,8 @@ use super::pair::{Opened, PairJoin, produces_rows};
 use super::prober::{BuildRows, Prober};
 use super::state::{JoinState, SpilledPair, table_bytes};
 use crate::error::spill_error;
+use crate::execution::Progress;
 use crate::memory::portion_rows;
-use crate::progress::Progress;
 use crate::spill::HashFilter;
 
 /// Completion of the build side, which every worker awaits and any of them drives.

@@ -5,7 +5,7 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use nandina_device::calibration::IoSizes;
 use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 
 /// Most rows in a page of a partition.
 pub const MAX_PAGE_ROWS: usize = 1 << 13;

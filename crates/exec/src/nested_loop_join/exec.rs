@@ -23,10 +23,10 @@ use futures::FutureExt;
 use super::metrics::LoopMetrics;
 use super::state::LoopState;
 use super::worker::{BuildDone, Workers, output};
-use crate::equivalences::without_padded_sides;
+use crate::execution::SharedExecution;
 use crate::join::spec::JoinSpec;
 use crate::memory::{output_bytes, pool_limit};
-use crate::shared_execution::SharedExecution;
+use crate::plan_properties::without_padded_sides;
 use crate::spill::operator_space;
 
 /// A block nested loop join that spills.

@@ -21,12 +21,12 @@ use datafusion::physical_plan::metrics::Time;
 use super::assemble::{BuildRows, ProbeRows, ProbeRowsOut, assemble};
 use super::block::Block;
 use super::pair_filter::{OneAgainstMany, PairFilter};
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use crate::error::pages_error;
+use crate::execution::Progress;
 use crate::join::kind::{JoinKind, SideRows};
 use crate::join::rows::{RowRef, row_ref};
 use crate::join::spec::JoinSpec;
-use crate::progress::Progress;
 
 /// Comparisons after which other tasks get their turn, and a cancelled query ends: a few milliseconds.
 const PAIRS_PER_TURN: usize = 1 << 21;

@@ -24,11 +24,12 @@ use parking_lot::{Mutex, RwLock};
 use super::block::{Block, RowBits};
 use super::metrics::LoopMetrics;
 use crate::error::spill_error;
+use crate::execution::Progress;
 use crate::join::kind::SideRows;
 use crate::join::spec::JoinSpec;
-use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
-use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
-use crate::progress::Progress;
+use crate::memory::{
+    HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
+};
 use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext};
 
 /// Who reserves memory.

@@ -13,7 +13,7 @@ use futures::stream::Fuse;
 use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::sync::oneshot;
 
-use crate::compact::compact;
+use crate::batch::compact;
 
 /// The runs of rows that have not been read yet.
 pub struct Runs {

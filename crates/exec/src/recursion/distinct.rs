@@ -10,9 +10,8 @@ use datafusion::execution::memory_pool::MemoryPool;
 
 use super::row_table::RowTable;
 use super::seen::{FirstSeen, SeenRows, Verdict};
-use crate::held_batch::HeldBatch;
-use crate::memory::HeldMemory;
-use crate::memory::ReclaimHandle;
+use crate::batch::HeldBatch;
+use crate::memory::{HeldMemory, ReclaimHandle};
 use crate::spill::{RowQueue, SpillFile, SpillReader, SpillWriter};
 
 /// The share of memory that rows which are compared with a partition of those seen may take, and their least.

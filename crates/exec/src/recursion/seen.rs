@@ -10,9 +10,8 @@ use parking_lot::Mutex;
 
 use super::keys::RowKeys;
 use super::row_table::RowTable;
-use crate::aggregate::spec::KeyedRows;
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::keys::KeyedRows;
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
 
 /// The share of memory that the table keeps whoever else wants it, and its least: a smaller one would leave memory

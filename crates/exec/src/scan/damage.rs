@@ -12,7 +12,7 @@ use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 
-use crate::guard::guarded;
+use super::guard::guarded;
 
 /// Nobody waits longer for an error that says more.
 const PATIENCE: Duration = Duration::from_secs(3);

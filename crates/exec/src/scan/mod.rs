@@ -17,6 +17,7 @@ mod conjunction;
 mod damage;
 mod exec;
 mod filter;
+pub mod guard;
 mod named_files;
 mod provider;
 mod row_filter;

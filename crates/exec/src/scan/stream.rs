@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use super::storage_error;
 use super::window::ReadWindow;
+use crate::batch::row_width::value_bytes;
 use crate::memory::{output_bytes, pool_limit};
-use crate::row_width::value_bytes;
 
 /// Figures of all partitions together; each reports what has been added since anyone did.
 #[derive(Debug)]

@@ -19,8 +19,7 @@ use datafusion::common::Result;
 
 use super::shared_prefix::{HEAD_BYTES, Head, SharedPrefix, head};
 use super::spec::SortSpec;
-use crate::batch_bytes::data_bytes;
-use crate::compact::compact;
+use crate::batch::{compact, data_bytes};
 
 /// So many rows with equal heads are compared key by key.
 const FEW_EQUALS: usize = 16;

@@ -20,9 +20,8 @@ use parking_lot::Mutex;
 use super::chunk::{Chunk, key_bytes, sorted_if_wide};
 use super::state::SortState;
 use super::stored_run::write_run;
-use crate::compact::compact;
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
+use crate::batch::compact;
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 
 /// Rows of a chunk: sorting as many takes a fraction of a second, which is how long a query that is cancelled may go on.
 const CHUNK_ROWS: usize = 4 << 20;

@@ -20,8 +20,7 @@ use super::passes::{OpenRun, Reading};
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
 use super::stored_run::{RunPages, write_run};
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 
 /// A merge of everything there is.
 pub struct Merge {

@@ -15,8 +15,7 @@ use super::merge::Merge;
 use super::merger::Outgoing;
 use super::passes::{few_enough, open};
 use super::state::SortState;
-use crate::memory::HeldMemory;
-use crate::memory::has_room;
+use crate::memory::{HeldMemory, has_room};
 
 /// The rows of all inputs in order.
 pub fn output(

@@ -11,8 +11,7 @@ use super::metrics::SortMetrics;
 use super::spec::SortSpec;
 use super::stored_run::StoredRun;
 use super::threshold::Threshold;
-use crate::memory::HeldMemory;
-use crate::memory::{output_bytes, partitioner_options, pool_limit};
+use crate::memory::{HeldMemory, output_bytes, partitioner_options, pool_limit};
 
 /// The share of memory that a page of a run may be as large as, and its bounds. A merge holds a few pages of every run:
 /// small ones let it merge more of them at once.

@@ -11,7 +11,7 @@ use super::merger::{Merger, Outgoing, Step};
 use super::passes::run_bytes;
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use crate::error::{pages_error, spill_error};
 use crate::memory::HeldMemory;
 

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::destage::DestagePolicy;
 use super::metrics::SpillMetrics;
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use crate::error::spill_error;
 use crate::memory::{HeldMemory, portion_rows};
 

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use super::context::SpillContext;
 use super::file::{SpillFile, SpillReader};
 use super::writer::SpillWriter;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 
 /// A queue of rows.

@@ -10,8 +10,8 @@ use nandina_spill::{Partition, Partitioner, Scatter};
 
 use super::context::SpillContext;
 use super::file::SpillFile;
-use crate::aggregate::spec::hashes_of;
 use crate::error::spill_error;
+use crate::keys::hashes_of;
 use crate::memory::portion_rows;
 
 /// Writes spill files: one, or one for each partition.

@@ -17,12 +17,12 @@ use nandina_pages::PageSchema;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+use crate::batch::HeldBatch;
 use crate::error::pages_error;
 use crate::exchange::metrics::SharedMetrics;
 use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
-use crate::held_batch::HeldBatch;
 use crate::spill::{SpillContext, operator_space};
 
 /// Computes its input for several readers, of which it is the first. See the [module documentation](super).

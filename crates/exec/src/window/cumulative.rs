@@ -20,7 +20,7 @@ use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindow
 use super::function::{Edge, edge_of, may_filter};
 use super::peers::Peers;
 use super::results::Results;
-use crate::compact::with_own_texts;
+use crate::batch::with_own_texts;
 
 /// A function of the rows so far.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 
 use super::function::Edge;
-use crate::compact::with_own_texts;
+use crate::batch::with_own_texts;
 
 /// What is kept of the rows so far: the first one and the first whose value is not null, or the last ones. One of them
 /// has the value, whether the function ignores nulls or not.

@@ -19,7 +19,7 @@ use datafusion::physical_expr::window::{PartitionBatches, PartitionWindowAggStat
 use super::function::Functions;
 use super::peers::Peers;
 use super::results::Results;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 
 /// The rows and the states of the functions.
 pub struct Frames {

@@ -11,7 +11,7 @@ use super::edge::EdgeRows;
 use super::frames::Frames;
 use super::function::{AtEnd, Functions, Running};
 use super::results::Results;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 
 /// A partition of which not all rows have come.
 pub struct OpenPartition {

@@ -15,10 +15,7 @@ use datafusion::physical_expr::{PhysicalExprRef, PhysicalSortExpr};
 use nandina_pages::prefetch::{AHEAD, prefetch};
 use parking_lot::Mutex;
 
-use crate::aggregate::key_columns::BatchKey;
-use crate::aggregate::key_layout::KeyLayout;
-use crate::aggregate::table::GroupTable;
-use crate::key_hasher::KeyHasher;
+use crate::keys::{GroupTable, KeyHasher, KeyLayout, KeyedRows};
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::sort::spec::KeyEncoder;
 
@@ -234,15 +231,13 @@ impl Known {
         }
         let evaluate = |key: &PhysicalExprRef| key.evaluate(rows)?.into_array(rows.num_rows());
         let keys = top.partition_by.iter().map(evaluate).collect::<Result<Vec<ArrayRef>>>()?;
-        let keys = top.layout.store(&keys)?;
-        let mut hashes = Vec::new();
-        hasher.hash(&keys, rows.num_rows(), &mut hashes)?;
-        let keys: Vec<BatchKey> = keys.iter().map(BatchKey::of).collect();
+        let keyed = KeyedRows::hash(top.layout.store(&keys)?, rows.num_rows(), hasher)?;
+        let (keys, hashes) = (keyed.batch_keys(), &keyed.hashes);
         if self.is_full {
             groups.resize(rows.num_rows(), NO_GROUP);
-            self.table.for_each_known(&keys, &hashes, |row, group| groups[row] = group);
+            self.table.for_each_known(&keys, hashes, |row, group| groups[row] = group);
         } else {
-            self.table.find_or_insert(&keys, &hashes, groups);
+            self.table.find_or_insert(&keys, hashes, groups);
             self.heaps.resize(self.table.len() * top.k, NO_KEY);
         }
         Ok(())

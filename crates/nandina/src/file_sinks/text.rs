@@ -25,7 +25,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use nandina_exec::row_width::value_bytes;
+use nandina_exec::batch::row_width::value_bytes;
 use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;

@@ -18,7 +18,7 @@ use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
 
-use super::key_columns::{BatchKey, GroupKey};
+use super::columns::{BatchKey, GroupKey};
 use nandina_pages::prefetch::{AHEAD, prefetch};
 
 /// Rows that are probed at a time: few enough that what each step leaves for the next stays in the first-level cache.

@@ -12,7 +12,7 @@ use arrow::datatypes::{ByteViewType, DataType};
 use datafusion::common::Result;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 
-use crate::batch_bytes::data_bytes;
+use super::bytes::data_bytes;
 
 /// Less than this is not worth a copy.
 const SMALL_BYTES: usize = 64 << 10;

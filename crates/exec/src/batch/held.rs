@@ -6,8 +6,8 @@
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 
-use crate::batch_bytes::array_bytes;
-use crate::compact::compact;
+use super::bytes::array_bytes;
+use super::compact::compact;
 
 /// A batch and the memory that it holds.
 #[derive(Clone, Debug)]

@@ -22,8 +22,8 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt as _;
 use nandina_pages::ColumnLayout;
 
+use crate::batch::row_width::value_bytes;
 use crate::memory::{output_bytes, pool_limit};
-use crate::row_width::value_bytes;
 
 /// Rows that are computed before anything is known of how long they get.
 const FIRST_ROWS: usize = 8;

@@ -19,7 +19,7 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::common::{DataFusionError, Result};
 use nandina_pages::ColumnLayout;
 
-use crate::floats::canonical;
+use super::floats::canonical;
 
 /// How every key column is stored.
 #[derive(Debug)]

@@ -1,0 +1,9 @@
+//! Operators at run time: what their output partitions share, and whose their requests are.
+
+mod flow;
+mod progress;
+mod shared;
+
+pub use flow::{QueryFlow, query_flow};
+pub(crate) use progress::Progress;
+pub(crate) use shared::SharedExecution;
