@@ -14,7 +14,6 @@ pub mod execution;
 pub mod join;
 pub mod keys;
 pub mod memory;
-pub mod nested_loop_join;
 pub mod partitioned_write;
 mod plan_properties;
 pub mod projection;

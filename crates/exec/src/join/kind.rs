@@ -21,6 +21,19 @@ pub enum SideRows {
     Marked,
 }
 
+impl SideRows {
+    /// Whether a row that has or has not `matched` is emitted.
+    #[inline]
+    pub fn emits(self, matched: bool) -> bool {
+        match self {
+            Self::Dropped => false,
+            Self::Marked => true,
+            Self::Matched => matched,
+            Self::UnmatchedPadded | Self::Unmatched => !matched,
+        }
+    }
+}
+
 /// Semantics of a join between a build side (left) and a probe side (right).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinKind {

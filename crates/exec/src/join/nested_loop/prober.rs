@@ -18,12 +18,13 @@ use arrow::compute::take;
 use datafusion::common::Result;
 use datafusion::physical_plan::metrics::Time;
 
-use super::assemble::{BuildRows, ProbeRows, ProbeRowsOut, assemble};
 use super::block::Block;
 use super::pair_filter::{OneAgainstMany, PairFilter};
+use super::side_rows::ProbeSideRows;
 use crate::batch::data_bytes;
 use crate::error::pages_error;
 use crate::execution::Progress;
+use crate::join::assemble::{BuildRows, ProbeRows, assemble};
 use crate::join::kind::{JoinKind, SideRows};
 use crate::join::rows::{RowRef, row_ref};
 use crate::join::spec::JoinSpec;
@@ -164,9 +165,9 @@ impl Prober {
     }
 
     /// Lets go of the batch, for its rows by themselves.
-    pub fn take_probe_rows(&mut self) -> ProbeRowsOut {
+    pub fn take_probe_rows(&mut self) -> ProbeSideRows {
         let empty = RecordBatch::new_empty(Arc::clone(self.spec.probe.pages.arrow()));
-        ProbeRowsOut::new(std::mem::replace(&mut self.batch, empty), std::mem::take(&mut self.matched))
+        ProbeSideRows::new(std::mem::replace(&mut self.batch, empty), std::mem::take(&mut self.matched))
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -207,20 +208,24 @@ impl Prober {
         let until = self.build.len().min(self.given + self.output_rows);
         let pairs = self.given..until;
         self.given = until;
-        let build = Some((block, BuildRows::Any(&self.build[pairs.clone()])));
-        assemble(&self.spec, build, Some((&self.batch, ProbeRows::Any(&self.probe[pairs]))), None)
+        self.pairs_of(block, BuildRows::Any(&self.build[pairs.clone()]), ProbeRows::Any(&self.probe[pairs]))
+    }
+
+    fn pairs_of(&self, block: &Block, build: BuildRows<'_>, probe: ProbeRows<'_>) -> Result<RecordBatch> {
+        let (build, probe) = (Some((block.rows(), build)), Some((&self.batch, probe)));
+        assemble(&self.spec.output, &self.spec.schema, build, probe, None)
     }
 
     /// Without a filter, and with enough probe rows for a batch: one build row with them, whose columns need no copy.
     fn product(&mut self, block: &Block) -> Result<RecordBatch> {
         let rows = self.next_row..self.batch.num_rows().min(self.next_row + self.output_rows);
-        let build = (block, BuildRows::Same(row_ref(self.page, self.next_slot), rows.len()));
+        let build = BuildRows::Same(row_ref(self.page, self.next_slot), rows.len());
         self.next_row = rows.end;
         if self.next_row == self.batch.num_rows() {
             self.next_row = 0;
             self.next_build_row(block);
         }
-        assemble(&self.spec, Some(build), Some((&self.batch, ProbeRows::Run(rows))), None)
+        self.pairs_of(block, build, ProbeRows::Run(rows))
     }
 
     fn next_build_row(&mut self, block: &Block) {
@@ -299,7 +304,9 @@ impl Prober {
                 let accepted = filter.one_probe.matches(&open.columns, next, &page.many)?;
                 let Some(accepted) = accepted else { continue };
                 if let Some(bits) = block.matched() {
-                    accepted.set_indices().for_each(|slot| bits.set(block.number(self.page, slot)));
+                    for slot in accepted.set_indices() {
+                        bits.set(block.number(self.page, slot));
+                    }
                 }
                 if gives_probe_rows {
                     self.matched[row as usize] = true;

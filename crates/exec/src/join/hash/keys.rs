@@ -16,7 +16,7 @@ use nandina_pages::ColumnLayout;
 
 use crate::keys::floats::canonical;
 
-use super::rows::{PageColumn, PageRows, RowRef};
+use crate::join::rows::{PageColumn, PageRows, RowRef};
 
 /// Pairs of a build row and a row of the probe batch.
 #[derive(Debug, Default)]

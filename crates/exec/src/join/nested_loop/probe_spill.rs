@@ -1,6 +1,6 @@
 //! The probe side in temporary space, written once and read as often as there are blocks.
 //!
-//! Where it has to be remembered which probe rows have matched, a file has so few rows that the flags of all of them fit
+//! Where it has to be remembered which probe rows have matched, a file has so few rows that the bits of all of them fit
 //! into a small share of memory.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::state::LoopState;
 use crate::join::kind::SideRows;
 use crate::spill::{SpillFile, SpillWriter};
 
-/// The share of memory that the flags of the files being joined may take, a byte for each row.
-const FLAGS_SHARE: usize = 32;
+/// The share of memory that the bits of the files being joined may take.
+const BITS_SHARE: usize = 256;
 /// Rows that a file may have in any case.
 const LEAST_FILE_ROWS: usize = 8192;
 
@@ -30,10 +30,10 @@ pub struct ProbeSpill {
 impl ProbeSpill {
     /// No rows yet.
     pub fn new(state: &Arc<LoopState>) -> Self {
-        let flags_bytes = state.memory_limit.map(|limit| limit / FLAGS_SHARE / state.outputs);
+        let bits_rows = state.memory_limit.map(|limit| limit / BITS_SHARE / state.outputs * 8);
         let most_file_rows = match state.spec.kind.probe_rows {
             SideRows::Dropped => usize::MAX,
-            _ => flags_bytes.map_or(usize::MAX, |rows| rows.max(LEAST_FILE_ROWS)),
+            _ => bits_rows.map_or(usize::MAX, |rows| rows.max(LEAST_FILE_ROWS)),
         };
         Self { state: Arc::clone(state), most_file_rows, writer: None, rows: 0, files: Vec::new() }
     }

@@ -29,17 +29,19 @@ use tokio::sync::Notify;
 
 use super::build_side::{BuildSide, EarlierVisits};
 use super::dynamic_filter::BuildBounds;
-use super::exec::BuildEstimate;
+use super::estimate::BuildEstimate;
 use super::key_bitmap::{KeyBitmap, KeyRange};
-use super::kind::SideRows;
-use super::metrics::JoinMetrics;
-use super::prober::InnerFacts;
-use super::spec::JoinSpec;
+use super::metrics::PartitionMetrics;
+use super::side_rows::InnerFacts;
 use super::spill_cost::SpillCost;
 use super::spilled_keys::SpilledKeys;
+use super::spilled_pair::SpilledPair;
 use super::table::{PartitionTable, TABLE_BYTES_PER_ROW};
 use crate::error::spill_error;
 use crate::execution::Progress;
+use crate::join::kind::SideRows;
+use crate::join::metrics::JoinMetrics;
+use crate::join::spec::JoinSpec;
 use crate::keys::KeyHasher;
 use crate::memory::{
     HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
@@ -71,19 +73,6 @@ struct BuildPages {
     earlier: Option<EarlierVisits>,
 }
 
-/// A spilled partition: what both sides have on the device.
-#[derive(Debug)]
-pub struct SpilledPair {
-    pub build: Arc<PartitionFile>,
-    pub probe: Arc<PartitionFile>,
-    /// How often its rows have been scattered.
-    pub level: u32,
-    /// Whether scattering it again would not make it smaller: one hot key.
-    pub unsplittable: bool,
-    /// Which build rows have matched already. They tie the rows to their places in the file.
-    pub earlier: Option<EarlierVisits>,
-}
-
 /// What is left to do when every probe row has been seen.
 pub struct Remainder {
     pub build: Arc<BuildSide>,
@@ -95,6 +84,7 @@ pub struct JoinState {
     pub spec: Arc<JoinSpec>,
     pub space: Arc<QuerySpace>,
     pub metrics: JoinMetrics,
+    pub partition_metrics: PartitionMetrics,
     /// The most memory the pool gives; `None` if it does not tell.
     pub memory_limit: Option<usize>,
     options: PartitionerOptions,
@@ -126,7 +116,7 @@ impl JoinState {
         spec: Arc<JoinSpec>,
         pool: &Arc<dyn MemoryPool>,
         space: Arc<QuerySpace>,
-        metrics: JoinMetrics,
+        (metrics, partition_metrics): (JoinMetrics, PartitionMetrics),
         destage: DestagePolicy,
         expected: BuildEstimate,
         key_ranges: &[Option<KeyRange>],
@@ -142,7 +132,7 @@ impl JoinState {
         let memory = Arc::new(HeldMemory::new(pool, "HashJoin", metrics.peak_memory_bytes.clone()));
         let partitions_metrics = PartitionsMetrics {
             spill: metrics.spill.clone(),
-            spilled_partitions: metrics.spilled_partitions.clone(),
+            spilled_partitions: partition_metrics.spilled_partitions.clone(),
             push_time: metrics.build_time.clone(),
         };
         let keys = Arc::clone(&spilled_keys);
@@ -163,6 +153,7 @@ impl JoinState {
             spec,
             space,
             metrics,
+            partition_metrics,
             memory_limit,
             options,
             destage,
@@ -279,7 +270,7 @@ impl JoinState {
         let mut held = self.spilled_keys.memory_bytes() + build.visited_bytes();
         held += if build.any_spilled() { self.options.write_buffer_bytes() } else { 0 };
         for table in build.tables().iter().flatten() {
-            held += table_bytes(table);
+            held += table.memory_bytes();
         }
         let mut pages = Vec::with_capacity(finished.len());
         for (number, partition) in finished.into_iter().enumerate() {
@@ -505,7 +496,7 @@ impl JoinState {
         pages.earlier = probing.build.visits_of(number);
         let build = probing.build.without(number).with_spilled_keys(self.spilled_keys.filter());
         probing.build = Arc::new(build);
-        self.metrics.spilled_partitions.add(1);
+        self.partition_metrics.spilled_partitions.add(1);
         Ok(())
     }
 }
@@ -527,13 +518,8 @@ pub const MOST_PARTITION_BITS: u32 = 6;
 /// Fewer build rows than this are not worth a task per partition.
 const SMALL_BUILD_ROWS: u64 = 100_000;
 
-/// Memory of a table and its pages.
-pub fn table_bytes(table: &PartitionTable) -> usize {
-    table.table_bytes() + table.pages().iter().map(Page::memory_bytes).sum::<usize>()
-}
-
 fn bytes_of(table: Option<&Arc<PartitionTable>>) -> usize {
-    table.map_or(0, |table| table_bytes(table))
+    table.map_or(0, |table| table.memory_bytes())
 }
 
 fn resident_table_bytes(build: &BuildSide) -> usize {

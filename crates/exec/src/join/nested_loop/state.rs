@@ -21,16 +21,17 @@ use nandina_pages::Page;
 use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, QuerySpace, Scatter, SealedPage};
 use parking_lot::{Mutex, RwLock};
 
-use super::block::{Block, RowBits};
-use super::metrics::LoopMetrics;
+use super::block::Block;
 use crate::error::spill_error;
 use crate::execution::Progress;
 use crate::join::kind::SideRows;
+use crate::join::metrics::JoinMetrics;
+use crate::join::row_bits::RowBits;
 use crate::join::spec::JoinSpec;
 use crate::memory::{
     HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
-use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext};
+use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext, SpillFile};
 
 /// Who reserves memory.
 const CONSUMER: &str = "NestedLoopJoin";
@@ -71,7 +72,7 @@ pub enum Remainder {
 pub struct LoopState {
     pub spec: Arc<JoinSpec>,
     pub space: Arc<QuerySpace>,
-    pub metrics: LoopMetrics,
+    pub metrics: JoinMetrics,
     /// The most memory the pool gives; `None` if it does not tell.
     pub memory_limit: Option<usize>,
     /// Output partitions, which share the memory.
@@ -79,6 +80,8 @@ pub struct LoopState {
     options: PartitionerOptions,
     /// How probe rows are spilled.
     pub probe_spill: Arc<SpillContext>,
+    /// What the outputs have kept of their inputs, to be joined by all of them.
+    pub probe_files: Mutex<Vec<SpillFile>>,
     /// What the outputs do, for those that wait.
     pub progress: Progress,
     memory: Arc<HeldMemory>,
@@ -92,7 +95,7 @@ impl LoopState {
         spec: Arc<JoinSpec>,
         pool: &Arc<dyn MemoryPool>,
         space: Arc<QuerySpace>,
-        metrics: LoopMetrics,
+        metrics: JoinMetrics,
         inputs: usize,
         outputs: usize,
     ) -> Arc<Self> {
@@ -121,6 +124,7 @@ impl LoopState {
             outputs,
             options,
             probe_spill,
+            probe_files: Mutex::default(),
             progress: Progress::default(),
             memory,
             stage: RwLock::new(Stage::Building(Arc::new(partitions))),

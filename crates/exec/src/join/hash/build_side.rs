@@ -1,16 +1,16 @@
 //! The build side of a join, or of one of its spilled partitions, while it is probed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::Result;
 use nandina_pages::Page;
 use nandina_spill::partition_of;
 
-use super::kind::{JoinKind, SideRows};
-use super::rows::{PageRows, RowRef};
-use super::spec::JoinSpec;
 use super::table::PartitionTable;
+use crate::join::kind::{JoinKind, SideRows};
+use crate::join::row_bits::RowBits;
+use crate::join::rows::PageRows;
+use crate::join::spec::JoinSpec;
 use crate::keys::KeyHasher;
 use crate::memory::MAX_PAGE_ROWS;
 use crate::spill::HashFilter;
@@ -18,45 +18,9 @@ use crate::spill::HashFilter;
 /// Tables up to this size stay in a processor's second-level cache while they are probed.
 const CACHED_TABLE_BYTES: usize = 512 << 10;
 
-/// Words of visited bits per page, however many rows it has.
-const PAGE_WORDS: usize = MAX_PAGE_ROWS / 64;
-
 /// Memory of the visited bits of a build side with so many pages, if joins of this kind have any.
 pub fn visited_bytes(kind: JoinKind, pages: usize) -> usize {
-    if kind.build_rows == SideRows::Dropped { 0 } else { pages * PAGE_WORDS * size_of::<u64>() }
-}
-
-/// One bit per build row: whether a probe row has matched it. Workers set bits concurrently.
-#[derive(Debug)]
-pub struct Visited(Vec<AtomicU64>);
-
-impl Visited {
-    fn new(pages: usize) -> Self {
-        Self((0..pages * PAGE_WORDS).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// Takes over the bits of as many pages of `earlier` as this has, from `first_page` of those on.
-    fn copy_from(&self, earlier: &EarlierVisits, first_page: usize) {
-        let first = (earlier.first_page + first_page) * PAGE_WORDS;
-        for (word, before) in self.0.iter().zip(earlier.visited.0.iter().skip(first)) {
-            word.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    /// Sets the bit of `row`; whether it was set before.
-    #[inline]
-    pub fn set(&self, row: RowRef) -> bool {
-        let word = &self.0[row as usize / 64];
-        let bit = 1 << (row % 64);
-        // Most visits after the first find the bit set: a plain load keeps the cache line shared.
-        word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::Relaxed) & bit != 0
-    }
-
-    /// Whether the bit of `row` is set.
-    #[inline]
-    pub fn is_set(&self, row: RowRef) -> bool {
-        self.0[row as usize / 64].load(Ordering::Relaxed) & (1 << (row % 64)) != 0
-    }
+    if kind.build_rows == SideRows::Dropped { 0 } else { RowBits::bytes_for(pages * MAX_PAGE_ROWS) }
 }
 
 /// Which rows of a partition had matched before it was spilled.
@@ -65,7 +29,7 @@ impl Visited {
 /// theirs, so they are settled only when every probe row has been seen.
 #[derive(Clone, Debug)]
 pub struct EarlierVisits {
-    visited: Arc<Visited>,
+    visited: Arc<RowBits>,
     /// Where the partition's pages begin.
     first_page: usize,
 }
@@ -79,7 +43,8 @@ pub struct BuildSide {
     rows: Arc<PageRows>,
     tables: Vec<Option<Arc<PartitionTable>>>,
     partition_bits: u32,
-    visited: Option<Arc<Visited>>,
+    /// Which rows have matched, by their references: every page has bits for as many rows as one can have.
+    visited: Option<Arc<RowBits>>,
     /// Which keys the spilled partitions may hold; every key if `None`.
     spilled_keys: Option<Arc<HashFilter>>,
     /// Mean size of a row, for bounding output batches in bytes.
@@ -96,8 +61,8 @@ impl BuildSide {
     ) -> Result<Self> {
         let pages: Vec<&Page> = tables.iter().flatten().flat_map(|table| table.pages()).collect();
         let rows = Arc::new(PageRows::new(&spec.build.pages, &pages)?);
-        let visited =
-            (spec.kind.build_rows != SideRows::Dropped).then(|| Arc::new(Visited::new(pages.len())));
+        let visited = (spec.kind.build_rows != SideRows::Dropped)
+            .then(|| Arc::new(RowBits::new(pages.len() * MAX_PAGE_ROWS)));
         let count: usize = pages.iter().map(|page| page.rows()).sum();
         let bytes: usize = pages.iter().map(|page| page.memory_bytes()).sum();
         let row_bytes = bytes / count.max(1);
@@ -115,7 +80,7 @@ impl BuildSide {
     /// The same build side, not probed yet, whose pages are those of a spilled partition from `first_page` on.
     pub fn visited_earlier(self, earlier: Option<&EarlierVisits>, first_page: usize) -> Self {
         if let (Some(visited), Some(earlier)) = (&self.visited, earlier) {
-            visited.copy_from(earlier, first_page);
+            visited.copy_from(&earlier.visited, (earlier.first_page + first_page) * MAX_PAGE_ROWS);
         }
         self
     }
@@ -218,11 +183,11 @@ impl BuildSide {
 
     /// Memory of the visited bits, those of spilled partitions included.
     pub fn visited_bytes(&self) -> usize {
-        self.visited.as_ref().map_or(0, |visited| visited.0.len() * size_of::<u64>())
+        self.visited.as_ref().map_or(0, |visited| visited.memory_bytes())
     }
 
     /// Which build rows have matched, if the join asks.
-    pub fn visited(&self) -> Option<&Visited> {
+    pub fn visited(&self) -> Option<&RowBits> {
         self.visited.as_deref()
     }
 

@@ -9,22 +9,20 @@ use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statis
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::joins::utils::{ColumnIndex, build_join_schema};
+use datafusion::physical_plan::joins::utils::ColumnIndex;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
-use futures::FutureExt;
 
-use super::metrics::LoopMetrics;
 use super::state::LoopState;
-use super::worker::{BuildDone, Workers, output};
+use super::worker::{Work, output};
 use crate::execution::SharedExecution;
-use crate::join::spec::JoinSpec;
+use crate::join::metrics::JoinMetrics;
+use crate::join::outputs::{BuildDone, Workers, build_done, output_stream};
+use crate::join::spec::{JoinSpec, output_columns};
 use crate::memory::{output_bytes, pool_limit};
 use crate::plan_properties::without_padded_sides;
 use crate::spill::operator_space;
@@ -45,7 +43,7 @@ pub struct BlockNestedLoopJoinExec {
 #[derive(Clone)]
 struct Execution {
     state: Arc<LoopState>,
-    workers: Arc<Workers>,
+    workers: Arc<Workers<Work>>,
     build_done: BuildDone,
 }
 
@@ -75,7 +73,7 @@ impl BlockNestedLoopJoinExec {
         let filter = planned.filter().cloned();
         let planned = NestedLoopJoinExec::try_new(left, right, filter, planned.join_type(), projection)?;
         let known = planned.properties().equivalence_properties();
-        let known = without_padded_sides(known, *planned.join_type(), &output_columns(&planned))?;
+        let known = without_padded_sides(known, *planned.join_type(), &columns_of(&planned))?;
         let properties = planned.properties().as_ref().clone().with_eq_properties(known);
         let join = Self {
             planned: Arc::new(planned),
@@ -91,7 +89,7 @@ impl BlockNestedLoopJoinExec {
     /// chosen by that are wrong.
     pub fn knows_better(planned: &NestedLoopJoinExec) -> Result<bool> {
         let known = planned.properties().equivalence_properties();
-        let holds = without_padded_sides(known, *planned.join_type(), &output_columns(planned))?;
+        let holds = without_padded_sides(known, *planned.join_type(), &columns_of(planned))?;
         let expressions =
             |of: &EquivalenceProperties| of.eq_group().iter().map(|equal| equal.len()).sum::<usize>();
         Ok(expressions(known) > expressions(&holds))
@@ -104,7 +102,7 @@ impl BlockNestedLoopJoinExec {
 
     fn spec(&self, batch_rows: usize, batch_bytes: usize) -> Result<JoinSpec> {
         let (left, right) = (self.planned.left().schema(), self.planned.right().schema());
-        let columns = output_columns(&self.planned);
+        let columns = columns_of(&self.planned);
         JoinSpec::try_new(
             &left,
             &right,
@@ -133,25 +131,20 @@ impl BlockNestedLoopJoinExec {
         let space = operator_space(context, "nested loop join")?;
         let inputs = self.planned.left().output_partitioning().partition_count();
         let outputs = self.planned.right().output_partitioning().partition_count();
-        let metrics = LoopMetrics::new(&self.metrics, 0);
+        let metrics = JoinMetrics::new(&self.metrics, 0);
         let state = LoopState::new(spec, context.memory_pool(), space, metrics, inputs, outputs);
         let inputs = (0..inputs)
             .map(|partition| self.planned.left().execute(partition, Arc::clone(context)))
             .collect::<Result<Vec<_>>>()?;
         let build = build(Arc::clone(&state), inputs);
-        let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
-        Ok(Execution { state, workers: Workers::new(outputs), build_done })
+        Ok(Execution { state, workers: Workers::new(outputs), build_done: build_done(build) })
     }
 }
 
 /// Where each column of the output comes from.
-fn output_columns(planned: &NestedLoopJoinExec) -> Vec<ColumnIndex> {
-    let (_, all) =
-        build_join_schema(&planned.left().schema(), &planned.right().schema(), planned.join_type());
-    match planned.projection() {
-        None => all,
-        Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
-    }
+fn columns_of(planned: &NestedLoopJoinExec) -> Vec<ColumnIndex> {
+    let (left, right) = (planned.left().schema(), planned.right().schema());
+    output_columns(&left, &right, *planned.join_type(), planned.projection().as_deref())
 }
 
 /// Takes in the build side from all its streams at once.
@@ -238,17 +231,10 @@ impl ExecutionPlan for BlockNestedLoopJoinExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let execution = self.execution(&context)?;
         let input = self.planned.right().execute(partition, context)?;
-        let metrics = LoopMetrics::new(&self.metrics, partition);
+        let metrics = JoinMetrics::new(&self.metrics, partition);
         let baseline = metrics.baseline.clone();
         let stream = output(execution.state, execution.workers, execution.build_done, input, metrics);
-        let schema = self.schema();
-        let counted = futures::StreamExt::inspect(stream, move |batch| {
-            if let Ok(batch) = batch {
-                baseline.record_output(batch.num_rows());
-            }
-        });
-        // One batch of the probe side may make many, between which its scan has no say.
-        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, Box::pin(counted)))))
+        Ok(output_stream(stream, self.schema(), baseline))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -12,33 +12,32 @@ use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
-use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, ChildPushdownResult, FilterDescription, FilterPushdownPhase,
     FilterPushdownPropagation, PushedDownPredicate,
 };
-use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn, PartitionMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
-use futures::FutureExt;
 
 use super::dynamic_filter::BuildBounds;
-use super::estimate::{key_ranges, most_inner_rows};
-use super::filters_of_keys::{is_asked, with_filters_of_keys};
+use super::estimate::{BuildEstimate, key_ranges, most_inner_rows};
 use super::key_bitmap::KeyRange;
 use super::key_filter::KeyFilter;
-use super::metrics::JoinMetrics;
-use super::spec::JoinSpec;
+use super::metrics::PartitionMetrics;
+use super::single_key_filters::{is_asked, with_filters_of_keys};
 use super::state::JoinState;
-use super::worker::{BuildDone, Workers, output};
+use super::worker::{Work, output};
 use crate::execution::SharedExecution;
+use crate::join::metrics::JoinMetrics;
+use crate::join::outputs::{BuildDone, Workers, build_done, output_stream};
+use crate::join::spec::{JoinSpec, output_columns};
 use crate::memory::{output_bytes, pool_limit};
 use crate::plan_properties::{mixing_rows, without_padded_sides};
 use crate::spill::{DestagePolicy, operator_space};
@@ -64,17 +63,10 @@ pub struct HybridHashJoinExec {
     shared: SharedExecution<Execution>,
 }
 
-/// What the planner believed when it chose the build side.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BuildEstimate {
-    pub build_rows: Option<usize>,
-    pub probe_rows: Option<usize>,
-}
-
 #[derive(Clone)]
 struct Execution {
     state: Arc<JoinState>,
-    workers: Arc<Workers>,
+    workers: Arc<Workers<Work>>,
     build_done: BuildDone,
 }
 
@@ -83,11 +75,8 @@ impl HybridHashJoinExec {
     pub fn try_new(planned: &HashJoinExec) -> Result<Self> {
         // `Auto` asks for no distribution of either input: one set of partitions serves all workers.
         let planned = Arc::new(planned.builder().with_partition_mode(PartitionMode::Auto).build()?);
-        let (_, all) = build_join_schema(&planned.left.schema(), &planned.right.schema(), &planned.join_type);
-        let columns = match planned.projection.as_deref() {
-            None => all,
-            Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
-        };
+        let (left, right) = (planned.left.schema(), planned.right.schema());
+        let columns = output_columns(&left, &right, planned.join_type, planned.projection.as_deref());
         let inputs = [&planned.left, &planned.right].map(|side| side.output_partitioning().partition_count());
         let known = planned.properties().equivalence_properties();
         let known = without_padded_sides(known, planned.join_type, &columns)?;
@@ -187,14 +176,14 @@ impl HybridHashJoinExec {
         let destage = context.session_config().get_extension::<DestagePolicy>();
         let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
         let (estimate, ranges) = (self.estimate, self.ranges_that_are_asked()?);
+        let metrics = (metrics, PartitionMetrics::new(&self.metrics));
         let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, estimate, &ranges);
         let inputs = self.planned.left.output_partitioning().partition_count();
         let inputs = (0..inputs)
             .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))
             .collect::<Result<Vec<_>>>()?;
         let build = build(Arc::clone(&state), inputs, self.publication()?);
-        let build_done = build.map(|done| done.map_err(Arc::new)).boxed().shared();
-        Ok(Execution { state, workers: Workers::new(outputs), build_done })
+        Ok(Execution { state, workers: Workers::new(outputs), build_done: build_done(build) })
     }
 
     /// The ranges of keys of which somebody on the probe side wants to know which ones there are.
@@ -381,14 +370,7 @@ impl ExecutionPlan for HybridHashJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, partition);
         let baseline = metrics.baseline.clone();
         let stream = output(execution.state, execution.workers, execution.build_done, input, metrics);
-        let schema = self.schema();
-        let counted = futures::StreamExt::inspect(stream, move |batch| {
-            if let Ok(batch) = batch {
-                baseline.record_output(batch.num_rows());
-            }
-        });
-        // One batch of the probe side may make many, between which its scan has no say.
-        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(schema, Box::pin(counted)))))
+        Ok(output_stream(stream, self.schema(), baseline))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -19,9 +19,9 @@ use arrow::buffer::NullBuffer;
 use datafusion::common::Result;
 use nandina_pages::Page;
 
-use super::rows::{RowRef, row_ref};
-use super::spec::JoinSpec;
 use crate::error::pages_error;
+use crate::join::rows::{RowRef, row_ref};
+use crate::join::spec::JoinSpec;
 use crate::keys::KeyHasher;
 use nandina_pages::prefetch::prefetch;
 
@@ -186,6 +186,11 @@ impl PartitionTable {
     /// Bytes of directory and entries.
     pub fn table_bytes(&self) -> usize {
         (self.directory.len() + self.entries.len()) * size_of::<u64>()
+    }
+
+    /// Bytes of the table and its pages.
+    pub fn memory_bytes(&self) -> usize {
+        self.table_bytes() + self.pages.iter().map(Page::memory_bytes).sum::<usize>()
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::datatypes::Schema;
 
-use super::exec::BuildEstimate;
-use super::spec::JoinSpec;
+use super::estimate::BuildEstimate;
+use crate::join::spec::JoinSpec;
 
 /// Probe rows per build row where nobody has counted either.
 const ASSUMED_PROBE_ROWS: usize = 1;

@@ -11,6 +11,13 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::key_bitmap::{KeyRange, has_bitmaps};
 
+/// What the planner believed when it chose the build side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BuildEstimate {
+    pub build_rows: Option<usize>,
+    pub probe_rows: Option<usize>,
+}
+
 /// Rows of an inner join on several keys: both sides' product, divided by the number of different keys on the side that
 /// has more (Selinger et al., SIGMOD 1979, with one selectivity for all keys together). `None` for a single key, or if
 /// too little is known.

@@ -12,29 +12,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{NullEquality, Result};
 
 use super::build_side::BuildSide;
 use super::keys::{Pairs, retain_equal};
-use super::kind::SideRows;
-use super::rows::RowRef;
-use super::spec::{JoinSpec, OutputColumn, SideOf};
 use super::table::{GROUP, PartitionTable};
 use crate::batch::data_bytes;
+use crate::join::assemble::{BuildRows, ProbeRows, assemble};
+use crate::join::kind::SideRows;
+use crate::join::spec::{JoinSpec, OutputColumn};
 use nandina_pages::prefetch::AHEAD;
-
-/// What a null-aware anti join (`NOT IN`) knows of its inner side once that has been read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InnerFacts {
-    pub any_rows: bool,
-    pub any_null: bool,
-}
 
 /// A probe row and the entries it still has to look at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -196,8 +186,7 @@ impl Prober {
             self.confirm(&build)?;
             self.settle(&build);
             if self.purpose == Purpose::Pairs && !self.pairs.is_empty() {
-                let output = self.output(Some((&build, &self.pairs.build)), Some(&self.pairs.probe), None)?;
-                return Ok(Some(output));
+                return self.pairs_of(&build, &self.spec.output, &self.spec.schema).map(Some);
             }
         }
         self.build = None;
@@ -283,8 +272,7 @@ impl Prober {
         let Some(filter) = self.spec.filter.as_ref().filter(|_| !self.pairs.is_empty()) else {
             return Ok(());
         };
-        let columns = (Some((build, &self.pairs.build[..])), Some(&self.pairs.probe[..]));
-        let input = self.assemble(&filter.columns, &filter.schema, columns.0, columns.1, None)?;
+        let input = self.pairs_of(build, &filter.columns, &filter.schema)?;
         let verdict = filter.expression.evaluate(&input)?.into_array(input.num_rows())?;
         let verdict = verdict.as_boolean();
         if verdict.true_count() < self.pairs.len() {
@@ -304,7 +292,7 @@ impl Prober {
             Purpose::Pairs => {
                 if let Some(visited) = build.visited() {
                     for &row in &self.pairs.build {
-                        visited.set(row);
+                        visited.set(row as usize);
                     }
                 }
             }
@@ -324,7 +312,7 @@ impl Prober {
         let Some(visited) = build.visited() else { return };
         let decisive = self.spec.filter.is_none();
         for (&row, &probe) in self.pairs.build.iter().zip(&self.pairs.probe) {
-            let visited_before = visited.set(row);
+            let visited_before = visited.set(row as usize);
             let probe = probe as usize;
             if decisive && !self.matched[probe] && !self.walking[probe] {
                 self.matched[probe] = visited_before;
@@ -339,42 +327,27 @@ impl Prober {
 
     /// The output that `rows` of the batch make by themselves.
     fn probe_rows_of(&self, rows: &[u32]) -> Result<Option<RecordBatch>> {
+        let what = self.spec.kind.probe_rows;
         let matched = |row: &u32| self.matched[*row as usize];
-        let chosen: Vec<u32> = match self.spec.kind.probe_rows {
-            SideRows::Dropped => return Ok(None),
-            SideRows::Marked => rows.to_vec(),
-            SideRows::Matched => rows.iter().copied().filter(matched).collect(),
-            SideRows::UnmatchedPadded | SideRows::Unmatched => {
-                rows.iter().copied().filter(|row| !matched(row)).collect()
-            }
-        };
+        let chosen: Vec<u32> = rows.iter().copied().filter(|row| what.emits(matched(row))).collect();
         if chosen.is_empty() {
             return Ok(None);
         }
-        let marks = (self.spec.kind.probe_rows == SideRows::Marked)
+        let marks = (what == SideRows::Marked)
             .then(|| BooleanArray::from_iter(chosen.iter().map(|row| Some(matched(row)))));
-        self.output(None, Some(&chosen), marks).map(Some)
+        let probe = Some((&self.batch, ProbeRows::Any(&chosen)));
+        assemble(&self.spec.output, &self.spec.schema, None, probe, marks).map(Some)
     }
 
-    fn output(
+    /// The current pairs as rows of `columns`.
+    fn pairs_of(
         &self,
-        build: Option<(&BuildSide, &[RowRef])>,
-        probe: Option<&[u32]>,
-        marks: Option<BooleanArray>,
-    ) -> Result<RecordBatch> {
-        self.assemble(&self.spec.output, &self.spec.schema, build, probe, marks)
-    }
-
-    fn assemble(
-        &self,
+        build: &BuildSide,
         columns: &[OutputColumn],
         schema: &SchemaRef,
-        build: Option<(&BuildSide, &[RowRef])>,
-        probe: Option<&[u32]>,
-        marks: Option<BooleanArray>,
     ) -> Result<RecordBatch> {
-        let batch = probe.map(|rows| (&self.batch, rows));
-        assemble(columns, schema, build, batch, marks)
+        let build = Some((build.rows(), BuildRows::Any(&self.pairs.build)));
+        assemble(columns, schema, build, Some((&self.batch, ProbeRows::Any(&self.pairs.probe))), None)
     }
 }
 
@@ -394,108 +367,6 @@ fn take_entries(table: &PartitionTable, cursor: &mut Cursor, hash: u64, most: us
             let first = same.trailing_zeros().min(GROUP as u32 - 1);
             pairs.push_if(rows[first as usize], cursor.row, same != 0);
             cursor.next = cursor.end.min(cursor.next + first + 1);
-        }
-    }
-}
-
-/// Makes a batch of `columns` from rows of either side; a side that is `None` gives nulls.
-fn assemble(
-    columns: &[OutputColumn],
-    schema: &SchemaRef,
-    build: Option<(&BuildSide, &[RowRef])>,
-    probe: Option<(&RecordBatch, &[u32])>,
-    marks: Option<BooleanArray>,
-) -> Result<RecordBatch> {
-    let rows = build.map(|(_, refs)| refs.len()).or(probe.map(|(_, rows)| rows.len())).unwrap_or(0);
-    // A foreign key that meets its primary key gives every probe row once, in order: nothing to copy.
-    let whole = probe.is_some_and(|(batch, rows)| {
-        rows.len() == batch.num_rows() && rows.iter().enumerate().all(|(at, &row)| at == row as usize)
-    });
-    let indices = probe.filter(|_| !whole).map(|(_, rows)| UInt32Array::from(rows.to_vec()));
-    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.len());
-    for (column, field) in columns.iter().zip(schema.fields()) {
-        arrays.push(match (column, build, probe) {
-            (OutputColumn::Of(SideOf::Build, index), Some((build, refs)), _) => {
-                build.rows().gather(*index, refs)?
-            }
-            (OutputColumn::Of(SideOf::Probe, index), _, Some((batch, _))) => match &indices {
-                Some(indices) => take(batch.column(*index), indices, None)?,
-                None => Arc::clone(batch.column(*index)),
-            },
-            (OutputColumn::Mark, ..) => match &marks {
-                Some(marks) => Arc::new(marks.clone()),
-                None => new_null_array(field.data_type(), rows),
-            },
-            _ => new_null_array(field.data_type(), rows),
-        });
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
-}
-
-/// Gives out the rows of a build partition that the join's kind asks for, when every probe row has been seen.
-pub struct BuildRows {
-    spec: Arc<JoinSpec>,
-    build: Arc<BuildSide>,
-    partition: usize,
-    inner: InnerFacts,
-    page: usize,
-    slot: usize,
-}
-
-impl BuildRows {
-    /// The rows of one partition of `build`.
-    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, partition: usize, inner: InnerFacts) -> Self {
-        Self { spec, build, partition, inner, page: 0, slot: 0 }
-    }
-
-    /// The next output batch, or `None` after the last.
-    pub fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(Some(table)) = self.build.tables().get(self.partition) else { return Ok(None) };
-        if self.spec.null_aware && self.inner.any_null {
-            return Ok(None);
-        }
-        let Some(visited) = self.build.visited() else { return Ok(None) };
-        let table = Arc::clone(table);
-        loop {
-            let batch_rows = self.build.output_rows(&self.spec, 0);
-            let mut refs: Vec<RowRef> = Vec::with_capacity(batch_rows);
-            while let Some(page) = table.pages().get(self.page)
-                && refs.len() < batch_rows
-            {
-                let first = super::rows::row_ref(table.first_page() + self.page, 0);
-                let until = page.rows().min(self.slot + batch_rows - refs.len());
-                let rows = (first + self.slot as RowRef)..(first + until as RowRef);
-                match self.spec.kind.build_rows {
-                    SideRows::Dropped => {}
-                    SideRows::Marked => refs.extend(rows),
-                    SideRows::Matched => refs.extend(rows.filter(|&row| visited.is_set(row))),
-                    SideRows::UnmatchedPadded | SideRows::Unmatched => {
-                        refs.extend(rows.filter(|&row| !visited.is_set(row)));
-                    }
-                }
-                self.slot = until;
-                if until == page.rows() {
-                    self.page += 1;
-                    self.slot = 0;
-                }
-            }
-            if self.spec.null_aware && self.inner.any_rows {
-                for &key in &self.spec.build.keys {
-                    let column = self.build.rows().column(key);
-                    refs.retain(|&row| column.is_valid(row));
-                }
-            }
-            if refs.is_empty() && self.page < table.pages().len() {
-                continue;
-            }
-            if refs.is_empty() {
-                return Ok(None);
-            }
-            let marks = (self.spec.kind.build_rows == SideRows::Marked)
-                .then(|| BooleanArray::from_iter(refs.iter().map(|&row| Some(visited.is_set(row)))));
-            let build = Some((&*self.build, &refs[..]));
-            return assemble(&self.spec.output, &self.spec.schema, build, None, marks).map(Some);
         }
     }
 }

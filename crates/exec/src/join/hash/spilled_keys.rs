@@ -16,9 +16,9 @@ use std::sync::Arc;
 use nandina_spill::SealedPage;
 use parking_lot::RwLock;
 
-use super::spec::JoinSpec;
 use super::table::hash_page;
 use crate::error::spill_error;
+use crate::join::spec::JoinSpec;
 use crate::keys::KeyHasher;
 use crate::spill::HashFilter;
 

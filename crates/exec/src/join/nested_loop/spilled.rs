@@ -18,12 +18,13 @@ use futures::Stream;
 use nandina_pages::Page;
 use nandina_spill::PartitionReader;
 
-use super::assemble::{BuildRowsOut, ProbeRowsOut};
-use super::block::{Block, RowBits};
+use super::block::Block;
 use super::prober::Prober;
+use super::side_rows::{BuildSideRows, ProbeSideRows};
 use super::state::{LoopState, SpilledBuild};
 use crate::error::spill_error;
 use crate::join::kind::{JoinKind, SideRows};
+use crate::join::row_bits::RowBits;
 use crate::memory::HeldMemory;
 use crate::spill::SpillFile;
 
@@ -118,7 +119,7 @@ impl BlockReader {
     }
 }
 
-/// The memory that one worker holds for a block at a time, for reading, and for flags.
+/// The memory that one worker holds for a block at a time, for reading, and for bits.
 struct BlockMemory {
     block_bytes: usize,
     _memory: HeldMemory,
@@ -167,7 +168,7 @@ pub fn join_blocks(
                 }
             }
             let pages = 0..block.pages().len();
-            let mut rows = BuildRowsOut::new(Arc::clone(&state.spec), block, pages);
+            let mut rows = BuildSideRows::new(Arc::clone(&state.spec), block, pages);
             while let Some(output) = rows.next()? {
                 yield output;
             }
@@ -189,10 +190,9 @@ pub fn join_file(
             kind = JoinKind { pairs: false, build_rows: SideRows::Dropped, ..kind };
         }
         let notes_matches = kind.probe_rows != SideRows::Dropped;
-        let flags = if notes_matches { file.row_count() } else { 0 };
+        let matched = RowBits::new(if notes_matches { file.row_count() } else { 0 });
         let blocks = Blocks::new(&state, &build);
-        let memory = BlockMemory::reserve(&state, blocks.total_bytes, flags);
-        let mut matched = vec![false; flags];
+        let memory = BlockMemory::reserve(&state, blocks.total_bytes, matched.memory_bytes());
         let mut prober = Prober::new(&state.spec, kind)?;
         while let Some(block) = blocks.next(memory.block_bytes, false).await? {
             let mut batches = file.read_reserved();
@@ -201,7 +201,7 @@ pub fn join_file(
                 state.note_step();
                 let rows = first_row..first_row + batch.num_rows();
                 let known = match notes_matches {
-                    true => matched[rows.clone()].to_vec(),
+                    true => matched.of_rows(rows.clone()),
                     false => vec![false; batch.num_rows()],
                 };
                 prober.start(Arc::clone(&block), batch, known)?;
@@ -209,11 +209,11 @@ pub fn join_file(
                     yield output;
                 }
                 if notes_matches {
-                    matched[rows.clone()].copy_from_slice(prober.matched());
+                    matched.set_matched(rows.start, prober.matched());
                 }
                 first_row = rows.end;
             }
-            if notes_matches && !kind.pairs && matched.iter().all(|&matched| matched) {
+            if notes_matches && !kind.pairs && matched.count() == file.row_count() {
                 break;
             }
         }
@@ -222,9 +222,9 @@ pub fn join_file(
             let mut first_row = 0;
             while let Some(batch) = batches.next().await? {
                 let until = first_row + batch.num_rows();
-                let known = matched[first_row..until].to_vec();
+                let known = matched.of_rows(first_row..until);
                 first_row = until;
-                let mut rows = ProbeRowsOut::new(batch, known);
+                let mut rows = ProbeSideRows::new(batch, known);
                 while let Some(output) = rows.next(&state.spec, kind)? {
                     yield output;
                 }

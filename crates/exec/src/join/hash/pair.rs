@@ -16,18 +16,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
-use arrow::util::bit_util;
 use datafusion::common::Result;
 use nandina_pages::Page;
 use nandina_spill::{Partition, PartitionFile, PartitionReader, Partitioner, Scatter};
 
 use super::build_side::{BuildSide, EarlierVisits, visited_bytes};
-use super::kind::{JoinKind, SideRows};
-use super::prober::{BuildRows, Prober};
-use super::spec::{JoinSpec, Side};
-use super::state::{JoinState, MOST_PARTITION_BITS, SpilledPair};
+use super::prober::Prober;
+use super::side_rows::BuildSideRows;
+use super::spilled_pair::SpilledPair;
+use super::state::{JoinState, MOST_PARTITION_BITS};
 use super::table::TABLE_BYTES_PER_ROW;
 use crate::error::spill_error;
+use crate::join::kind::{JoinKind, SideRows};
+use crate::join::row_bits::RowBits;
+use crate::join::spec::{JoinSpec, Side};
 use crate::keys::KeyHasher;
 use crate::memory::{HeldMemory, partitioner_options};
 use crate::spill::BatchReader;
@@ -69,8 +71,8 @@ struct Blocks {
     held_page: Option<Page>,
     /// Pages of the blocks before the current one.
     pages_before: usize,
-    /// A bit for each probe row that has matched; empty if nobody asks.
-    matched: Vec<u8>,
+    /// Which probe rows have matched; empty if the join does not ask.
+    matched: RowBits,
 }
 
 enum Step {
@@ -83,27 +85,15 @@ enum Step {
         batches: BatchReader,
         first_row: usize,
     },
-    /// Give out the build rows that the join's kind asks for.
-    BuildRows(BuildRows),
-    /// After the last block: give out the probe rows.
+    /// Emit the build rows that the join's kind asks for.
+    BuildRows(BuildSideRows),
+    /// After the last block: emit the probe rows.
     ProbeRows {
         prober: Box<Prober>,
         batches: BatchReader,
         first_row: usize,
     },
     Done,
-}
-
-/// Whether the pair can give any output row.
-pub fn produces_rows(spec: &JoinSpec, pair: &SpilledPair) -> bool {
-    let alone =
-        |rows: SideRows| matches!(rows, SideRows::UnmatchedPadded | SideRows::Unmatched | SideRows::Marked);
-    match (pair.build.rows() > 0, pair.probe.rows() > 0) {
-        (true, true) => true,
-        (true, false) => alone(spec.kind.build_rows) || pair.earlier.is_some(),
-        (false, true) => alone(spec.kind.probe_rows),
-        (false, false) => false,
-    }
 }
 
 /// Bytes of a build side made of this file: its pages, their table, and the bits of its rows.
@@ -121,7 +111,7 @@ impl PairJoin {
         if exchanged {
             std::mem::swap(&mut build_file, &mut probe_file);
             spec = Arc::new(spec.swapped());
-            state.metrics.role_reversals.add(1);
+            state.partition_metrics.role_reversals.add(1);
         }
         let window_bytes = state.read_window_bytes();
         let build_bytes = build_bytes(&build_file, spec.kind);
@@ -136,13 +126,13 @@ impl PairJoin {
                 && build_bytes > MIN_BLOCK_BYTES;
             if splittable {
                 let pairs = split(state, &spec, &build_file, &probe_file, pair.level + 1, need).await?;
-                let original = |pair| if exchanged { exchange(pair) } else { pair };
+                let original = |pair: SpilledPair| if exchanged { pair.swapped() } else { pair };
                 return Ok(Opened::Split(pairs.into_iter().map(original).collect()));
             }
             let tracks_probe_rows = spec.kind.probe_rows != SideRows::Dropped;
-            let matched = vec![0; if tracks_probe_rows { probe_file.rows().div_ceil(8) as usize } else { 0 }];
+            let matched = RowBits::new(if tracks_probe_rows { probe_file.rows() as usize } else { 0 });
             // One window for the rest of the build side, one for the probe side.
-            let block_bytes = memory.reserve_block(build_bytes, 2 * window_bytes + matched.len());
+            let block_bytes = memory.reserve_block(build_bytes, 2 * window_bytes + matched.memory_bytes());
             let reader = build_file.read(Arc::clone(&spec.build.pages), window_bytes);
             blocks = Some(Blocks { reader, block_bytes, held_page: None, pages_before: 0, matched });
         }
@@ -180,7 +170,8 @@ impl PairJoin {
                         self.step = Step::Probe { build, prober, batches, first_row };
                     } else {
                         let inner = self.state.inner();
-                        self.step = Step::BuildRows(BuildRows::new(Arc::clone(&self.spec), build, 0, inner));
+                        self.step =
+                            Step::BuildRows(BuildSideRows::new(Arc::clone(&self.spec), build, 0, inner));
                     }
                 }
                 Step::BuildRows(mut rows) => {
@@ -196,8 +187,7 @@ impl PairJoin {
                     let Some(batch) = batches.next().await? else { continue };
                     let until = first_row + batch.num_rows();
                     let Some(blocks) = &self.blocks else { unreachable!("only blocks defer probe rows") };
-                    let matched = (first_row..until).map(|row| bit_util::get_bit(&blocks.matched, row));
-                    let output = prober.probe_rows(batch, matched.collect())?;
+                    let output = prober.probe_rows(batch, blocks.matched.of_rows(first_row..until))?;
                     self.step = Step::ProbeRows { prober, batches, first_row: until };
                     if output.is_some() {
                         return Ok(output);
@@ -259,16 +249,13 @@ impl PairJoin {
     }
 
     /// Blocks: remembers which rows of the probe batch just done have matched. Returns the first row behind it.
-    fn note_matched(&mut self, prober: &Prober, first_row: usize) -> usize {
-        let Some(blocks) = &mut self.blocks else { return first_row };
+    fn note_matched(&self, prober: &Prober, first_row: usize) -> usize {
+        let Some(blocks) = &self.blocks else { return first_row };
         let matched = prober.matched();
-        let behind = first_row + matched.len();
         if self.spec.kind.probe_rows != SideRows::Dropped {
-            for (row, _) in (first_row..behind).zip(matched).filter(|(_, matched)| **matched) {
-                bit_util::set_bit(&mut blocks.matched, row);
-            }
+            blocks.matched.set_matched(first_row, matched);
         }
-        behind
+        first_row + matched.len()
     }
 }
 
@@ -297,10 +284,6 @@ impl Blocks {
 fn read_batches(state: &JoinState, file: &Arc<PartitionFile>, side: &Side, batch_rows: usize) -> BatchReader {
     let reader = file.read(Arc::clone(&side.pages), state.read_window_bytes());
     BatchReader::new(reader, Arc::clone(&side.pages), batch_rows, state.metrics.spill.time.clone())
-}
-
-fn exchange(pair: SpilledPair) -> SpilledPair {
-    SpilledPair { build: pair.probe, probe: pair.build, ..pair }
 }
 
 /// The memory that one pair holds while it is joined.
@@ -389,7 +372,7 @@ async fn split(
     let memory = state.another_reservation();
     // Bounded by the shape of the partitioner, and needed to make anything smaller.
     memory.grow(options.write_buffer_bytes() + state.read_window_bytes());
-    state.metrics.recursive_partitions.add(1);
+    state.partition_metrics.recursive_partitions.add(1);
     let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
         let space = Arc::clone(&state.space);
         let partitioner = Partitioner::new(Arc::clone(&side.pages), options.clone(), space);

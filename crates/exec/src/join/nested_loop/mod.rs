@@ -12,10 +12,10 @@
 //! side with more rows at hand is the one that is run over. The block form is as old as relational joins: Kim, *A New
 //! Way to Compute the Product and Join of Relations*, SIGMOD 1980.
 //!
-//! What becomes of rows by themselves (outer, semi, anti and mark joins) needs a flag per row, and flags of one side
+//! What becomes of rows by themselves (outer, semi, anti and mark joins) needs a bit per row, and the bits of one side
 //! live as long as the loop over the other:
 //!
-//! | rows given out | loop | flags |
+//! | rows emitted | loop | bits |
 //! |---|---|---|
 //! | of the build side | for each block, all of the probe side | of the block |
 //! | of the probe side | for each file of the probe side, all blocks | of the file |
@@ -24,29 +24,29 @@
 //! Invariants
 //! - Either all build rows are in memory or all are on the device. A probe row meets all of them in one place.
 //! - An input is executed once. What is needed again is read back from temporary space.
-//! - Joins that give out no build rows by themselves keep each probe row in the output partition of its input, as their
+//! - Joins that emit no build rows by themselves keep each probe row in the output partition of its input, as their
 //!   partitioning claims. The others claim nothing, and share what is left to do.
-//! - Memory that grows with data is reserved: blocks, flags, read windows. Pairs are never more than a batch and the
+//! - Memory that grows with data is reserved: blocks, bits, read windows. Pairs are never more than a batch and the
 //!   matches of one row in another.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `state` | taking in the build side, spilling it, reclaim |
-//! | `block` | build rows in memory and their flags |
+//! | `block` | build rows in memory and their bits |
 //! | `pair_filter` | the filter with one row of one side held fixed |
-//! | `prober`, `assemble` | a probe batch against a block; rows of the output |
+//! | `prober` | a probe batch against a block |
+//! | `side_rows` | rows of one side by themselves |
 //! | `probe_spill` | the probe side in temporary space |
 //! | `spilled` | blocks and files of probe rows against each other |
 //! | `worker` | one output partition, from first batch to last block |
 
-mod assemble;
 mod block;
 mod exec;
-mod metrics;
 mod pair_filter;
 mod probe_spill;
 mod prober;
+mod side_rows;
 mod spilled;
 mod state;
 mod worker;
