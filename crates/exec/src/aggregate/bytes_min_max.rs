@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray as _, BinaryArray, BooleanArray, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::compute::{SortOptions, cast, not, nullif, prep_null_mask_filter};
+use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::DataType;
-use arrow::row::{RowConverter, SortField};
+use arrow::row::RowConverter;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
 use super::min_max::winner_of;
+use super::nested_min_max::converter_of;
 use crate::keys::floats::canonical;
 use crate::keys::{BatchKey, ByteViews};
 
@@ -110,19 +111,6 @@ fn views_of(data_type: &DataType) -> Option<DataType> {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Some(DataType::BinaryView),
         _ => None,
     }
-}
-
-/// What writes lists and structs as rows, nulls inside of them as the greatest values; `None` for other types, and for what
-/// has something inside that has no order.
-pub fn converter_of(data_type: &DataType) -> Option<RowConverter> {
-    let is_list = matches!(
-        data_type,
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_)
-    );
-    let options = SortOptions { descending: false, nulls_first: false };
-    let field = SortField::new_with_options(data_type.clone(), options);
-    let fields = vec![field];
-    (is_list && RowConverter::supports_fields(&fields)).then(|| RowConverter::new(fields).ok())?
 }
 
 impl GroupsAccumulator for BytesMinMax {

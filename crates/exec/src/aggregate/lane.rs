@@ -11,8 +11,9 @@ use nandina_spill::Scatter;
 
 use super::bounded::{ALL_SETS, BoundedGroups};
 use super::metrics::AggregateMetrics;
-use super::sink::{Sink, StoredPartition};
+use super::sink::Sink;
 use super::state::AggregateState;
+use super::stored_partition::StoredPartition;
 use super::work_queue::{Merge, Work};
 
 /// Fewer groups than this are merged by one task, without going through partitions.

@@ -32,7 +32,7 @@
 //! | `groups` | the groups, by their keys in a `GroupTable`, and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
-//! | `sink` | partitions within a reservation |
+//! | `sink`, `stored_partition` | partitions within a reservation, until they are merged |
 //! | `merge`, `work_queue`, `output` | from partitions to results |
 //! | `state`, `metrics` | what all of them share |
 //!
@@ -60,6 +60,7 @@ mod reduction;
 mod sink;
 mod spec;
 mod state;
+mod stored_partition;
 mod work_queue;
 
 pub use counted_xor::counted_xor;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryPool;
 use nandina_spill::{PartitionerOptions, QuerySpace};
 use parking_lot::Mutex;
@@ -115,5 +116,33 @@ impl AggregateState {
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
         self.metrics.spill.bring_up(&self.space);
+    }
+}
+
+impl Reclaim for AggregateState {
+    fn reclaimable_bytes(&self) -> usize {
+        self.queue.resident_bytes()
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let mut freed = 0;
+        while freed < bytes {
+            let Some(mut merge) = self.queue.take_largest() else { break };
+            let spilled: Result<usize> = merge
+                .partitions
+                .iter_mut()
+                .filter(|partition| !partition.resident.is_empty())
+                .map(|partition| partition.spill(&self.space, self.options.extent_bytes, &self.metrics))
+                .sum();
+            self.queue.put_back(merge);
+            match spilled {
+                Ok(bytes) => freed += bytes,
+                Err(error) => {
+                    log::warn!("an aggregation could not give memory back: {error}");
+                    break;
+                }
+            }
+        }
+        freed
     }
 }

@@ -10,10 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::groups::Results;
-use super::sink::StoredPartition;
-use super::state::AggregateState;
+use super::stored_partition::StoredPartition;
 use crate::execution::Progress;
-use crate::memory::{HeldMemory, Reclaim};
+use crate::memory::HeldMemory;
 
 /// A piece of what remains.
 pub enum Work {
@@ -92,7 +91,7 @@ impl WorkQueue {
     }
 
     /// Takes out the piece of work with most resident pages, to be put back.
-    fn take_largest(&self) -> Option<Merge> {
+    pub fn take_largest(&self) -> Option<Merge> {
         let mut queue = self.queue.lock();
         let (at, _) = queue.merges().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes)?;
         match queue.work.remove(at)? {
@@ -108,7 +107,7 @@ impl WorkQueue {
     }
 
     /// Puts back, behind all other work, what [`WorkQueue::take_largest`] took out.
-    fn put_back(&self, merge: Merge) {
+    pub fn put_back(&self, merge: Merge) {
         let mut queue = self.queue.lock();
         queue.away -= 1;
         queue.work.push_back(Work::Merge(merge));
@@ -134,33 +133,5 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.queue.lock().busy -= 1;
         self.0.changed.notify_waiters();
-    }
-}
-
-impl Reclaim for AggregateState {
-    fn reclaimable_bytes(&self) -> usize {
-        self.queue.resident_bytes()
-    }
-
-    fn reclaim(&self, bytes: usize) -> usize {
-        let mut freed = 0;
-        while freed < bytes {
-            let Some(mut merge) = self.queue.take_largest() else { break };
-            let spilled: datafusion::common::Result<usize> = merge
-                .partitions
-                .iter_mut()
-                .filter(|partition| !partition.resident.is_empty())
-                .map(|partition| partition.spill(self))
-                .sum();
-            self.queue.put_back(merge);
-            match spilled {
-                Ok(bytes) => freed += bytes,
-                Err(error) => {
-                    log::warn!("an aggregation could not give memory back: {error}");
-                    break;
-                }
-            }
-        }
-        freed
     }
 }

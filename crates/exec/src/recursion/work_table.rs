@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
@@ -109,4 +110,13 @@ impl KeptReading {
         queue.push(batch.clone()).await?;
         Ok(batch)
     }
+}
+
+/// The same rows under another schema of the same types. Fails if a column has nulls that may not have any there.
+pub fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)?)
 }

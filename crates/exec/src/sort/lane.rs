@@ -18,8 +18,8 @@ use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::{Chunk, key_bytes, sorted_if_wide};
+use super::run_sink::write_run;
 use super::state::SortState;
-use super::stored_run::write_run;
 use crate::batch::compact;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 

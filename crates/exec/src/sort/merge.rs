@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 
 use super::chunk::Chunk;
 use super::merger::{Merger, Outgoing, Step};
-use super::passes::{OpenRun, Reading};
+use super::reading::{OpenRun, Reading};
+use super::run_sink::write_run;
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
-use super::stored_run::{RunPages, write_run};
+use super::stored_run::RunPages;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 
 /// A merge of everything there is.
@@ -87,7 +88,7 @@ impl Merge {
                 Filled::Batch => return Ok(Some(rows.take()).filter(|rows| !rows.is_empty())),
                 Filled::Page(source, pages, memory) => (source, pages, memory),
             };
-            let chunk = pages.next(&self.state).await?;
+            let chunk = pages.next(&self.state.spec, &self.state.metrics).await?;
             if let Some(chunk) = &chunk {
                 pages.hold(chunk, &memory);
             }
@@ -154,7 +155,7 @@ impl Sources {
         let now = kept.bytes() + reading.run_bytes;
         let freed = memory.bytes().saturating_sub(now);
         memory.resize(now);
-        let pages = run.read(state, reading.unit_bytes);
+        let pages = run.read(&state.spec, reading.unit_bytes);
         if let Some(kind) = self.kinds.get_mut(source)
             && let Source::Chunk(memory, _) = std::mem::replace(kind, Source::Away)
         {

@@ -50,6 +50,8 @@ mod metrics;
 mod ordered_merge;
 mod output;
 mod passes;
+mod reading;
+mod run_sink;
 mod shared_prefix;
 pub(crate) mod spec;
 mod state;

@@ -13,7 +13,8 @@ use futures::Stream;
 use super::lane::Lane;
 use super::merge::Merge;
 use super::merger::Outgoing;
-use super::passes::{few_enough, open};
+use super::passes::few_enough;
+use super::reading::open;
 use super::state::SortState;
 use crate::memory::{HeldMemory, has_room};
 

@@ -17,7 +17,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Accumulator, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 
-use super::function::{Edge, edge_of, may_filter};
+use super::expression::{Edge, edge_of, may_filter};
 use super::peers::Peers;
 use super::results::Results;
 use crate::batch::with_own_texts;

@@ -7,7 +7,7 @@ use arrow::compute::{concat, take};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 
-use super::function::Edge;
+use super::expression::Edge;
 use crate::batch::with_own_texts;
 
 /// What is kept of the rows so far: the first one and the first whose value is not null, or the last ones. One of them

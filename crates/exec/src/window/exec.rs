@@ -26,8 +26,10 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use nandina_pages::PageSchema;
 
-use super::function::{Functions, Running, refuse_without_argument};
+use super::expression::refuse_without_argument;
+use super::function::Functions;
 use super::pipeline::{Computed, Pipeline};
+use super::running::Running;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).

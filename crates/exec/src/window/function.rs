@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::{DataFusionError, Result};
-use datafusion::functions_window::lead_lag::{lag_udwf, lead_udwf};
-use datafusion::functions_window::nth_value::{first_value_udwf, last_value_udwf};
-use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits, WindowUDF};
+use datafusion::common::Result;
+use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
-use datafusion::physical_plan::windows::WindowUDFExpr;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, WindowExpr};
 
-use super::cumulative::Cumulative;
+use super::expression::{Edge, edge_of, is_same_for_all_rows, may_filter, uses_frame};
 use super::of_count::OfCount;
 use super::peers::Peers;
+use super::running::Running;
 
 /// The functions of one operator.
 #[derive(Debug)]
@@ -32,15 +30,6 @@ pub struct Functions {
     pub groups: Option<Groups>,
     /// What those look at that need all rows of a partition.
     pub gathered_columns: LookedAt,
-}
-
-/// A function whose results follow the rows.
-#[derive(Clone, Debug)]
-pub enum Running {
-    /// DataFusion's, over the rows that a frame may reach.
-    Streamed(Arc<dyn WindowExpr>),
-    /// Ours, of all rows so far.
-    Cumulative(Cumulative),
 }
 
 /// How running functions want to see peers.
@@ -62,13 +51,6 @@ pub enum AtEnd {
     OfCount(OfCount),
     /// Anything else.
     Gathered(Arc<dyn WindowExpr>),
-}
-
-/// An edge of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    First,
-    Last,
 }
 
 /// Where a result comes from.
@@ -115,25 +97,6 @@ fn streamed(running: &[Running]) -> impl Iterator<Item = (usize, &Arc<dyn Window
     })
 }
 
-impl Running {
-    /// The function, if its results follow the rows.
-    fn of(expression: &Arc<dyn WindowExpr>) -> Result<Option<Self>> {
-        if let Some(function) = Cumulative::of(expression)? {
-            return Ok(Some(Self::Cumulative(function)));
-        }
-        let follows = expression.uses_bounded_memory() && !looks_ahead_for_values(expression.as_ref())?;
-        Ok(follows.then(|| Self::Streamed(Arc::clone(expression))))
-    }
-
-    /// The type of results.
-    pub fn data_type(&self) -> Result<DataType> {
-        match self {
-            Self::Streamed(expression) => Ok(expression.field()?.data_type().clone()),
-            Self::Cumulative(function) => function.data_type(),
-        }
-    }
-}
-
 impl Groups {
     /// What the functions of one operator want. All of them that have frames of peers have the same order, but for
     /// columns by which partitions are told apart.
@@ -173,71 +136,6 @@ impl AtEnd {
             None => Self::Gathered(expression),
         })
     }
-}
-
-/// Fails for functions that DataFusion plans, but cannot compute.
-pub fn refuse_without_argument(expression: &dyn WindowExpr) -> Result<()> {
-    match edge_of(expression) {
-        Some(_) if expression.expressions().is_empty() => {
-            Err(DataFusionError::Plan(format!("{} needs an argument: whose value?", expression.name())))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Which value of its frame a function is, if it is the first or the last one.
-pub fn edge_of(expression: &dyn WindowExpr) -> Option<Edge> {
-    match standard_function(expression)? {
-        function if *function == first_value_udwf() => Some(Edge::First),
-        function if *function == last_value_udwf() => Some(Edge::Last),
-        _ => None,
-    }
-}
-
-/// Whether the frame of a window matters to a function.
-fn uses_frame(expression: &dyn WindowExpr) -> Result<bool> {
-    match expression.as_any().downcast_ref::<StandardWindowExpr>() {
-        Some(standard) => Ok(standard.get_standard_func_expr().create_evaluator()?.uses_window_frame()),
-        None => Ok(true),
-    }
-}
-
-/// Whether a function is `lead … IGNORE NULLS`. While rows are still to come, DataFusion's has looked as far as there are
-/// rows, and stops at the first null behind them; of a whole partition it is right.
-fn looks_ahead_for_values(expression: &dyn WindowExpr) -> Result<bool> {
-    let Some(standard) = expression.as_any().downcast_ref::<StandardWindowExpr>() else { return Ok(false) };
-    let shifts = standard_function(expression).is_some_and(|of| *of == lead_udwf() || *of == lag_udwf());
-    // As with filters, expressions do not tell but this way.
-    if !shifts || !format!("{standard:?}").contains("ignore_nulls: true") {
-        return Ok(false);
-    }
-    // Either may have a negative distance, and then does what the other one does.
-    Ok(!standard.get_standard_func_expr().create_evaluator()?.is_causal())
-}
-
-/// The window function behind an expression that is no aggregate.
-pub fn standard_function(expression: &dyn WindowExpr) -> Option<&Arc<WindowUDF>> {
-    let standard = expression.as_any().downcast_ref::<StandardWindowExpr>()?;
-    let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>()?;
-    Some(function.fun())
-}
-
-/// Whether the frame of every row is all of its partition.
-fn is_same_for_all_rows(expression: &dyn WindowExpr) -> bool {
-    let frame = expression.get_window_frame();
-    let is_end = |bound: &WindowFrameBound| match bound {
-        // Without an order all rows are peers of the current one.
-        WindowFrameBound::CurrentRow => {
-            frame.units == WindowFrameUnits::Range && expression.order_by().is_empty()
-        }
-        bound => bound.is_unbounded(),
-    };
-    is_end(&frame.start_bound) && is_end(&frame.end_bound)
-}
-
-/// Whether a function may have a `FILTER`. Expressions do not tell but through [`Debug`](std::fmt::Debug).
-pub fn may_filter(expression: &dyn WindowExpr) -> bool {
-    format!("{expression:?}").contains("filter: Some(")
 }
 
 /// The columns that functions look at. All others are replaced by nulls without memory, so that the places of columns

@@ -49,6 +49,7 @@
 mod cumulative;
 mod edge;
 mod exec;
+mod expression;
 mod frames;
 mod function;
 mod of_count;
@@ -57,6 +58,7 @@ mod partition_top_k;
 mod peers;
 mod pipeline;
 mod results;
+mod running;
 mod top_k_filter;
 
 pub use exec::SpillingWindowExec;

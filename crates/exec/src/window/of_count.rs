@@ -19,7 +19,8 @@ use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::windows::create_window_expr;
 
 use super::cumulative::Cumulative;
-use super::function::{Running, standard_function};
+use super::expression::standard_function;
+use super::running::Running;
 
 /// A function of the place of a row and of the number of rows.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@ use datafusion::physical_expr::window::PlainAggregateWindowExpr;
 use super::cumulative::State;
 use super::edge::EdgeRows;
 use super::frames::Frames;
-use super::function::{AtEnd, Functions, Running};
+use super::function::{AtEnd, Functions};
 use super::results::Results;
+use super::running::Running;
 use crate::batch::HeldBatch;
 
 /// A partition of which not all rows have come.

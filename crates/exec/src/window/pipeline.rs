@@ -12,9 +12,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
-use super::function::{AtEnd, Functions, Running, Source};
+use super::function::{AtEnd, Functions, Source};
 use super::partition::OpenPartition;
 use super::results::Results;
+use super::running::Running;
 use crate::spill::RowQueue;
 
 /// Rows on their way through the functions.
