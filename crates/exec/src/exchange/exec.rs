@@ -27,7 +27,7 @@ use super::producer::produce;
 use super::queue::Queues;
 use crate::error::pages_error;
 use crate::execution::SharedExecution;
-use crate::spill::{SpillContext, operator_space};
+use crate::spill::{SpillContext, SpillShape, operator_space};
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the
 /// [module documentation](super).
@@ -80,7 +80,15 @@ impl ExchangeExec {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "exchange")?;
         let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(pages, space, pool, "Exchange", batch_rows, metrics.spill.clone());
+        let spill = SpillContext::new(
+            SpillShape::SideBySide,
+            pages,
+            space,
+            pool,
+            "Exchange",
+            batch_rows,
+            metrics.spill.clone(),
+        );
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
         let queues = Queues::new("Exchange", self.outputs(), inputs, pool, spill, metrics.clone());

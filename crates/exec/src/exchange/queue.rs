@@ -58,7 +58,7 @@ impl Rows {
     fn writer(&mut self, spill: &Arc<SpillContext>) -> Result<&SpillWriter> {
         Ok(match &mut self.writer {
             Some(writer) => writer,
-            none => none.insert(spill.writer()?),
+            none => none.insert(SpillWriter::new(spill)?),
         })
     }
 

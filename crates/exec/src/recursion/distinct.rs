@@ -107,7 +107,7 @@ impl Distinct {
     fn scattered(&mut self) -> Result<&SpillWriter> {
         Ok(match &mut self.scattered {
             Some(scattered) => scattered,
-            none => none.insert(self.seen.row_spill.writer()?),
+            none => none.insert(SpillWriter::new(&self.seen.row_spill)?),
         })
     }
 }

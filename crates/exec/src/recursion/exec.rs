@@ -26,7 +26,7 @@ use super::scan::{WorkTableScanExec, scanning};
 use super::seen::SeenRows;
 use super::work_table::WorkTable;
 use crate::memory::HeldMemory;
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// A recursive query whose rows wait for the next step in a queue that spills, and are compared with those before,
 /// where each is to be there once, beyond memory, too. See the [module documentation](super).
@@ -82,12 +82,21 @@ impl SpillingRecursiveQueryExec {
         let gauge = |name: &'static str| MetricBuilder::new(&self.metrics).gauge(name, 0);
         let (name, name_of_seen) = ("RecursiveQuery[0]", "RecursiveQuerySeen[0]");
         let (pages, of_found) = (Arc::clone(&self.pages), Arc::clone(&space));
-        let spill = SpillContext::new(pages, of_found, pool, name, batch_rows, metrics.clone());
+        let spill = SpillContext::new(
+            SpillShape::SideBySide,
+            pages,
+            of_found,
+            pool,
+            name,
+            batch_rows,
+            metrics.clone(),
+        );
         let found = RowQueue::new(name, pool, spill, gauge("peak_memory_bytes"));
         let distinct = self.keys.as_ref().map(|keys| {
             let memory = HeldMemory::new(pool, name_of_seen, gauge("peak_seen_bytes"));
             let pages = Arc::clone(&keys.key_pages);
-            let spill = SpillContext::scattered(pages, space, pool, name_of_seen, batch_rows, metrics);
+            let spill =
+                SpillContext::new(SpillShape::ByHash, pages, space, pool, name_of_seen, batch_rows, metrics);
             let seen = SeenRows::try_new(Arc::clone(keys), spill, memory)?;
             Ok::<_, DataFusionError>(Distinct::new(seen, found.another(), pool))
         });

@@ -153,7 +153,7 @@ impl SeenRows {
         let is_missing = |row: usize| places[row] == Place::Nowhere;
         let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
             seen.filter.add(hashes.values(), &self.key_spill);
-            let writer = self.key_spill.writer()?;
+            let writer = SpillWriter::new(&self.key_spill)?;
             block_on(self.write(writer, hashes, keys))
         });
         match stored {
@@ -241,7 +241,7 @@ impl SeenRows {
         let (hashes, keys) = table.take(|row| is_new[row])?;
         if !hashes.is_empty() {
             self.seen.lock().filter.add(hashes.values(), &self.key_spill);
-            let writer = self.key_spill.unscattered().writer()?;
+            let writer = SpillWriter::new(&self.key_spill.unscattered())?;
             let written = self.write(writer, hashes, keys).await?;
             self.seen.lock().files[partition].extend(written.into_iter().flatten());
         }

@@ -51,7 +51,7 @@ use super::conjunction::is_dynamic;
 use super::named_files::NamingSource;
 use crate::error::pages_error;
 use crate::memory::pool_limit;
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// What decoding the columns of a file takes besides their values, known to each file of a scan.
 #[derive(Debug, Clone, Default)]
@@ -366,12 +366,12 @@ impl Lane {
             let mut stream = slice.execute(0, Arc::clone(&self.context))?;
             let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
             let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
-            let spill = SpillContext::one_after_the_other(
+            let spill = SpillContext::new(
+                SpillShape::OneAfterTheOther(self.share_bytes),
                 pages,
                 space,
                 &self.pool,
                 CONSUMER,
-                self.share_bytes,
                 self.batch_rows,
                 spill,
             );

@@ -28,6 +28,7 @@
 //! | `volatile` | sort expressions that have another value each time |
 //! | `loser_tree`, `merger` | which row comes next |
 //! | `merge` | merging chunks and runs, giving memory back meanwhile |
+//! | `run_sink`, `stored_run`, `reading` | runs on the device: writing them, and reading several at once |
 //! | `passes` | fewer runs out of many |
 //! | `output` | from inputs to the stream of results |
 //! | `ordered_merge` | merging inputs that something else has sorted |

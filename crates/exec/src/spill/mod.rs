@@ -22,7 +22,7 @@ mod temp;
 mod writer;
 
 pub(crate) use batch_reader::BatchReader;
-pub(crate) use context::SpillContext;
+pub(crate) use context::{SpillContext, SpillShape};
 pub use destage::DestagePolicy;
 pub(crate) use file::{SpillFile, SpillReader};
 pub(crate) use hash_filter::HashFilter;

@@ -185,7 +185,7 @@ impl Waiting {
         let mut rows = self.rows.lock();
         let open = match &mut rows.open {
             Some(open) => open,
-            none => none.insert(self.spill.writer()?),
+            none => none.insert(SpillWriter::new(&self.spill)?),
         };
         open.push(batch)?;
         Ok(open.throttle())
@@ -205,7 +205,7 @@ impl Waiting {
 
     /// Writes all batches in memory, and returns the bytes that are free then.
     fn spill(&self, rows: &mut Rows) -> Result<usize> {
-        let writer = self.spill.writer()?;
+        let writer = SpillWriter::new(&self.spill)?;
         for held in &rows.batches {
             writer.push(&held.rows)?;
             writer.throttle_blocking()?;
@@ -269,7 +269,7 @@ mod tests {
     use nandina_spill::{TempOptions, TempSpace};
 
     use super::*;
-    use crate::spill::SpillMetrics;
+    use crate::spill::{SpillMetrics, SpillShape};
 
     const LIMIT: usize = 1 << 20;
     const BATCH_ROWS: usize = 1000;
@@ -295,7 +295,15 @@ mod tests {
             let pages = PageSchema::try_new(schema).unwrap();
             let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
             let of_query = space.query("test");
-            let spill = SpillContext::new(pages, of_query, &pool, "queue", BATCH_ROWS, metrics);
+            let spill = SpillContext::new(
+                SpillShape::SideBySide,
+                pages,
+                of_query,
+                &pool,
+                "queue",
+                BATCH_ROWS,
+                metrics,
+            );
             let queue = RowQueue::new("queue", &pool, Arc::clone(&spill), Gauge::new());
             let other = MemoryConsumer::new("other").register(&pool);
             Self { governor, spill, queue, other, space, pushed: 0, popped: 0 }

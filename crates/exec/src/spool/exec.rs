@@ -23,7 +23,7 @@ use crate::exchange::metrics::SharedMetrics;
 use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
-use crate::spill::{SpillContext, operator_space};
+use crate::spill::{SpillContext, SpillShape, operator_space};
 
 /// Computes its input for several readers, of which it is the first. See the [module documentation](super).
 pub struct SpoolExec {
@@ -123,7 +123,15 @@ impl SpoolExec {
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "spool")?;
         let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(pages, space, pool, "Spool", batch_rows, metrics.spill.clone());
+        let spill = SpillContext::new(
+            SpillShape::SideBySide,
+            pages,
+            space,
+            pool,
+            "Spool",
+            batch_rows,
+            metrics.spill.clone(),
+        );
         let start = |partition: usize| {
             let name = format!("Spool[{partition}]");
             let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&spill), metrics.clone());

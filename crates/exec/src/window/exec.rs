@@ -30,7 +30,7 @@ use super::expression::refuse_without_argument;
 use super::function::Functions;
 use super::pipeline::{Computed, Pipeline};
 use super::running::Running;
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
 pub struct SpillingWindowExec {
@@ -93,7 +93,15 @@ impl SpillingWindowExec {
         let name = format!("Window[{partition}]");
         let queue = |pages: &Arc<PageSchema>| {
             let (pages, space) = (Arc::clone(pages), Arc::clone(&space));
-            let spill = SpillContext::new(pages, space, pool, &name, batch_rows, metrics.clone());
+            let spill = SpillContext::new(
+                SpillShape::SideBySide,
+                pages,
+                space,
+                pool,
+                &name,
+                batch_rows,
+                metrics.clone(),
+            );
             RowQueue::new(&name, pool, spill, peak.clone())
         };
         let waiting = (!self.functions.running.is_empty()).then(|| queue(&self.waiting));

@@ -48,7 +48,7 @@ impl ProbeSpill {
             let taken = (rows.num_rows() - first).min(self.most_file_rows - self.rows);
             let writer = match &mut self.writer {
                 Some(writer) => writer,
-                none => none.insert(self.state.probe_spill.writer()?),
+                none => none.insert(SpillWriter::new(&self.state.probe_spill)?),
             };
             writer.write(&rows.slice(first, taken)).await?;
             self.rows += taken;

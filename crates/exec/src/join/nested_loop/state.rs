@@ -31,7 +31,7 @@ use crate::join::spec::JoinSpec;
 use crate::memory::{
     HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
-use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext, SpillFile};
+use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext, SpillFile, SpillShape};
 
 /// Who reserves memory.
 const CONSUMER: &str = "NestedLoopJoin";
@@ -114,8 +114,15 @@ impl LoopState {
             ResidentPartitions::new(partitioner, Arc::clone(&memory), memory_limit, partitions_metrics)
                 .with_bytes_of_rows(RowBits::bytes_for);
         let (probe_pages, of_probe) = (Arc::clone(&spec.probe.pages), Arc::clone(&space));
-        let probe_spill =
-            SpillContext::new(probe_pages, of_probe, pool, CONSUMER, spec.batch_rows, metrics.spill.clone());
+        let probe_spill = SpillContext::new(
+            SpillShape::SideBySide,
+            probe_pages,
+            of_probe,
+            pool,
+            CONSUMER,
+            spec.batch_rows,
+            metrics.spill.clone(),
+        );
         let state = Arc::new(Self {
             spec,
             space,
