@@ -137,7 +137,7 @@ impl GroupsAccumulator for BytesMinMax {
         match emit_to {
             EmitTo::All => self.take(),
             // Tables of groups are emptied as a whole.
-            EmitTo::First(_) => Err(DataFusionError::Internal("groups are given out all at once".to_owned())),
+            EmitTo::First(_) => Err(DataFusionError::Internal("groups are emitted all at once".to_owned())),
         }
     }
 

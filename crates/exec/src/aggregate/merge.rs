@@ -99,8 +99,8 @@ struct StoredPages {
     resident: VecDeque<SealedPage>,
     reader: Option<PartitionReader>,
     memory: HeldMemory,
-    /// Bytes of the pages that were given out last, and of their copy.
-    given_bytes: usize,
+    /// Bytes of the pages that were returned last, and of their copy.
+    returned_bytes: usize,
 }
 
 impl StoredPages {
@@ -111,12 +111,12 @@ impl StoredPages {
             memory.grow(window_bytes);
             file.read(Arc::clone(&state.spec.pages), window_bytes)
         });
-        Self { resident: partition.resident.into(), reader, memory, given_bytes: 0 }
+        Self { resident: partition.resident.into(), reader, memory, returned_bytes: 0 }
     }
 
     /// The groups of some pages at once: accumulators have work to do for every batch, however small.
     async fn next_batch(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {
-        self.memory.shrink(std::mem::take(&mut self.given_bytes));
+        self.memory.shrink(std::mem::take(&mut self.returned_bytes));
         let most_bytes = state.merge_bytes() / BATCH_SHARE;
         let (mut pages, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows < BATCH_ROWS && bytes < most_bytes {
@@ -129,7 +129,7 @@ impl StoredPages {
             return Ok(pages.pop());
         }
         self.memory.grow(bytes);
-        self.given_bytes += bytes;
+        self.returned_bytes += bytes;
         Ok(Some(concat_batches(state.spec.pages.arrow(), &pages)?))
     }
 
@@ -138,7 +138,7 @@ impl StoredPages {
         tokio::task::consume_budget().await;
         if let Some(page) = self.resident.pop_front() {
             let groups = page.open(&state.spec.pages).map_err(spill_error)?;
-            self.given_bytes += page.len_bytes();
+            self.returned_bytes += page.len_bytes();
             return groups.batch(None).map(Some).map_err(pages_error);
         }
         let Some(reader) = &mut self.reader else { return Ok(None) };

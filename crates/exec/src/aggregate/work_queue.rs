@@ -1,7 +1,7 @@
 //! What is left to do when all input has been taken in, shared by all outputs.
 //!
 //! A consumer may poll the outputs one after the other. An output therefore waits for others only as long as any of
-//! them gets on; otherwise it leaves, and whoever splits a partition merges the pieces.
+//! them gets on; otherwise it leaves, and the output that splits a partition merges the pieces.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::memory::HeldMemory;
 
 /// A piece of what remains.
 pub enum Work {
-    /// Results that only have to be given out, and their memory.
+    /// Results that only have to be emitted, and their memory.
     Results(Results, HeldMemory),
     Merge(Merge),
 }
@@ -34,7 +34,7 @@ impl Merge {
     }
 }
 
-/// The work that nobody has taken yet.
+/// The work that no output has taken yet.
 #[derive(Default)]
 pub struct WorkQueue {
     queue: Mutex<Queue>,
@@ -84,7 +84,7 @@ impl WorkQueue {
         }
     }
 
-    /// Bytes of resident pages that nobody works on.
+    /// Bytes of resident pages that no output works on.
     pub fn resident_bytes(&self) -> usize {
         let Some(queue) = self.queue.try_lock() else { return 0 };
         queue.merges().map(|(_, bytes)| bytes).sum()

@@ -1,7 +1,7 @@
 //! Batches that are kept for a while: they hold on to no more than their rows need, and know how much that is.
 //!
-//! Batches of a scan point into the buffers that were read, slices and views into what they were cut from. While rows
-//! pass by, that is nobody's concern; of rows that wait it would keep far more in memory than is reserved.
+//! Batches of a scan point into the buffers that were read, slices and views into what they were cut from. That
+//! does not matter while rows pass by; of rows that wait it would keep far more in memory than is reserved.
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;

@@ -44,7 +44,7 @@ pub fn column_bytes(data_type: &DataType, text_bytes: usize) -> usize {
     };
     match data_type {
         DataType::Struct(fields) => of_fields(&mut fields.iter()),
-        // How many values it has, nobody knows.
+        // How many values it has is unknown.
         DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => text_bytes.saturating_mul(2),
         flat => match ColumnLayout::of(flat) {
             ColumnLayout::Fixed { width_bytes } => width_bytes,

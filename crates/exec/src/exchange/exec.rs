@@ -56,7 +56,7 @@ impl ExchangeExec {
         &self.planned
     }
 
-    /// Whether an exchange gives out rows in an order that others rely on, which this operator does not.
+    /// Whether an exchange emits rows in an order that others rely on, which this operator does not.
     pub fn keeps_order(planned: &RepartitionExec) -> bool {
         planned.preserve_order() || planned.properties().output_ordering().is_some()
     }

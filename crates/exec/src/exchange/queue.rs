@@ -1,7 +1,7 @@
 //! The rows on their way from all inputs to the outputs.
 //!
 //! An output that gets few rows keeps the inputs going, whose rows for the others then take all memory there is. So
-//! whoever needs it may ask for it: the rows of the fullest queues move to temporary space.
+//! other operators may ask for it: the rows of the fullest queues move to temporary space.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,7 +114,7 @@ impl Queues {
     pub async fn push(&self, output: usize, batch: RecordBatch) -> Result<()> {
         let Some(queue) = self.queues.get(output).filter(|_| batch.num_rows() > 0) else { return Ok(()) };
         let HeldBatch { rows: batch, bytes } = HeldBatch::new(batch)?;
-        // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
+        // No operator is to spill for rows that wait. Should one have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), bytes) && queue.memory.try_grow(bytes).is_ok();
         let written = {
             let mut rows = queue.rows.lock();
@@ -197,7 +197,7 @@ impl Queues {
         }
     }
 
-    /// Nobody reads an output any more.
+    /// An output has no consumer any more.
     pub fn close(&self, output: usize) {
         let Some(queue) = self.queues.get(output) else { return };
         let rows = {

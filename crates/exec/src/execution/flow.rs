@@ -14,7 +14,7 @@ impl QueryFlow {
     }
 }
 
-/// The flow of the query that a task belongs to: one of its own where nobody said.
+/// The flow of the query that a task belongs to: one of its own if the query has none.
 pub fn query_flow(context: &TaskContext) -> FlowId {
     let known = context.session_config().get_extension::<QueryFlow>();
     known.map_or_else(FlowId::unique, |known| known.0)

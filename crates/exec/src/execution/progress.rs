@@ -1,8 +1,8 @@
-//! Waiting for other outputs of an operator, for as long as any of them gets on.
+//! Waiting for other outputs of an operator, for as long as any of them makes progress.
 //!
 //! What an output does depends on who reads it. A consumer that has begun all outputs of an operator and then reads
-//! them one after the other would wait for ever if the first waited for the second. So an output waits while
-//! the operator gets on somewhere, and goes its own way when nothing has moved for a while: that costs
+//! them one after the other would wait forever if the first waited for the second. So an output waits while
+//! the operator makes progress somewhere, and goes its own way when nothing has moved for a while: that costs
 //! parallelism, never rows. Waiting needs a Tokio runtime with its timer enabled.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Progress(AtomicUsize);
 
 impl Progress {
-    /// Notes that some output has got on.
+    /// Notes progress of some output.
     pub fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for `changed`. False if nothing has moved for a while, and waiting may be in vain.
+    /// Waits for `changed`. False if nothing has moved for a while, and waiting may not end.
     pub async fn wait_for(&self, changed: Notified<'_>) -> bool {
         let mut changed = std::pin::pin!(changed);
         loop {

@@ -1,4 +1,4 @@
-//! What a join gives out, said symmetrically for both sides.
+//! Which rows a join emits, said symmetrically for both sides.
 //!
 //! DataFusion's [`JoinType`] names twelve cases by side. Inside the operator a join is three independent
 //! answers: are matching pairs emitted, and what becomes of the rows of each side. Swapping build and probe

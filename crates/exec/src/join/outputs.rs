@@ -86,7 +86,7 @@ impl<W> Workers<W> {
         OutputGuard { workers: Arc::clone(self), complete: false }
     }
 
-    /// Whether an output was dropped before its end. Without all probe rows nobody knows which build rows are unmatched, in
+    /// Whether an output was dropped before its end. Without all probe rows it is unknown which build rows are unmatched, in
     /// memory or on the device. The consumer of a dropped output has enough rows, so what cannot be known is left out.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)

@@ -24,7 +24,7 @@ const LEAST_PIECE_BYTES: usize = 4 << 10;
 const MOST_PIECE_BYTES: usize = 16 << 20;
 /// Values longer than this part of the next piece have one of their own, so that pieces have no large gaps at their ends.
 const OWN_PIECE_SHARE: usize = 16;
-/// A heap smaller than this may hold as much that nobody needs any more as it likes.
+/// A heap smaller than this may hold any amount of values that are no longer needed.
 const SMALL_HEAP_BYTES: usize = 64 << 10;
 
 /// The values of a batch that groups are compared with: Arrow's views.

@@ -36,10 +36,10 @@ pub trait Reclaim: Send + Sync {
         2.0
     }
 
-    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again is in vain.
+    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again frees nothing.
     /// The governor may have less of them, where the operator has taken in more meanwhile.
     ///
-    /// Called on the thread of whoever needs memory, so it must not wait for a lock which that thread may
+    /// Called on the thread of the consumer that needs memory, so it must not wait for a lock which that thread may
     /// hold: a busy partition is skipped.
     fn reclaim(&self, bytes: usize) -> usize;
 }
@@ -194,7 +194,7 @@ impl MemoryGovernor {
     /// If more than is allowed is resident beside reservations, has holders spill until `additional` bytes would fit under a
     /// limit that is so much smaller. Those who hold very little keep it: that is no reason for runs of one batch.
     fn relieve(&self, additional: usize) {
-        /// So many times somebody is asked for one request.
+        /// So many times consumers are asked for one request.
         const MOST_ROUNDS: usize = 16;
         /// What is kept of what others would leave a holder.
         const KEPT_PART: usize = 4;
@@ -229,13 +229,13 @@ impl MemoryGovernor {
         holders
     }
 
-    /// Asks one holder after the other for memory until `additional` bytes fit or nobody gives any.
+    /// Asks one holder after the other for memory until `additional` bytes fit or none gives any.
     fn reclaim_for(&self, additional: usize) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let wanted = wanted_bytes(additional, limit_bytes);
         loop {
             if !self.holders(limit_bytes).into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
-                // Somebody else may have been given what was just freed, or have freed what this one was to give.
+                // Another consumer may have been given what was just freed, or have freed what this one was to give.
                 return self.take(additional);
             }
             if self.take(additional) {
@@ -259,7 +259,7 @@ impl MemoryGovernor {
         reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / holders
     }
 
-    /// Whether a consumer that spills by itself would take what another of its kind needs. Nobody can ask either for
+    /// Whether a consumer that spills by itself would take what another of its kind needs. Neither can be asked for
     /// memory, so what one has taken is gone for the other, which may not have come to its first row yet.
     fn starves_others(&self, reservation: &MemoryReservation, additional: usize) -> bool {
         let consumers = self.spilling_consumers.load(Ordering::Relaxed);
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(pool.reserved(), 900);
     }
 
-    /// Its owner lets go of it while it is asked what it has.
+    /// Its owner drops it while it is asked what it has.
     struct Leaving {
         owned: Mutex<Option<Arc<Leaving>>>,
         handle: Mutex<Option<ReclaimHandle>>,

@@ -1,7 +1,7 @@
 //! What a process holds beside what its operators have reserved.
 //!
 //! Batches on their way, decoders, descriptions of files, code, and memory that the allocator keeps for later are not
-//! reserved by anybody. Most of it follows from the query, not from the limit. Resident memory shows all of it.
+//! reserved at all. Most of it follows from the query, not from the limit. Resident memory shows all of it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -29,9 +29,9 @@ pub struct ResidentBound {
 
 /// Compares what is resident with what is reserved, now and then.
 ///
-/// What the allocator keeps of memory that operators gave back is resident, too, until somebody needs it again or asks for
-/// it to be given back. Up to the bound it is left to it: having all of it given back all the time costs more than the few
-/// rows that have to be spilled for it.
+/// What the allocator keeps of memory that operators gave back is resident, too, until it is needed again or
+/// returned to the system. Up to the bound it is not made to: returning all of it all the time costs more than the few rows
+/// that have to be spilled for it.
 #[derive(Debug)]
 pub(crate) struct ResidentMeter {
     bound: ResidentBound,

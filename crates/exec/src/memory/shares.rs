@@ -41,13 +41,13 @@ const OUTPUT_SHARE: usize = 64;
 const MIN_OUTPUT_BYTES: usize = 64 << 10;
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// Bytes at which a batch of rows is full, however few they are, of an operator under `limit`. Nobody reserves those that
-/// are on their way.
+/// Bytes at which a batch of rows is full, however few they are, of an operator under `limit`. Batches that are on their
+/// way are not reserved.
 pub fn output_bytes(limit: Option<usize>) -> usize {
     (limit.unwrap_or(usize::MAX) / OUTPUT_SHARE).clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES)
 }
 
-/// Whether `bytes` more fit without anybody having to spill.
+/// Whether `bytes` more fit without any operator having to spill.
 pub fn has_room(pool: &dyn MemoryPool, bytes: usize) -> bool {
     pool_limit(pool).is_none_or(|limit| pool.reserved().saturating_add(bytes) <= limit)
 }

@@ -21,7 +21,7 @@ pub struct Runs {
     schema: SchemaRef,
     columns: Vec<usize>,
     converter: RowConverter,
-    /// The batch that was read last, from the first row that has not been given out.
+    /// The batch that was read last, from the first row that has not been emitted.
     at_hand: Option<KeyedRows>,
 }
 
@@ -69,7 +69,7 @@ impl Runs {
                 let (rows, _) = compact(rows)?;
                 yield rows;
             }
-            // Whoever waited for the rest may have gone.
+            // The consumer of the rest may have gone.
             let _ = give_back.send(self);
         }
     }

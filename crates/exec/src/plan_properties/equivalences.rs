@@ -50,10 +50,10 @@ pub fn without_missing_keys(
 /// What `planned` says about expressions of columns that never have nulls of the operator's own.
 fn known_of(
     planned: &EquivalenceProperties,
-    is_given_out: impl Fn(usize) -> bool,
+    is_never_padded: impl Fn(usize) -> bool,
 ) -> Result<EquivalenceProperties> {
     let holds = |expression: &Arc<dyn PhysicalExpr>| {
-        collect_columns(expression).iter().all(|column| is_given_out(column.index()))
+        collect_columns(expression).iter().all(|column| is_never_padded(column.index()))
     };
     let mut known = EquivalenceProperties::new(Arc::clone(planned.schema()));
     for equal in planned.eq_group().iter() {

@@ -41,7 +41,7 @@ pub struct BoundedProjectionExec {
 }
 
 impl BoundedProjectionExec {
-    /// In place of `planned`, if that computes something whose length nobody knows.
+    /// In place of `planned`, if that computes something of unknown length.
     pub fn over(planned: &ProjectionExec) -> Option<Self> {
         let schema = planned.schema();
         let is_long = planned.expr().iter().zip(schema.fields()).any(|(computed, field)| {

@@ -153,7 +153,7 @@ impl PartitionCheck {
             }
             if self.reading.is_none() {
                 let Some((partition, file)) = self.files.pop_front() else { return Ok(None) };
-                // The file is not shared with anybody: what was read of it is gone.
+                // The file is not shared: what was read of it is gone.
                 self.reading = Some((partition, file.read()));
             }
             self.check_block(seen).await?;

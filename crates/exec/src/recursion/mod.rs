@@ -45,7 +45,7 @@
 //! Invariants
 //! - Without `UNION`, rows come out, and are read in the next step, in the order in which they were found. With it,
 //!   too, as long as the table fits.
-//! - A row that was given out is in the table or in exactly one partition, or in both.
+//! - A row that was emitted is in the table or in exactly one partition, or in both.
 
 mod distinct;
 mod exec;

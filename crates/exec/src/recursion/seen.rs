@@ -14,7 +14,7 @@ use crate::keys::KeyedRows;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
 
-/// The share of memory that the table keeps whoever else wants it, and its least: a smaller one would leave memory
+/// The share of memory that the table keeps whatever other operators want, and its least: a smaller one would leave memory
 /// with every few batches.
 const KEPT_SHARE: usize = 16;
 const MIN_TABLE_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ struct Seen {
 enum Place {
     Nowhere,
     TemporarySpace,
-    /// Nobody knows yet whether in temporary space.
+    /// Whether in temporary space is not known yet.
     Unchecked,
 }
 
@@ -133,7 +133,7 @@ impl SeenRows {
         if !granted && seen.memory_bytes() > self.kept_bytes() {
             self.empty(&mut seen)?;
         }
-        // It may have been emptied for somebody else as well, or for itself, while it asked.
+        // It may have been emptied for another operator as well, or for itself, while it asked.
         let bytes = seen.memory_bytes();
         if !granted || self.memory.bytes() > 2 * bytes {
             self.memory.resize(bytes);
@@ -198,7 +198,7 @@ impl SeenRows {
             if unchecked.is_empty() {
                 return Ok(Verdict::New(Vec::new()));
             }
-            // Out of reach for whoever wants its memory meanwhile.
+            // Out of reach of reclaims meanwhile.
             (std::mem::replace(&mut seen.table, empty), unchecked, seen.files.clone())
         };
         let mut is_wanted = vec![false; files.len()];

@@ -53,11 +53,11 @@ impl WorkTable {
     /// Makes these its rows, whatever is left of those before.
     pub fn put(&self, rows: RowQueue) {
         let before = self.0.lock().replace(Rows::Once(Box::new(rows)));
-        // What nobody has read gives its memory back without the lock.
+        // Rows that were not read give their memory back without the lock.
         drop(before);
     }
 
-    /// Begins to read the rows, which can be read again if the reader `keeps_rows`. `None` if somebody has read them.
+    /// Begins to read the rows, which can be read again if the reader `keeps_rows`. `None` if they have been read.
     pub fn read(&self, keeps_rows: bool) -> Option<Reading> {
         let mut table = self.0.lock();
         let kept = match table.take()? {

@@ -439,7 +439,7 @@ impl Lane {
     }
 }
 
-/// So many rows of a queue; if nobody says how many, as many as come at once.
+/// So many rows of a queue; if no number is given, as many as come at once.
 async fn exactly(queue: &mut RowQueue, rows: Option<usize>, most_rows: usize) -> Result<Option<RecordBatch>> {
     let Some(first) = queue.pop(rows.unwrap_or(most_rows)).await? else { return Ok(None) };
     let wanted = rows.unwrap_or_else(|| first.num_rows());

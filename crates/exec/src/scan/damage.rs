@@ -14,7 +14,7 @@ use datafusion::parquet::arrow::arrow_reader::{
 
 use super::guard::guarded;
 
-/// Nobody waits longer for an error that says more.
+/// No error is worth a longer wait for the place of the damage.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows that are decoded at a time: few, as it is about one column without a reservation.
 const BATCH_ROWS: usize = 256;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
-/// At small limits a reader takes at most this share of it: a query may have a dozen, and reading ahead helps nobody
+/// At small limits a reader takes at most this share of it: a query may have a dozen, and reading ahead helps none of them
 /// who spills for want of memory.
 const LIMIT_SHARE: usize = 64;
 

@@ -92,7 +92,7 @@ pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result
 }
 
 impl Chunk {
-    /// A batch whose rows are in order. What its keys share is known to whoever put them in order.
+    /// A batch whose rows are in order. What its keys share is known to the caller, which put them in order.
     pub fn in_order(batch: RecordBatch, batch_bytes: usize, keys: Rows) -> Self {
         let mut chunk = Self::default();
         chunk.append(batch, batch_bytes, keys);

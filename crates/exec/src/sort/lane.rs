@@ -150,7 +150,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies the best rows of the open chunk and lets go of the others.
+    /// Copies the best rows of the open chunk and drops the others.
     async fn keep_best(&self, wanted: usize) -> Result<()> {
         let copy_bytes = {
             let held = self.held.lock();

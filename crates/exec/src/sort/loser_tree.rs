@@ -54,7 +54,7 @@ impl LoserTree {
         while node > 0 {
             let loser = &mut self.nodes[node];
             if *loser == NOBODY {
-                // Whoever comes here second plays on.
+                // The second source to arrive here plays on.
                 *loser = winner;
                 return;
             }

@@ -122,7 +122,7 @@ impl Merge {
 
 /// What a merge needs next.
 enum Filled {
-    /// Somebody who takes the rows.
+    /// A consumer of its rows.
     Batch,
     /// The next page of this source.
     Page(usize, RunPages, HeldMemory),

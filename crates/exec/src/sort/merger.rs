@@ -30,7 +30,7 @@ pub struct Merger {
     /// Bytes that all keys of all sources begin with, and whether those behind them decide.
     skipped_bytes: usize,
     heads_decide: bool,
-    /// Rows that are still to be given out.
+    /// Rows that are still to be emitted.
     left: usize,
 }
 

@@ -117,7 +117,7 @@ impl Batches {
         Ok(Some(batch))
     }
 
-    /// Memory for another copy, if nobody has to spill for it. The first one is on its way to whoever reads the output,
+    /// Memory for another copy, if no operator has to spill for it. The first one is on its way to the consumer of the output,
     /// who has to have it.
     fn memory_of_next(&self, state: &SortState) -> Option<HeldMemory> {
         let memory = state.another_reservation();

@@ -49,7 +49,7 @@ impl Reading {
         (reading, at_once)
     }
 
-    /// Larger reads are better up to a size that the device knows, but nobody is to spill for them.
+    /// Larger reads are better up to a size that the device knows, but no operator is to spill for them.
     fn enlarge(&mut self, state: &SortState, at_once: usize) {
         let share = state.memory_limit.unwrap_or(usize::MAX) / LARGE_READS_SHARE;
         let most_bytes = (share / at_once.max(1)).min(run_bytes(state.space.device().sizes().read_bytes, 0));

@@ -8,7 +8,7 @@
 //!
 //! A [`RowQueue`] keeps rows that wait in memory while there is some, and in spill files else.
 //!
-//! [`ResidentPartitions`] are in memory until somebody needs it: build sides of joins, groups of aggregations.
+//! [`ResidentPartitions`] are in memory until another operator needs it: build sides of joins, groups of aggregations.
 
 mod batch_reader;
 mod context;

@@ -1,4 +1,4 @@
-//! Partitions that are in memory until somebody needs it.
+//! Partitions that are in memory until another operator needs it.
 //!
 //! ```text
 //!   tasks ─► push ─► pages in memory, reserved ──finish──► partitions: in memory, on the device, or both
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Several tasks push at once. Each has a reservation of its own for what its push may add, and frees it when it has
-//! pushed, right before the partitioner's memory is reserved anew: what nobody has granted yet is not counted.
+//! pushed, right before the partitioner's memory is reserved anew: what has not been granted yet is not counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ enum Busy {
 }
 
 impl ResidentPartitions {
-    /// Of an empty partitioner. `memory` is what the operator holds for it: nobody else changes it until
+    /// Of an empty partitioner. `memory` is what the operator holds for it: nothing else changes it until
     /// [`Self::finish`].
     pub(crate) fn new(
         partitioner: Partitioner,

@@ -162,7 +162,7 @@ impl Waiting {
             return self.write(&batch).map(Some);
         }
         let held = HeldBatch::new(batch)?;
-        // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
+        // No operator is to spill for rows that wait. Should one have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), held.bytes) && self.memory.try_grow(held.bytes).is_ok();
         let mut rows = self.rows.lock();
         // What others asked for meanwhile may have opened a file.

@@ -55,7 +55,7 @@ impl OfCount {
                 Running::Streamed(place_of(expression.as_ref(), row_number_udwf(), schema)?),
             )
         } else if expression.order_by().is_empty() {
-            // All rows are peers. Nobody asks for this.
+            // All rows are peers: such functions are constants, and not worth a formula.
             return Ok(None);
         } else if **function == *percent_rank_udwf() {
             (Formula::PercentRank, Running::Streamed(place_of(expression.as_ref(), rank_udwf(), schema)?))

@@ -138,7 +138,7 @@ impl Pipeline {
         self.assemble(&rows, rows.columns().to_vec(), results).map(Some)
     }
 
-    /// Fails if rows have been left without results, or results without rows, after all have been given out.
+    /// Fails if rows have been left without results, or results without rows, after all have been emitted.
     pub async fn nothing_is_left(&mut self) -> Result<()> {
         let mut rows_left = false;
         for queue in

@@ -175,7 +175,7 @@ impl HybridHashJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, 0);
         let destage = context.session_config().get_extension::<DestagePolicy>();
         let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
-        let (estimate, ranges) = (self.estimate, self.ranges_that_are_asked()?);
+        let (estimate, ranges) = (self.estimate, self.ranges_of_asked_keys()?);
         let metrics = (metrics, PartitionMetrics::new(&self.metrics));
         let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, estimate, &ranges);
         let inputs = self.planned.left.output_partitioning().partition_count();
@@ -186,8 +186,8 @@ impl HybridHashJoinExec {
         Ok(Execution { state, workers: Workers::new(outputs), build_done: build_done(build) })
     }
 
-    /// The ranges of keys of which somebody on the probe side wants to know which ones there are.
-    fn ranges_that_are_asked(&self) -> Result<Vec<Option<KeyRange>>> {
+    /// The ranges of keys whose values a filter on the probe side asks for.
+    fn ranges_of_asked_keys(&self) -> Result<Vec<Option<KeyRange>>> {
         if self.filter.is_none() {
             return Ok(Vec::new());
         }

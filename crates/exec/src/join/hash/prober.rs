@@ -50,7 +50,7 @@ enum Purpose {
 pub struct Prober {
     spec: Arc<JoinSpec>,
     purpose: Purpose,
-    /// Whether probe rows are given out by this prober, or by a later pass over all blocks of a build side.
+    /// Whether probe rows are emitted by this prober, or by a later pass over all blocks of a build side.
     defers_probe_rows: bool,
     build: Option<Arc<BuildSide>>,
     batch: RecordBatch,
@@ -64,7 +64,7 @@ pub struct Prober {
     matched: Vec<bool>,
     /// Rows that walk the duplicates of their key for everyone (see `settle_build_existence`).
     walking: Vec<bool>,
-    gave_probe_rows: bool,
+    emitted_probe_rows: bool,
     /// Most pairs in a step.
     step_rows: usize,
 }
@@ -92,7 +92,7 @@ impl Prober {
             pairs: Pairs::default(),
             matched: Vec::new(),
             walking: Vec::new(),
-            gave_probe_rows: true,
+            emitted_probe_rows: true,
             step_rows: 1,
         }
     }
@@ -120,7 +120,7 @@ impl Prober {
         self.active.clear();
         spilled.clear();
         let matchable = self.spec.matchable(&keys);
-        let gives_probe_rows = self.spec.kind.probe_rows != SideRows::Dropped;
+        let emits_probe_rows = self.spec.kind.probe_rows != SideRows::Dropped;
         let mut filtered = 0;
         let rows = batch.num_rows() as u32;
         self.cursors.resize(rows as usize, Cursor::default());
@@ -148,7 +148,7 @@ impl Prober {
                 }
                 continue;
             };
-            if gives_probe_rows {
+            if emits_probe_rows {
                 self.active.push(row);
             }
             // Written in any case, counted if there is something to look at.
@@ -166,7 +166,7 @@ impl Prober {
         }
         self.hashes.clear();
         self.hashes.extend_from_slice(hashes);
-        self.gave_probe_rows = false;
+        self.emitted_probe_rows = false;
         let probe_row_bytes = data_bytes(&batch) / batch.num_rows().max(1);
         self.step_rows = build.output_rows(&self.spec, probe_row_bytes);
         if let Some(keys) = build.spilled_keys() {
@@ -190,10 +190,10 @@ impl Prober {
             }
         }
         self.build = None;
-        if self.gave_probe_rows || self.defers_probe_rows {
+        if self.emitted_probe_rows || self.defers_probe_rows {
             return Ok(None);
         }
-        self.gave_probe_rows = true;
+        self.emitted_probe_rows = true;
         let active = std::mem::take(&mut self.active);
         let output = self.probe_rows_of(&active);
         self.active = active;

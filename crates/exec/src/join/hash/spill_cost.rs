@@ -12,7 +12,7 @@ use arrow::datatypes::Schema;
 use super::estimate::BuildEstimate;
 use crate::join::spec::JoinSpec;
 
-/// Probe rows per build row where nobody has counted either.
+/// Probe rows per build row without any estimate.
 const ASSUMED_PROBE_ROWS: usize = 1;
 /// Bytes of a value whose type does not say.
 const ASSUMED_VALUE_BYTES: usize = 16;
@@ -55,7 +55,7 @@ impl SpillCost {
         let build_rows = build_rows.max(1);
         let probed = self.probe_rows.load(Ordering::Relaxed);
         let expected = self.expected.probe_rows.unwrap_or(build_rows.saturating_mul(ASSUMED_PROBE_ROWS));
-        // More rows than expected: nobody knows how many more. As likely as not, half as many again.
+        // More rows than expected. How many more is unknown: half as many again is as likely as not.
         let to_come = expected.checked_sub(probed).unwrap_or(probed / 2);
         let build_bytes = build_rows as f64 * self.build_row_bytes as f64;
         2.0 + 2.0 * (to_come as f64 * self.probe_row_bytes as f64) / build_bytes

@@ -6,7 +6,7 @@
 //!                                                         └─ no ─────► answered now: it has no match
 //! ```
 //!
-//! Nobody knows beforehand whether a join will spill, nor how many rows. The filter is therefore made when the
+//! Whether a join will spill is not known beforehand, nor how many rows. The filter is therefore made when the
 //! first page leaves memory, with a fixed share of it, and filled from the pages themselves: a join that does
 //! not spill pays nothing. It is given up when it turns out to be too full to tell keys apart, or when nearly
 //! every probe row passes, as between a foreign key and all of its primary keys.
@@ -109,7 +109,7 @@ impl SpilledKeys {
         }
     }
 
-    /// Lets go of the filter: from now on every row passes.
+    /// Drops the filter: from now on every row passes.
     pub fn give_up(&self) {
         *self.filter.write() = Filter::GivenUp;
     }

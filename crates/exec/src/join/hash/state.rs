@@ -52,7 +52,7 @@ use crate::spill::{DestagePolicy, Destination, PartitionsMetrics, ResidentPartit
 enum Stage {
     Building(Arc<ResidentPartitions>),
     Probing(Probing),
-    /// The last probe row has been seen; what remains belongs to whoever took it.
+    /// The last probe row has been seen; what remains has been taken over by a worker.
     Probed,
 }
 
@@ -94,7 +94,7 @@ pub struct JoinState {
     hasher: KeyHasher,
     /// Which keys lie among the spilled build rows.
     spilled_keys: Arc<SpilledKeys>,
-    /// All values of each build key, where they are integers of a narrow range and somebody asks, and the memory that
+    /// All values of each build key, where they are integers of a narrow range and a filter asks, and the memory that
     /// takes.
     key_bitmaps: Vec<Option<(KeyBitmap, HeldMemory)>>,
     /// What the outputs do, for those that wait.
@@ -104,7 +104,7 @@ pub struct JoinState {
     inner_any_rows: AtomicBool,
     inner_any_null: AtomicBool,
     row_salt: AtomicUsize,
-    /// Spilled pairs that hold memory at the moment, and word that one of them has let go of it.
+    /// Spilled pairs that hold memory at the moment, and a notification that one of them has released it.
     pub pairs_holding_memory: AtomicUsize,
     pub pair_memory_released: Notify,
     _reclaim: Mutex<Option<ReclaimHandle>>,
@@ -215,7 +215,7 @@ impl JoinState {
         Ok(bounds)
     }
 
-    /// Hashes a build batch in stored form, without the rows that can neither match nor be given out. `None`
+    /// Hashes a build batch in stored form, without the rows that can neither match nor be emitted. `None`
     /// if no row remains.
     fn hash_build_batch(
         &self,
@@ -395,7 +395,7 @@ impl JoinState {
         }
     }
 
-    /// Ends probing: writes what is left of the spilled probe rows, and hands out what remains to be done.
+    /// Ends probing: writes what is left of the spilled probe rows, and returns what remains to be done.
     pub async fn finish_probing(&self) -> Result<Option<Remainder>> {
         let Stage::Probing(probing) = std::mem::replace(&mut *self.stage.write(), Stage::Probed) else {
             return Ok(None);
@@ -424,7 +424,7 @@ impl JoinState {
         Ok(Some(Remainder { build: probing.build, pairs }))
     }
 
-    /// Notes that an output has got on: for others that wait, and for whoever watches the query.
+    /// Notes progress of an output: for others that wait, and for metrics that are shown while the query runs.
     pub fn note_step(&self) {
         self.progress.note();
         self.report_io();

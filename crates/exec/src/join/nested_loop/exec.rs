@@ -30,7 +30,7 @@ use crate::spill::operator_space;
 /// A block nested loop join that spills.
 ///
 /// Stands where DataFusion's `NestedLoopJoinExec` or `CrossJoinExec` stood. Its claims are theirs: no order, and the
-/// partitioning of the probe side where only probe rows, alone or in pairs, are given out.
+/// partitioning of the probe side where only probe rows, alone or in pairs, are emitted.
 pub struct BlockNestedLoopJoinExec {
     /// The node this one replaces. It answers what planning asks.
     planned: Arc<NestedLoopJoinExec>,

@@ -67,7 +67,7 @@ struct OpenPage {
 /// Probes batches against blocks. Reused from batch to batch, with its buffers.
 pub struct Prober {
     spec: Arc<JoinSpec>,
-    /// What to give out: the join's kind, or half of a full join.
+    /// What to emit: the join's kind, or half of a full join.
     kind: JoinKind,
     filter: Option<PairFilter>,
     block: Option<Arc<Block>>,
@@ -82,14 +82,14 @@ pub struct Prober {
     next_row: usize,
     build: Vec<RowRef>,
     probe: Vec<u32>,
-    /// How many of the pairs have been given out.
-    given: usize,
+    /// How many of the pairs have been emitted.
+    emitted: usize,
     /// Most rows in an output batch.
     output_rows: usize,
 }
 
 impl Prober {
-    /// A prober that gives out pairs and notes matches as `kind` asks for.
+    /// A prober that emits pairs and notes matches as `kind` asks for.
     pub fn new(spec: &Arc<JoinSpec>, kind: JoinKind) -> Result<Self> {
         Ok(Self {
             spec: Arc::clone(spec),
@@ -105,7 +105,7 @@ impl Prober {
             next_row: 0,
             build: Vec::new(),
             probe: Vec::new(),
-            given: 0,
+            emitted: 0,
             output_rows: 1,
         })
     }
@@ -174,7 +174,7 @@ impl Prober {
         let Some(block) = self.block.clone() else { return Ok(Step::Done) };
         let mut compared = 0;
         loop {
-            let waiting = self.build.len() - self.given;
+            let waiting = self.build.len() - self.emitted;
             let done = self.is_done(&block);
             if waiting > 0 && (done || waiting >= self.output_rows) {
                 return self.output(&block).map(Step::Output);
@@ -189,7 +189,7 @@ impl Prober {
             if self.open.is_none() && self.batch.num_rows() * 2 > self.output_rows {
                 return self.product(&block).map(Step::Output);
             }
-            self.forget_given();
+            self.forget_emitted();
             compared += match self.open {
                 None => self.combine(&block),
                 Some(_) => self.compare(&block, PAIRS_PER_TURN - compared)?,
@@ -203,11 +203,11 @@ impl Prober {
         flags_known || self.batch.num_rows() == 0 || self.page >= block.pages().len()
     }
 
-    /// Gives out pairs up to the size of a batch.
+    /// Emits pairs up to the size of a batch.
     fn output(&mut self, block: &Block) -> Result<RecordBatch> {
-        let until = self.build.len().min(self.given + self.output_rows);
-        let pairs = self.given..until;
-        self.given = until;
+        let until = self.build.len().min(self.emitted + self.output_rows);
+        let pairs = self.emitted..until;
+        self.emitted = until;
         self.pairs_of(block, BuildRows::Any(&self.build[pairs.clone()]), ProbeRows::Any(&self.probe[pairs]))
     }
 
@@ -236,11 +236,11 @@ impl Prober {
         }
     }
 
-    fn forget_given(&mut self) {
-        if self.given > 0 {
-            self.build.drain(..self.given);
-            self.probe.drain(..self.given);
-            self.given = 0;
+    fn forget_emitted(&mut self) {
+        if self.emitted > 0 {
+            self.build.drain(..self.emitted);
+            self.probe.drain(..self.emitted);
+            self.emitted = 0;
         }
     }
 
@@ -261,7 +261,7 @@ impl Prober {
             Some(page) => page,
             none => none.insert(OpenPage::new(filter, block, self.page, open.rows.len())?),
         };
-        let gives_probe_rows = self.kind.probe_rows != SideRows::Dropped;
+        let emits_probe_rows = self.kind.probe_rows != SideRows::Dropped;
         let mut compared = 0;
         while compared < most && self.build.len() < self.output_rows {
             let next = page.next;
@@ -274,7 +274,7 @@ impl Prober {
             if page.one_build {
                 let number = block.number(self.page, next);
                 // Only the first match of a build row counts where nothing else is asked.
-                let is_known = !self.kind.pairs && !gives_probe_rows;
+                let is_known = !self.kind.pairs && !emits_probe_rows;
                 if is_known && block.matched().is_some_and(|bits| bits.is_set(number)) {
                     continue;
                 }
@@ -284,7 +284,7 @@ impl Prober {
                 if let Some(bits) = block.matched() {
                     bits.set(number);
                 }
-                if gives_probe_rows {
+                if emits_probe_rows {
                     open.note(&accepted, &mut self.matched);
                 }
                 if self.kind.pairs {
@@ -308,7 +308,7 @@ impl Prober {
                         bits.set(block.number(self.page, slot));
                     }
                 }
-                if gives_probe_rows {
+                if emits_probe_rows {
                     self.matched[row as usize] = true;
                 }
                 if self.kind.pairs {

@@ -155,7 +155,7 @@ pub fn join_blocks(
         let kind = JoinKind { probe_rows: SideRows::Dropped, ..state.spec.kind };
         let memory = BlockMemory::reserve(&state, blocks.total_bytes, 0);
         let mut prober = Prober::new(&state.spec, kind)?;
-        while let Some(block) = blocks.next(memory.block_bytes, state.gives_build_rows()).await? {
+        while let Some(block) = blocks.next(memory.block_bytes, state.emits_build_rows()).await? {
             for file in files.iter() {
                 let mut batches = file.read_reserved();
                 while let Some(batch) = batches.next().await? {
@@ -185,7 +185,7 @@ pub fn join_file(
 ) -> impl Stream<Item = Result<RecordBatch>> + Send {
     try_stream! {
         let mut kind = state.spec.kind;
-        if state.gives_build_rows() {
+        if state.emits_build_rows() {
             // The second half of a full join: its pairs have been emitted with the blocks.
             kind = JoinKind { pairs: false, build_rows: SideRows::Dropped, ..kind };
         }

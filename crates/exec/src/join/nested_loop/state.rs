@@ -50,7 +50,7 @@ enum Stage {
     },
     /// All of them are on the device; probe rows from now on are kept beside them.
     Spilled(SpilledBuild),
-    /// The last probe row has been seen; what remains belongs to whoever took it.
+    /// The last probe row has been seen; what remains has been taken over by a worker.
     Closed,
 }
 
@@ -147,8 +147,8 @@ impl LoopState {
         self.memory.another()
     }
 
-    /// Whether rows of the build side are given out by themselves.
-    pub fn gives_build_rows(&self) -> bool {
+    /// Whether rows of the build side are emitted by themselves.
+    pub fn emits_build_rows(&self) -> bool {
         self.spec.kind.build_rows != SideRows::Dropped
     }
 
@@ -204,7 +204,7 @@ impl LoopState {
                 finished.into_iter().flat_map(|partition| partition.resident).collect();
             let opened: nandina_spill::Result<Vec<Page>> =
                 pages.iter().map(|page| page.open(&self.spec.build.pages)).collect();
-            let block = Block::new(&self.spec, opened.map_err(spill_error)?, self.gives_build_rows())?;
+            let block = Block::new(&self.spec, opened.map_err(spill_error)?, self.emits_build_rows())?;
             self.memory.resize(block.memory_bytes());
             Stage::InMemory { block: Arc::new(block), pages }
         };
@@ -229,20 +229,20 @@ impl LoopState {
         }
     }
 
-    /// Ends probing: hands out what remains to be done.
+    /// Ends probing: returns what remains to be done.
     pub fn close(&self) -> Option<Remainder> {
         let remainder = match std::mem::replace(&mut *self.stage.write(), Stage::Closed) {
             Stage::InMemory { block, .. } => Remainder::InMemory(block),
             Stage::Spilled(build) => Remainder::Spilled(build),
             Stage::Building(_) | Stage::Closed => return None,
         };
-        if !self.gives_build_rows() {
+        if !self.emits_build_rows() {
             self.memory.resize(0);
         }
         Some(remainder)
     }
 
-    /// Notes that an output has got on: for others that wait, and for whoever watches the query.
+    /// Notes progress of an output: for others that wait, and for metrics that are shown while the query runs.
     pub fn note_step(&self) {
         self.progress.note();
         self.report_io();

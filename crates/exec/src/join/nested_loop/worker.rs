@@ -103,7 +103,7 @@ pub fn output(
         }
         drop((input, prober));
         let files = probe_spill.finish().await?;
-        if state.gives_build_rows() {
+        if state.emits_build_rows() {
             state.probe_files.lock().extend(files);
             guard.complete();
             let work = async { Ok(all_remaining(&state, &workers)) };
