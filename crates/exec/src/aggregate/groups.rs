@@ -10,7 +10,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::spec::{AggregateSpec, Arguments, InputRows};
-use crate::batch::with_own_texts;
+use crate::batch::with_own_buffers;
 use crate::keys::{GroupTable, KeyedRows};
 
 /// The groups of one table.
@@ -162,7 +162,7 @@ fn own_rows(array: &ArrayRef, first: usize, count: usize) -> Result<ArrayRef> {
         return Ok(Arc::clone(array));
     }
     match array.data_type() {
-        DataType::Utf8View | DataType::BinaryView => with_own_texts(&array.slice(first, count)),
+        DataType::Utf8View | DataType::BinaryView => with_own_buffers(&array.slice(first, count)),
         _ => {
             let data = array.to_data();
             let mut rows = MutableArrayData::new(vec![&data], false, count);

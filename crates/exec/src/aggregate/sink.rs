@@ -53,8 +53,7 @@ impl Sink {
             rows: AtomicU64::new(0),
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&sink) as Arc<dyn Reclaim>));
-        *sink.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, weak);
+        *sink.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, Arc::<Self>::downgrade(&sink));
         sink
     }
 

@@ -128,8 +128,8 @@ impl AggregateSpec {
     /// The keys of groups as the output has them.
     pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         // Parted first: what is stored is flat, so that nothing of another key's values is left within a null.
-        let parted = self.sharing.parted(stored)?;
-        let restored = parted.iter().enumerate();
+        let separated = self.sharing.separated(stored)?;
+        let restored = separated.iter().enumerate();
         restored.map(|(key, values)| self.keys.restore(self.sharing.column(key), values)).collect()
     }
 

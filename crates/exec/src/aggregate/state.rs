@@ -42,7 +42,7 @@ pub struct AggregateState {
     pub space: Arc<QuerySpace>,
     pub pool: Arc<dyn MemoryPool>,
     pub metrics: AggregateMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     /// The shape of the first partitions.
     pub options: PartitionerOptions,
@@ -77,8 +77,7 @@ impl AggregateState {
             metrics,
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
-        *state.reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        *state.reclaim.lock() = MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(&state));
         state
     }
 
@@ -115,7 +114,7 @@ impl AggregateState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
     }
 }
 

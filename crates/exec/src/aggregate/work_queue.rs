@@ -1,7 +1,7 @@
-//! What is left to do when all input has been taken in, shared by all outputs.
+//! The work that remains when all input has been taken in, shared by all outputs.
 //!
 //! A consumer may poll the outputs one after the other. An output therefore waits for others only as long as any of
-//! them gets on; otherwise it leaves, and the output that splits a partition merges the pieces.
+//! them makes progress; otherwise it leaves, and the output that splits a partition merges the pieces.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -44,22 +44,22 @@ fn copy(column: &ArrayRef) -> Result<ArrayRef> {
     let data = column.to_data();
     let mut copied = MutableArrayData::new(vec![&data], false, column.len());
     copied.try_extend(0, 0, column.len())?;
-    with_own_texts(&make_array(copied.freeze()))
+    with_own_buffers(&make_array(copied.freeze()))
 }
 
 /// The column with views into buffers of its own: a copy of views points to where they pointed.
-pub fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
+pub fn with_own_buffers(column: &ArrayRef) -> Result<ArrayRef> {
     if !has_views(column.data_type()) {
         return Ok(Arc::clone(column));
     }
     Ok(match column.data_type() {
         DataType::Utf8View => Arc::new(with_own_bytes(column.as_string_view())),
         DataType::BinaryView => Arc::new(with_own_bytes(column.as_binary_view())),
-        DataType::List(_) => list_with_own_texts(column.as_list::<i32>())?,
-        DataType::LargeList(_) => list_with_own_texts(column.as_list::<i64>())?,
+        DataType::List(_) => list_with_own_buffers(column.as_list::<i32>())?,
+        DataType::LargeList(_) => list_with_own_buffers(column.as_list::<i64>())?,
         DataType::FixedSizeList(field, len) => {
             let (list, nulls) = (column.as_fixed_size_list(), column.nulls().cloned());
-            let values = with_own_texts(list.values())?;
+            let values = with_own_buffers(list.values())?;
             Arc::new(FixedSizeListArray::try_new_with_length(
                 Arc::clone(field),
                 *len,
@@ -70,11 +70,11 @@ pub fn with_own_texts(column: &ArrayRef) -> Result<ArrayRef> {
         }
         DataType::Map(field, sorted) => {
             let map = column.as_map();
-            let entries = struct_with_own_texts(map.entries())?;
+            let entries = struct_with_own_buffers(map.entries())?;
             let (offsets, nulls) = (map.offsets().clone(), map.nulls().cloned());
             Arc::new(MapArray::try_new(Arc::clone(field), offsets, entries, nulls, *sorted)?)
         }
-        DataType::Struct(_) => Arc::new(struct_with_own_texts(column.as_struct())?),
+        DataType::Struct(_) => Arc::new(struct_with_own_buffers(column.as_struct())?),
         _ => Arc::clone(column),
     })
 }
@@ -142,13 +142,13 @@ fn has_views(data_type: &DataType) -> bool {
     }
 }
 
-fn list_with_own_texts<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef> {
+fn list_with_own_buffers<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Result<ArrayRef> {
     let (field, offsets, values, nulls) = list.clone().into_parts();
-    Ok(Arc::new(GenericListArray::<O>::try_new(field, offsets, with_own_texts(&values)?, nulls)?))
+    Ok(Arc::new(GenericListArray::<O>::try_new(field, offsets, with_own_buffers(&values)?, nulls)?))
 }
 
-fn struct_with_own_texts(parts: &StructArray) -> Result<StructArray> {
-    let columns = parts.columns().iter().map(with_own_texts).collect::<Result<Vec<_>>>()?;
+fn struct_with_own_buffers(parts: &StructArray) -> Result<StructArray> {
+    let columns = parts.columns().iter().map(with_own_buffers).collect::<Result<Vec<_>>>()?;
     let nulls = parts.nulls().cloned();
     Ok(StructArray::try_new_with_length(parts.fields().clone(), columns, nulls, parts.len())?)
 }

@@ -7,6 +7,6 @@ pub mod row_width;
 mod rows_exec;
 
 pub(crate) use bytes::{array_bytes, data_bytes};
-pub(crate) use compact::{compact, compact_column, with_own_texts};
+pub(crate) use compact::{compact, compact_column, with_own_buffers};
 pub(crate) use held::HeldBatch;
 pub use rows_exec::BatchRowsExec;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, OffsetSizeTrait};
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use nandina_pages::ColumnLayout;
 
@@ -64,23 +64,15 @@ pub fn value_bytes(array: &ArrayRef) -> usize {
     if let Some(binary) = array.as_binary_view_opt() {
         return binary.total_bytes_len() + size_of_val(binary.views().as_ref());
     }
-    // Slices of lists and maps keep the items of all.
-    let items = |values: &ArrayRef, from: usize, to: usize| value_bytes(&values.slice(from, to - from));
-    if let Some(list) = array.as_list_opt::<i32>()
-        && let (Some(first), Some(last)) = (list.value_offsets().first(), list.value_offsets().last())
-    {
-        return items(list.values(), *first as usize, *last as usize) + size_of_val(list.value_offsets());
+    if let Some(list) = array.as_list_opt::<i32>() {
+        return items_bytes(list.value_offsets(), list.values());
     }
-    if let Some(list) = array.as_list_opt::<i64>()
-        && let (Some(first), Some(last)) = (list.value_offsets().first(), list.value_offsets().last())
-    {
-        return items(list.values(), *first as usize, *last as usize) + size_of_val(list.value_offsets());
+    if let Some(list) = array.as_list_opt::<i64>() {
+        return items_bytes(list.value_offsets(), list.values());
     }
-    if let Some(map) = array.as_map_opt()
-        && let (Some(first), Some(last)) = (map.value_offsets().first(), map.value_offsets().last())
-    {
+    if let Some(map) = array.as_map_opt() {
         let entries: ArrayRef = Arc::new(map.entries().clone());
-        return items(&entries, *first as usize, *last as usize) + size_of_val(map.value_offsets());
+        return items_bytes(map.value_offsets(), &entries);
     }
     if let Some(parts) = array.as_struct_opt() {
         return parts.columns().iter().map(value_bytes).sum();
@@ -90,6 +82,13 @@ pub fn value_bytes(array: &ArrayRef) -> usize {
         return keys.to_data().get_slice_memory_size().unwrap_or_else(|_| keys.get_array_memory_size());
     }
     array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+}
+
+/// Bytes of lists and their items. Slices of lists keep the items of all.
+fn items_bytes<O: OffsetSizeTrait>(offsets: &[O], items: &ArrayRef) -> usize {
+    let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return 0 };
+    let (first, last) = (first.as_usize(), last.as_usize());
+    value_bytes(&items.slice(first, last - first)) + size_of_val(offsets)
 }
 
 #[cfg(test)]

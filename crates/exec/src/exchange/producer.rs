@@ -141,7 +141,7 @@ impl Splitter {
         Ok(full)
     }
 
-    /// What is left.
+    /// The rest.
     fn finish(&mut self) -> Result<Vec<(usize, RecordBatch)>> {
         let pieces = self.pieces.iter_mut().enumerate();
         let left = pieces.map(|(output, pieces)| Ok(pieces.take()?.map(|batch| (output, batch))));

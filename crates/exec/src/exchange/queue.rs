@@ -4,8 +4,8 @@
 //! other operators may ask for it: the rows of the fullest queues move to temporary space.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
@@ -106,8 +106,7 @@ impl Queues {
 
     /// Lets others ask for the memory of rows that wait, for as long as the handle is kept.
     pub fn register(self: &Arc<Self>) -> Option<ReclaimHandle> {
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
-        MemoryGovernor::register_reclaimer(&self.pool, weak)
+        MemoryGovernor::register_reclaimer(&self.pool, Arc::<Self>::downgrade(self))
     }
 
     /// Puts rows into the queue of an output: in memory if there is some, else in temporary space.

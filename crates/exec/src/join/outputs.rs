@@ -1,7 +1,7 @@
-//! The output partitions of a join: each probes its own input, then they share what is left to do.
+//! The output partitions of a join: each probes its own input, then they share the work that remains.
 //!
 //! A consumer may poll the output partitions one after the other. A worker therefore waits for the others only
-//! if every one of them has been polled at least once, and as long as any of them gets on; otherwise it leaves,
+//! if every one of them has been polled at least once, and as long as any of them makes progress; otherwise it leaves,
 //! and the last one does the rest.
 
 use std::collections::VecDeque;

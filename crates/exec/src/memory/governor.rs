@@ -7,7 +7,7 @@
 //! ([`ReclaimOrder`]).
 //!
 //! Invariants
-//! - What is resident beside reservations makes spilling begin earlier, and refuses nobody.
+//! - What is resident beside reservations makes spilling begin earlier, and refuses no request.
 //! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for who is [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
@@ -403,8 +403,8 @@ mod tests {
     fn an_operator_may_end_while_it_is_asked() {
         let pool = pool(1000);
         let leaving = Arc::new(Leaving { owned: Mutex::new(None), handle: Mutex::new(None) });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&leaving) as Arc<dyn Reclaim>));
-        *leaving.handle.lock() = MemoryGovernor::register_reclaimer(&pool, weak);
+        *leaving.handle.lock() =
+            MemoryGovernor::register_reclaimer(&pool, Arc::<Leaving>::downgrade(&leaving));
         *leaving.owned.lock() = Some(Arc::clone(&leaving));
         drop(leaving);
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resident_makes_others_spill_and_refuses_nobody() {
+    fn what_is_resident_makes_others_spill_and_refuses_nothing() {
         const KIB: usize = 1 << 10;
         // Of a process that has 600 KiB beside what is reserved, none of which it may.
         let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1400 << 10), give_back: || {} };

@@ -21,13 +21,13 @@ const MOST_SHARE: usize = 2;
 pub struct ResidentBound {
     /// Bytes beyond the limit that the program, and what is not reserved, should do with.
     pub allowed_bytes: usize,
-    /// Bytes of this process that are resident now; `None` if the system does not tell.
+    /// Bytes of this process that are resident now; `None` if the system does not report them.
     pub measure: fn() -> Option<u64>,
     /// Has the allocator give back what it keeps. Called when more is resident than should be.
     pub give_back: fn(),
 }
 
-/// Compares what is resident with what is reserved, now and then.
+/// Compares resident with reserved memory, now and then.
 ///
 /// What the allocator keeps of memory that operators gave back is resident, too, until it is needed again or
 /// returned to the system. Up to the bound it is not made to: returning all of it all the time costs more than the few rows

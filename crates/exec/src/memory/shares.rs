@@ -28,7 +28,7 @@ const MIN_PORTION_BYTES: usize = 64 << 10;
 /// Partitions at least, as log2.
 const MIN_PARTITION_BITS: u32 = 3;
 
-/// What a pool can give at most, in bytes; `None` if it has no limit that it tells.
+/// The limit of a pool in bytes; `None` if it has none.
 pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
     match pool.memory_limit() {
         MemoryLimit::Finite(bytes) => Some(bytes),

@@ -76,7 +76,7 @@ impl Runs {
 
     /// The rows that come next: at least one, if there are any.
     async fn at_hand(&mut self) -> Result<Option<&mut KeyedRows>> {
-        while self.at_hand.as_ref().is_none_or(KeyedRows::is_through) {
+        while self.at_hand.as_ref().is_none_or(KeyedRows::is_exhausted) {
             let Some(batch) = self.rows.try_next().await? else { return Ok(None) };
             let columns: Vec<_> =
                 self.columns.iter().map(|&column| Arc::clone(batch.column(column))).collect();
@@ -88,7 +88,7 @@ impl Runs {
 }
 
 impl KeyedRows {
-    fn is_through(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.at >= self.batch.num_rows()
     }
 

@@ -1,4 +1,4 @@
-//! What is known of an operator's rows before it runs, where DataFusion knows too much.
+//! Constants, equivalences and orders of an operator's output, where DataFusion's claims do not hold.
 
 mod equivalences;
 mod mixed_partitions;

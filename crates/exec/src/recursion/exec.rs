@@ -43,7 +43,7 @@ pub struct SpillingRecursiveQueryExec {
 
 impl SpillingRecursiveQueryExec {
     /// Takes the place of `planned`. `None` if it has columns that cannot be spilled, or compared beyond memory, or
-    /// scans whose columns cannot be told.
+    /// scans whose columns cannot be determined.
     pub fn replacing(planned: &RecursiveQueryExec) -> Result<Option<Self>> {
         let table = Arc::default();
         let Some(recursive_term) = scanning(planned, &table)? else { return Ok(None) };

@@ -34,8 +34,8 @@ pub struct WorkTableScanExec {
 
 impl WorkTableScanExec {
     /// Takes the place of `planned`, a scan of a table that has the columns of `table_schema`. `None` if it cannot be
-    /// told which of them it gives: the node does not say, so they are found by their names. A table of which somebody
-    /// else has made up two columns of one name, or one of another type, stays with DataFusion.
+    /// determined which of them it gives: the node does not say, so they are found by their names. A table of which another
+    /// rule has made two columns of one name, or one of another type, stays with DataFusion.
     fn replacing(
         planned: &WorkTableExec,
         table_schema: &SchemaRef,
@@ -80,7 +80,7 @@ impl WorkTableScanExec {
 }
 
 /// The recursive term of `planned` with scans of `table` where it has DataFusion's. `None` if the columns of one cannot
-/// be told.
+/// be determined.
 pub fn scanning(
     planned: &RecursiveQueryExec,
     table: &Arc<WorkTable>,

@@ -1,6 +1,6 @@
 //! The rows so far: those in memory, and those that had to leave it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
@@ -107,8 +107,7 @@ impl SeenRows {
 
     /// Lets others ask for the table's memory.
     pub fn offer_memory(self: &Arc<Self>, pool: &Arc<dyn MemoryPool>) -> Option<ReclaimHandle> {
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
-        MemoryGovernor::register_reclaimer(pool, weak)
+        MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(self))
     }
 
     /// Adds rows.

@@ -241,7 +241,7 @@ impl FileName {
         }
     }
 
-    /// Which part of the file is damaged, if that can be told.
+    /// Which part of the file is damaged, if that can be determined.
     fn place(&self) -> String {
         if !self.is_parquet {
             return String::new();

@@ -70,7 +70,7 @@ impl ScanMetrics {
     }
 }
 
-/// Batches of one partition: what is left of pages, joined and cut to the session's batch size.
+/// Batches of one partition: the rows of pages that pass, joined and cut to the session's batch size.
 pub(super) struct ScanStream {
     reader: ScanReader,
     schema: SchemaRef,
@@ -149,7 +149,7 @@ impl ScanStream {
         }
     }
 
-    /// Adds what is left of a page to the rows that wait for more.
+    /// Adds the rest of a page to the rows that wait for more.
     fn join(&mut self, page: RecordBatch) -> Result<()> {
         if page.num_rows() == 0 {
             return Ok(());

@@ -56,8 +56,7 @@ impl Lane {
             held_bytes: AtomicUsize::new(0),
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&lane) as Arc<dyn Reclaim>));
-        *lane.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, weak);
+        *lane.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, Arc::<Self>::downgrade(&lane));
         lane
     }
 

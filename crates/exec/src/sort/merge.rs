@@ -4,7 +4,7 @@
 //!   chunk ───────────────────┐
 //!   chunk ─► (reclaimed) run ┼─► Merger ─► rows of one output batch
 //!   run ─► page by page ─────┘     ▲
-//!                                  └ pages are read without the lock, while nobody needs it
+//!                                  └ pages are read without the lock
 //! ```
 
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl Merge {
     /// Gives memory back from now on, when others ask for it.
     pub fn reclaimable(self) -> Arc<Self> {
         let merge = Arc::new(self);
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&merge) as Arc<dyn Reclaim>));
-        *merge.reclaim.lock() = MemoryGovernor::register_reclaimer(&merge.state.pool, weak);
+        *merge.reclaim.lock() =
+            MemoryGovernor::register_reclaimer(&merge.state.pool, Arc::<Self>::downgrade(&merge));
         merge
     }
 
@@ -120,7 +120,7 @@ impl Merge {
     }
 }
 
-/// What a merge needs next.
+/// What a merge needs to go on.
 enum Filled {
     /// A consumer of its rows.
     Batch,
@@ -129,7 +129,7 @@ enum Filled {
 }
 
 impl Sources {
-    /// Takes out what writing a chunk would free: that it could is not told again.
+    /// Takes out the bytes that writing a chunk would free, so that they are reported once.
     fn take_reclaimable(&mut self, source: usize) -> usize {
         match self.kinds.get_mut(source) {
             Some(Source::Chunk(_, reclaimable)) => std::mem::take(reclaimable),
@@ -137,7 +137,7 @@ impl Sources {
         }
     }
 
-    /// Writes what is left of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
+    /// Writes the rest of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
     /// free none, nothing is written.
     fn spill(&mut self, source: usize, state: &SortState) -> Result<usize> {
         let (chunk, at) = self.merger.at_hand(source);

@@ -140,7 +140,7 @@ impl Merger {
             let Some(winner) = self.tree.winner() else { break };
             let cursor = &mut self.cursors[winner];
             let Some(position) = cursor.position else { break };
-            cursor.give(position, output);
+            cursor.emit(position, output);
             self.left -= 1;
             cursor.at += 1;
             cursor.position = cursor.chunk.position(cursor.at);
@@ -156,7 +156,7 @@ impl Merger {
 
 impl Cursor {
     #[inline]
-    fn give(&mut self, position: Position, output: &mut Outgoing) {
+    fn emit(&mut self, position: Position, output: &mut Outgoing) {
         let slot = &mut self.slots[position.batch as usize];
         if slot.0 != output.number + 1 {
             let batch = self.chunk.batch(position.batch);

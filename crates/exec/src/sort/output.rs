@@ -13,7 +13,7 @@ use futures::Stream;
 use super::lane::Lane;
 use super::merge::Merge;
 use super::merger::Outgoing;
-use super::passes::few_enough;
+use super::passes::reduce_runs;
 use super::reading::open;
 use super::state::SortState;
 use crate::memory::{HeldMemory, has_room};
@@ -57,7 +57,7 @@ async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>)
 
 /// The last merge. Until it begins, lanes give memory back; from then on the merge does.
 async fn begin(state: &Arc<SortState>, lanes: Vec<Arc<Lane>>) -> Result<Arc<Merge>> {
-    let reading = few_enough(state).await?;
+    let reading = reduce_runs(state).await?;
     let runs = std::mem::take(&mut *state.runs.lock());
     let mut runs = open(state, runs, &reading).await?;
     let chunks = lanes.iter().flat_map(|lane| lane.finish()).collect();

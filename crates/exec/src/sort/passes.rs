@@ -19,7 +19,7 @@ use super::state::SortState;
 use super::stored_run::StoredRun;
 
 /// Merges runs until all that are left can be read at once, and reserves the memory for that.
-pub async fn few_enough(state: &Arc<SortState>) -> Result<Reading> {
+pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
     loop {
         // Lanes that have to give memory back meanwhile add runs.
         let mut runs = std::mem::take(&mut *state.runs.lock());

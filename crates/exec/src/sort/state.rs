@@ -27,7 +27,7 @@ pub struct SortState {
     pub space: Arc<QuerySpace>,
     pub pool: Arc<dyn MemoryPool>,
     pub metrics: SortMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     /// The shape of runs.
     pub run_options: PartitionerOptions,
@@ -88,7 +88,7 @@ impl SortState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
     }
 }
 

@@ -135,6 +135,6 @@ impl SpillContext {
 
     /// Brings the metrics up to what was written and read so far.
     pub(super) fn report_io(&self) {
-        self.metrics.bring_up(&self.space);
+        self.metrics.update_from(&self.space);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   SpillContext ─► SpillWriter ── push ──► partitions of pages ── finish ──► SpillFile ── read ──► SpillReader
-//!   (an operator's       (one partition, or scattered by hash)      (read as often           (batches, in the
-//!    shape and metrics)                                              as anybody wants)        order of pushing)
+//!   (an operator's       (one partition, or scattered by hash)      (read any number         (batches, in the
+//!    shape and metrics)                                              of times)                order of pushing)
 //! ```
 //!
 //! A [`RowQueue`] keeps rows that wait in memory while there is some, and in spill files else.

@@ -15,7 +15,7 @@
 //!   stands in front of it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -33,7 +33,7 @@ use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 pub struct RowQueue {
     waiting: Arc<Waiting>,
     reading: Option<SpillReader>,
-    /// What is left of the batch that was last taken.
+    /// The rest of the batch that was last taken.
     front: Option<RecordBatch>,
     /// Rows that wait.
     rows: usize,
@@ -69,8 +69,7 @@ impl RowQueue {
             spill,
             peak_bytes,
         });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&waiting) as Arc<dyn Reclaim>));
-        let reclaim = MemoryGovernor::register_reclaimer(pool, weak);
+        let reclaim = MemoryGovernor::register_reclaimer(pool, Arc::<Waiting>::downgrade(&waiting));
         Self { waiting, reading: None, front: None, rows: 0, _reclaim: reclaim }
     }
 
@@ -333,12 +332,12 @@ mod tests {
             assert!(self.queue.pop(1).await.unwrap().is_none());
         }
 
-        /// Takes all memory that nobody has.
+        /// Takes all memory that is free.
         fn take_the_rest(&mut self) {
             self.other.try_grow(LIMIT - self.governor.used_bytes()).unwrap();
         }
 
-        /// What the queue takes, whoever has the rest.
+        /// What the queue takes.
         fn bytes(&self) -> usize {
             self.governor.used_bytes() - self.other.size()
         }
@@ -409,7 +408,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_sealed_queue_has_no_buffers_and_keeps_its_rows() {
         for batches in [0, 1, 200] {
-            for is_asked in [false, true] {
+            for is_referenced in [false, true] {
                 let mut stage = Stage::new();
                 for _ in 0..3 {
                     stage.push().await;
@@ -423,7 +422,7 @@ mod tests {
                 stage.queue.seal().await.unwrap();
                 let in_memory = 4 * BATCH_ROWS * size_of::<i64>();
                 assert!(stage.bytes() <= in_memory.min(before), "{} of {before}", stage.bytes());
-                if is_asked {
+                if is_referenced {
                     stage.queue.waiting.reclaim(LIMIT);
                 }
                 assert_eq!(stage.queue.rows() as i64, stage.pushed);

@@ -46,7 +46,7 @@ struct Begun {
 }
 
 impl SpoolExec {
-    /// A spool that nobody else reads: it passes its input on. `number` tells spools of different inputs apart. Fails for
+    /// A spool with one reader: it passes its input on. `number` tells spools of different inputs apart. Fails for
     /// columns that cannot be spilled.
     pub fn try_new(number: usize, input: Arc<dyn ExecutionPlan>) -> Result<Self> {
         Self::with_readers(number, input, 1)

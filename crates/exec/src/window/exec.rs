@@ -46,8 +46,8 @@ pub struct SpillingWindowExec {
 
 impl SpillingWindowExec {
     /// Takes the place of `planned`. `None` if that is no window operator, one whose input is not sorted by partitions,
-    /// which keeps a state for each of them, or one over columns that cannot be spilled. Fails for functions that nobody
-    /// can compute.
+    /// which keeps a state for each of them, or one over columns that cannot be spilled. Fails for functions that
+    /// cannot be computed.
     pub fn try_new(planned: Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let (expressions, input, is_sorted) = if let Some(window) = planned.downcast_ref::<WindowAggExec>() {
             (window.window_expr().to_vec(), window.input().schema(), true)

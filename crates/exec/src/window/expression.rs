@@ -48,7 +48,7 @@ pub fn uses_frame(expression: &dyn WindowExpr) -> Result<bool> {
 pub fn looks_ahead_for_values(expression: &dyn WindowExpr) -> Result<bool> {
     let Some(standard) = expression.as_any().downcast_ref::<StandardWindowExpr>() else { return Ok(false) };
     let shifts = standard_function(expression).is_some_and(|of| *of == lead_udwf() || *of == lag_udwf());
-    // As with filters, expressions do not tell but this way.
+    // As with filters, expressions show it in no other way.
     if !shifts || !format!("{standard:?}").contains("ignore_nulls: true") {
         return Ok(false);
     }
@@ -76,7 +76,7 @@ pub fn is_same_for_all_rows(expression: &dyn WindowExpr) -> bool {
     is_end(&frame.start_bound) && is_end(&frame.end_bound)
 }
 
-/// Whether a function may have a `FILTER`. Expressions do not tell but through [`Debug`](std::fmt::Debug).
+/// Whether a function may have a `FILTER`. Expressions show it through [`Debug`](std::fmt::Debug) alone.
 pub fn may_filter(expression: &dyn WindowExpr) -> bool {
     format!("{expression:?}").contains("filter: Some(")
 }

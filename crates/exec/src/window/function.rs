@@ -25,11 +25,11 @@ pub struct Functions {
     /// Where the result of each function of the plan comes from.
     pub sources: Vec<Source>,
     /// What DataFusion's running functions look at.
-    pub running_columns: LookedAt,
+    pub running_columns: ReferencedColumns,
     /// If some of those are concerned with groups of peers: which rows are.
     pub groups: Option<Groups>,
     /// What those look at that need all rows of a partition.
-    pub gathered_columns: LookedAt,
+    pub gathered_columns: ReferencedColumns,
 }
 
 /// How running functions want to see peers.
@@ -77,9 +77,9 @@ impl Functions {
             AtEnd::Gathered(expression) => Some(expression),
             _ => None,
         });
-        let gathered_columns = LookedAt::new(gathered, schema);
+        let gathered_columns = ReferencedColumns::new(gathered, schema);
         let streamed = || streamed(&running).map(|(_, expression)| expression);
-        let running_columns = LookedAt::new(streamed(), schema);
+        let running_columns = ReferencedColumns::new(streamed(), schema);
         let groups = Groups::of(streamed())?;
         Ok(Self { running, at_end, sources, running_columns, groups, gathered_columns })
     }
@@ -141,12 +141,12 @@ impl AtEnd {
 /// The columns that functions look at. All others are replaced by nulls without memory, so that the places of columns
 /// stay what expressions believe.
 #[derive(Debug)]
-pub struct LookedAt {
+pub struct ReferencedColumns {
     is_needed: Vec<bool>,
     schema: SchemaRef,
 }
 
-impl LookedAt {
+impl ReferencedColumns {
     fn new<'a>(expressions: impl Iterator<Item = &'a Arc<dyn WindowExpr>>, schema: &SchemaRef) -> Self {
         let (mut needed, mut needs_all) = (HashSet::new(), false);
         for expression in expressions {

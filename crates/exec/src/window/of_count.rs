@@ -25,7 +25,7 @@ use super::running::Running;
 /// A function of the place of a row and of the number of rows.
 #[derive(Clone, Debug)]
 pub struct OfCount {
-    /// Which running function tells the place.
+    /// Which running function computes the place.
     pub place: usize,
     formula: Formula,
 }

@@ -3,7 +3,7 @@
 //! An order key is as many bytes of the row format as an integer has room for. What lies behind is not compared: a row
 //! whose bytes are behind those of `k` others is behind them in all of its bytes, too.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -153,8 +153,7 @@ impl PartitionTopK {
         let known = Known { table: GroupTable::try_new(&top.stored)?, heaps: Vec::new(), is_full: false };
         let reservation = MemoryConsumer::new(format!("TopKFilter[{partition}]")).register(pool);
         let held = Arc::new(Held { known: Mutex::new(Some(known)), reservation });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&held) as Arc<dyn Reclaim>));
-        let handle = MemoryGovernor::register_reclaimer(pool, weak);
+        let handle = MemoryGovernor::register_reclaimer(pool, Arc::<Held>::downgrade(&held));
         let hasher = KeyHasher::new(0);
         Ok(Self { top, hasher, held, most_bytes, seen_rows: 0, kept_rows: 0, _handle: handle })
     }

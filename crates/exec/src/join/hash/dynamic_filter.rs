@@ -38,7 +38,7 @@ impl BuildBounds {
         let columns = types
             .iter()
             .map(|data_type| {
-                // What is smallest among lists and structs with nulls inside is not what `>=` says it is.
+                // `min` and `>=` order lists and structs with nulls inside differently.
                 let is_ordered = !data_type.is_nested();
                 KeyBounds {
                     min: is_ordered.then(|| MinAccumulator::try_new(data_type).ok()).flatten(),

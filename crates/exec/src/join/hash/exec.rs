@@ -24,14 +24,15 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    execute_stream_partitioned,
 };
 
 use super::dynamic_filter::BuildBounds;
 use super::estimate::{BuildEstimate, key_ranges, most_inner_rows};
 use super::key_bitmap::KeyRange;
 use super::key_filter::KeyFilter;
-use super::metrics::PartitionMetrics;
-use super::single_key_filters::{is_asked, with_filters_of_keys};
+use super::metrics::HashJoinMetrics;
+use super::single_key_filters::{is_referenced, with_filters_of_keys};
 use super::state::JoinState;
 use super::worker::{Work, output};
 use crate::execution::SharedExecution;
@@ -175,19 +176,16 @@ impl HybridHashJoinExec {
         let metrics = JoinMetrics::new(&self.metrics, 0);
         let destage = context.session_config().get_extension::<DestagePolicy>();
         let destage = destage.map_or_else(DestagePolicy::default, |policy| *policy);
-        let (estimate, ranges) = (self.estimate, self.ranges_of_asked_keys()?);
-        let metrics = (metrics, PartitionMetrics::new(&self.metrics));
+        let (estimate, ranges) = (self.estimate, self.requested_key_ranges()?);
+        let metrics = (metrics, HashJoinMetrics::new(&self.metrics));
         let state = JoinState::new(spec, context.memory_pool(), space, metrics, destage, estimate, &ranges);
-        let inputs = self.planned.left.output_partitioning().partition_count();
-        let inputs = (0..inputs)
-            .map(|partition| self.planned.left.execute(partition, Arc::clone(context)))
-            .collect::<Result<Vec<_>>>()?;
+        let inputs = execute_stream_partitioned(Arc::clone(&self.planned.left), Arc::clone(context))?;
         let build = build(Arc::clone(&state), inputs, self.publication()?);
         Ok(Execution { state, workers: Workers::new(outputs), build_done: build_done(build) })
     }
 
     /// The ranges of keys whose values a filter on the probe side asks for.
-    fn ranges_of_asked_keys(&self) -> Result<Vec<Option<KeyRange>>> {
+    fn requested_key_ranges(&self) -> Result<Vec<Option<KeyRange>>> {
         if self.filter.is_none() {
             return Ok(Vec::new());
         }
@@ -197,7 +195,7 @@ impl HybridHashJoinExec {
         }
         for (number, range) in ranges.iter_mut().enumerate().filter(|(_, range)| range.is_some()) {
             let asked = match self.filters_of_keys.get(number) {
-                Some(filter) => is_asked(filter, &self.planned.right)?,
+                Some(filter) => is_referenced(filter, &self.planned.right)?,
                 None => false,
             };
             *range = range.filter(|_| asked);

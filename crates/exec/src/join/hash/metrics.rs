@@ -2,9 +2,9 @@
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 
-/// What becomes of a join's partitions.
+/// Counts of partitions and of probe rows.
 #[derive(Clone, Debug)]
-pub struct PartitionMetrics {
+pub struct HashJoinMetrics {
     pub spilled_partitions: Count,
     /// Probe rows of spilled partitions that were answered without being spilled: no build row has their key.
     pub filtered_rows: Count,
@@ -14,7 +14,7 @@ pub struct PartitionMetrics {
     pub role_reversals: Count,
 }
 
-impl PartitionMetrics {
+impl HashJoinMetrics {
     pub fn new(set: &ExecutionPlanMetricsSet) -> Self {
         let count = |name: &'static str| MetricBuilder::new(set).counter(name, 0);
         Self {

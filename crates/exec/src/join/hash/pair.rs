@@ -111,7 +111,7 @@ impl PairJoin {
         if exchanged {
             std::mem::swap(&mut build_file, &mut probe_file);
             spec = Arc::new(spec.swapped());
-            state.partition_metrics.role_reversals.add(1);
+            state.hash_metrics.role_reversals.add(1);
         }
         let window_bytes = state.read_window_bytes();
         let build_bytes = build_bytes(&build_file, spec.kind);
@@ -372,7 +372,7 @@ async fn split(
     let memory = state.another_reservation();
     // Bounded by the shape of the partitioner, and needed to make anything smaller.
     memory.grow(options.write_buffer_bytes() + state.read_window_bytes());
-    state.partition_metrics.recursive_partitions.add(1);
+    state.hash_metrics.recursive_partitions.add(1);
     let scatter = async |file: &Arc<PartitionFile>, side: &Side| -> Result<Vec<Partition>> {
         let space = Arc::clone(&state.space);
         let partitioner = Partitioner::new(Arc::clone(&side.pages), options.clone(), space);

@@ -304,10 +304,10 @@ impl Prober {
         }
     }
 
-    /// A probe row that finds the first build row of its key visited need not look further: whoever was first
-    /// there walks the others of that key, to the end. A hot key is thus walked once, not once per probe row.
-    /// Only the first row decides: further on, whoever walks may find rows that someone visited who was about
-    /// to stop. With a residual filter a visited row says nothing about its equals.
+    /// A probe row that finds the first build row of its key visited need not look further: the probe row that
+    /// visited it walks the others of that key, to the end. A hot key is thus walked once, not once per probe row.
+    /// Only the first row decides: further on, a walk may find rows that were visited by a probe row which then
+    /// stopped. With a residual filter a visited row says nothing about its equals.
     fn settle_build_existence(&mut self, build: &BuildSide) {
         let Some(visited) = build.visited() else { return };
         let decisive = self.spec.filter.is_none();

@@ -32,7 +32,10 @@ pub(super) fn with_filters_of_keys(
 }
 
 /// Whether an expression of `plan` asks `filter`.
-pub(super) fn is_asked(filter: &DynamicFilterPhysicalExpr, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+pub(super) fn is_referenced(
+    filter: &DynamicFilterPhysicalExpr,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Result<bool> {
     let wanted = filter.expression_id();
     plan.exists(|node| {
         let mut found = false;

@@ -39,12 +39,12 @@ impl SpillCost {
     }
 
     /// Further rows of the build side have been seen.
-    pub fn saw_build_rows(&self, rows: usize) {
+    pub fn add_build_rows(&self, rows: usize) {
         self.build_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
     /// Further rows of the probe side have been seen.
-    pub fn saw_probe_rows(&self, rows: usize) {
+    pub fn add_probe_rows(&self, rows: usize) {
         self.probe_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn what_was_counted_replaces_what_was_expected() {
         let cost = cost(Some(100), Some(1000));
-        cost.saw_build_rows(400);
+        cost.add_build_rows(400);
         assert_eq!(cost.io_per_byte(true), 12.0);
         assert_eq!(cost.io_per_byte(false), 12.0);
-        cost.saw_probe_rows(800);
+        cost.add_probe_rows(800);
         assert_eq!(cost.io_per_byte(false), 4.0);
-        cost.saw_probe_rows(200);
+        cost.add_probe_rows(200);
         assert_eq!(cost.io_per_byte(false), 2.0);
-        cost.saw_probe_rows(600);
+        cost.add_probe_rows(600);
         assert_eq!(cost.io_per_byte(false), 10.0, "800 more are expected after 1600");
     }
 

@@ -75,19 +75,14 @@ impl SpilledKeys {
 
     /// The filter to add keys to, made if there is none yet.
     fn open(&self) -> Option<Arc<HashFilter>> {
-        match &*self.filter.read() {
-            Filter::Live(filter) => return Some(Arc::clone(filter)),
-            Filter::GivenUp => return None,
-            Filter::Unneeded => {}
+        let is_unneeded = matches!(*self.filter.read(), Filter::Unneeded);
+        if is_unneeded {
+            let mut filter = self.filter.write();
+            if let Filter::Unneeded = *filter {
+                *filter = Filter::Live(Arc::new(HashFilter::new(self.bytes)));
+            }
         }
-        let mut filter = self.filter.write();
-        if let Filter::Unneeded = *filter {
-            *filter = Filter::Live(Arc::new(HashFilter::new(self.bytes)));
-        }
-        match &*filter {
-            Filter::Live(filter) => Some(Arc::clone(filter)),
-            Filter::Unneeded | Filter::GivenUp => None,
-        }
+        self.filter()
     }
 
     /// The filter that probe rows of spilled partitions are held against, if there is one worth it.
@@ -100,11 +95,7 @@ impl SpilledKeys {
 
     /// Gives the filter up if it is too full to be of use. To be asked when the build side is complete.
     pub fn review(&self) {
-        let too_full = match &*self.filter.read() {
-            Filter::Live(filter) => filter.is_too_full(),
-            Filter::Unneeded | Filter::GivenUp => false,
-        };
-        if too_full {
+        if self.filter().is_some_and(|filter| filter.is_too_full()) {
             self.give_up();
         }
     }
@@ -124,9 +115,6 @@ impl SpilledKeys {
 
     /// Memory of the filter.
     pub fn memory_bytes(&self) -> usize {
-        match &*self.filter.read() {
-            Filter::Live(filter) => filter.bytes(),
-            Filter::Unneeded | Filter::GivenUp => 0,
-        }
+        self.filter().map_or(0, |filter| filter.bytes())
     }
 }

@@ -31,7 +31,7 @@ use super::build_side::{BuildSide, EarlierVisits};
 use super::dynamic_filter::BuildBounds;
 use super::estimate::BuildEstimate;
 use super::key_bitmap::{KeyBitmap, KeyRange};
-use super::metrics::PartitionMetrics;
+use super::metrics::HashJoinMetrics;
 use super::side_rows::InnerFacts;
 use super::spill_cost::SpillCost;
 use super::spilled_keys::SpilledKeys;
@@ -73,7 +73,7 @@ struct BuildPages {
     earlier: Option<EarlierVisits>,
 }
 
-/// What is left to do when every probe row has been seen.
+/// The work that remains when every probe row has been seen.
 pub struct Remainder {
     pub build: Arc<BuildSide>,
     pub pairs: Vec<SpilledPair>,
@@ -84,8 +84,8 @@ pub struct JoinState {
     pub spec: Arc<JoinSpec>,
     pub space: Arc<QuerySpace>,
     pub metrics: JoinMetrics,
-    pub partition_metrics: PartitionMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    pub hash_metrics: HashJoinMetrics,
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     options: PartitionerOptions,
     destage: DestagePolicy,
@@ -116,7 +116,7 @@ impl JoinState {
         spec: Arc<JoinSpec>,
         pool: &Arc<dyn MemoryPool>,
         space: Arc<QuerySpace>,
-        (metrics, partition_metrics): (JoinMetrics, PartitionMetrics),
+        (metrics, hash_metrics): (JoinMetrics, HashJoinMetrics),
         destage: DestagePolicy,
         expected: BuildEstimate,
         key_ranges: &[Option<KeyRange>],
@@ -132,7 +132,7 @@ impl JoinState {
         let memory = Arc::new(HeldMemory::new(pool, "HashJoin", metrics.peak_memory_bytes.clone()));
         let partitions_metrics = PartitionsMetrics {
             spill: metrics.spill.clone(),
-            spilled_partitions: partition_metrics.spilled_partitions.clone(),
+            spilled_partitions: hash_metrics.spilled_partitions.clone(),
             push_time: metrics.build_time.clone(),
         };
         let keys = Arc::clone(&spilled_keys);
@@ -153,7 +153,7 @@ impl JoinState {
             spec,
             space,
             metrics,
-            partition_metrics,
+            hash_metrics,
             memory_limit,
             options,
             destage,
@@ -171,8 +171,7 @@ impl JoinState {
             pair_memory_released: Notify::new(),
             _reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
-        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(&state));
         state
     }
 
@@ -204,7 +203,7 @@ impl JoinState {
             }
             let timer = self.metrics.build_time.timer();
             self.metrics.build_input_rows.add(batch.num_rows());
-            self.spill_cost.saw_build_rows(batch.num_rows());
+            self.spill_cost.add_build_rows(batch.num_rows());
             let stored = self.spec.build.store(&batch)?;
             drop(batch);
             let Some(stored) = self.hash_build_batch(stored, &mut hashes, bounds.as_mut())? else { continue };
@@ -395,7 +394,7 @@ impl JoinState {
         }
     }
 
-    /// Ends probing: writes what is left of the spilled probe rows, and returns what remains to be done.
+    /// Ends probing: writes the rest of the spilled probe rows, and returns what remains to be done.
     pub async fn finish_probing(&self) -> Result<Option<Remainder>> {
         let Stage::Probing(probing) = std::mem::replace(&mut *self.stage.write(), Stage::Probed) else {
             return Ok(None);
@@ -437,7 +436,7 @@ impl JoinState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
     }
 
     /// Gives back the memory of one partition's table, which has been dropped.
@@ -496,7 +495,7 @@ impl JoinState {
         pages.earlier = probing.build.visits_of(number);
         let build = probing.build.without(number).with_spilled_keys(self.spilled_keys.filter());
         probing.build = Arc::new(build);
-        self.partition_metrics.spilled_partitions.add(1);
+        self.hash_metrics.spilled_partitions.add(1);
         Ok(())
     }
 }

@@ -73,7 +73,7 @@ pub fn output(
             }
             let timer = metrics.probe_time.timer();
             metrics.probe_input_rows.add(batch.num_rows());
-            state.spill_cost.saw_probe_rows(batch.num_rows());
+            state.spill_cost.add_probe_rows(batch.num_rows());
             let spilling = scratch.start(&state, &mut prober, &batch)?;
             drop(batch);
             drop(timer);
@@ -158,7 +158,7 @@ impl ProbeScratch {
         let held = if build.any_spilled() { state.on_build_side(&keys)? } else { None };
         let (rows, hashes) = (stored.clone(), &self.hashes);
         let filtered = prober.start(Arc::clone(&build), rows, keys, hashes, held.as_ref(), &mut self.spilled);
-        state.partition_metrics.filtered_rows.add(filtered);
+        state.hash_metrics.filtered_rows.add(filtered);
         if build.spilled_keys().is_some_and(HashFilter::passes_nearly_all) {
             state.give_up_spilled_keys();
         }

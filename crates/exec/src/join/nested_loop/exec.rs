@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics};
+use datafusion::common::{DataFusionError, JoinType, NullEquality, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -15,6 +15,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    execute_stream_partitioned,
 };
 
 use super::state::LoopState;
@@ -133,9 +134,7 @@ impl BlockNestedLoopJoinExec {
         let outputs = self.planned.right().output_partitioning().partition_count();
         let metrics = JoinMetrics::new(&self.metrics, 0);
         let state = LoopState::new(spec, context.memory_pool(), space, metrics, inputs, outputs);
-        let inputs = (0..inputs)
-            .map(|partition| self.planned.left().execute(partition, Arc::clone(context)))
-            .collect::<Result<Vec<_>>>()?;
+        let inputs = execute_stream_partitioned(Arc::clone(self.planned.left()), Arc::clone(context))?;
         let build = build(Arc::clone(&state), inputs);
         Ok(Execution { state, workers: Workers::new(outputs), build_done: build_done(build) })
     }
@@ -214,13 +213,10 @@ impl ExecutionPlan for BlockNestedLoopJoinExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 2]>::try_from(children) {
-            Ok([left, right]) => Ok(Arc::new(Self::of_children(&self.planned, left, right)?)),
-            Err(children) => Err(DataFusionError::Internal(format!(
-                "a nested loop join has two inputs, not {}",
-                children.len()
-            ))),
-        }
+        let Ok([left, right]) = <[_; 2]>::try_from(children) else {
+            return internal_err!("a nested loop join has two inputs");
+        };
+        Ok(Arc::new(Self::of_children(&self.planned, left, right)?))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

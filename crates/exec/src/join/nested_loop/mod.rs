@@ -25,7 +25,7 @@
 //! - Either all build rows are in memory or all are on the device. A probe row meets all of them in one place.
 //! - An input is executed once. What is needed again is read back from temporary space.
 //! - Joins that emit no build rows by themselves keep each probe row in the output partition of its input, as their
-//!   partitioning claims. The others claim nothing, and share what is left to do.
+//!   partitioning claims. The others claim nothing, and share the work that remains.
 //! - Memory that grows with data is reserved: blocks, bits, read windows. Pairs are never more than a batch and the
 //!   matches of one row in another.
 //!

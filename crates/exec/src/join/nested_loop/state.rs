@@ -62,7 +62,7 @@ pub struct SpilledBuild {
     pub earlier: Option<Arc<RowBits>>,
 }
 
-/// What is left to do when every probe row has been seen.
+/// The work that remains when every probe row has been seen.
 pub enum Remainder {
     InMemory(Arc<Block>),
     Spilled(SpilledBuild),
@@ -73,7 +73,7 @@ pub struct LoopState {
     pub spec: Arc<JoinSpec>,
     pub space: Arc<QuerySpace>,
     pub metrics: JoinMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     /// Output partitions, which share the memory.
     pub outputs: usize,
@@ -137,8 +137,7 @@ impl LoopState {
             stage: RwLock::new(Stage::Building(Arc::new(partitions))),
             _reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
-        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        *state._reclaim.lock() = MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(&state));
         state
     }
 
@@ -250,7 +249,7 @@ impl LoopState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
     }
 
     /// Spills the whole block while it is probed.
@@ -273,7 +272,7 @@ impl LoopState {
 }
 
 /// A build side that does not fit is written and read, and the probe side as well, some of it once for each block:
-/// dearer than what is only written and read, though nobody knows how many blocks there will be.
+/// dearer than what is only written and read, though how many blocks there will be is unknown.
 const IO_PER_SPILLED_BYTE: f64 = 8.0;
 
 impl Reclaim for LoopState {
