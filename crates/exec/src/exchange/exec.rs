@@ -79,16 +79,9 @@ impl ExchangeExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "exchange")?;
-        let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(
-            SpillShape::SideBySide,
-            pages,
-            space,
-            pool,
-            "Exchange",
-            batch_rows,
-            metrics.spill.clone(),
-        );
+        let shape = SpillShape::SideBySide;
+        let spill =
+            SpillContext::new(shape, &self.pages, &space, pool, "Exchange", batch_rows, &metrics.spill);
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
         let queues = Queues::new("Exchange", self.outputs(), inputs, pool, spill, metrics.clone());

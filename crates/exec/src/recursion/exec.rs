@@ -81,22 +81,13 @@ impl SpillingRecursiveQueryExec {
         let metrics = SpillMetrics::new(&self.metrics, 0);
         let gauge = |name: &'static str| MetricBuilder::new(&self.metrics).gauge(name, 0);
         let (name, name_of_seen) = ("RecursiveQuery[0]", "RecursiveQuerySeen[0]");
-        let (pages, of_found) = (Arc::clone(&self.pages), Arc::clone(&space));
-        let spill = SpillContext::new(
-            SpillShape::SideBySide,
-            pages,
-            of_found,
-            pool,
-            name,
-            batch_rows,
-            metrics.clone(),
-        );
+        let shape = SpillShape::SideBySide;
+        let spill = SpillContext::new(shape, &self.pages, &space, pool, name, batch_rows, &metrics);
         let found = RowQueue::new(name, pool, spill, gauge("peak_memory_bytes"));
         let distinct = self.keys.as_ref().map(|keys| {
             let memory = HeldMemory::new(pool, name_of_seen, gauge("peak_seen_bytes"));
-            let pages = Arc::clone(&keys.key_pages);
-            let spill =
-                SpillContext::new(SpillShape::ByHash, pages, space, pool, name_of_seen, batch_rows, metrics);
+            let (shape, pages) = (SpillShape::ByHash, &keys.key_pages);
+            let spill = SpillContext::new(shape, pages, &space, pool, name_of_seen, batch_rows, &metrics);
             let seen = SeenRows::try_new(Arc::clone(keys), spill, memory)?;
             Ok::<_, DataFusionError>(Distinct::new(seen, found.another(), pool))
         });

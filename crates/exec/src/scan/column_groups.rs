@@ -365,16 +365,9 @@ impl Lane {
             let slice = self.slice(part.clone(), columns, most_rows)?;
             let mut stream = slice.execute(0, Arc::clone(&self.context))?;
             let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
-            let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
-            let spill = SpillContext::new(
-                SpillShape::OneAfterTheOther(self.share_bytes),
-                pages,
-                space,
-                &self.pool,
-                CONSUMER,
-                self.batch_rows,
-                spill,
-            );
+            let (shape, pool) = (SpillShape::OneAfterTheOther(self.share_bytes), &self.pool);
+            let rows = self.batch_rows;
+            let spill = SpillContext::new(shape, &pages, &self.space, pool, CONSUMER, rows, &self.spill);
             let mut queue = RowQueue::new(CONSUMER, &self.pool, spill, self.peak_bytes.clone());
             while let Some(batch) = stream.next().await.transpose()? {
                 queue.push(batch).await?;

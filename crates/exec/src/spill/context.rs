@@ -49,33 +49,35 @@ impl SpillContext {
     /// For files of this shape. Buffers are reserved in `pool` for `consumer`.
     pub(crate) fn new(
         shape: SpillShape,
-        pages: Arc<PageSchema>,
-        space: Arc<QuerySpace>,
+        pages: &Arc<PageSchema>,
+        space: &Arc<QuerySpace>,
         pool: &Arc<dyn MemoryPool>,
         consumer: &str,
         batch_rows: usize,
-        metrics: SpillMetrics,
+        metrics: &SpillMetrics,
     ) -> Arc<Self> {
-        let of_operator = pool_limit(pool.as_ref());
-        let sizes = space.device().sizes();
-        let (memory_limit, mut options) = match shape {
-            SpillShape::SideBySide => {
-                (of_operator, partitioner_options(of_operator, &sizes, OPEN_WRITERS_BITS))
-            }
+        let limit = pool_limit(pool.as_ref());
+        let (memory_limit, writers_limit, bits) = match shape {
+            SpillShape::SideBySide => (limit, limit, OPEN_WRITERS_BITS),
             SpillShape::OneAfterTheOther(share) => {
-                let writer_bytes = share.map(|share| share.saturating_mul(WRITER_SHARES));
-                (share, partitioner_options(writer_bytes, &sizes, 0))
+                (share, share.map(|bytes| bytes.saturating_mul(WRITER_SHARES)), 0)
             }
-            SpillShape::ByHash => {
-                (of_operator, partitioner_options(of_operator, &sizes, MOST_PARTITION_BITS + 1))
-            }
+            SpillShape::ByHash => (limit, limit, MOST_PARTITION_BITS + 1),
         };
+        let mut options = partitioner_options(writers_limit, &space.device().sizes(), bits);
         options.partition_bits = match shape {
             SpillShape::ByHash => options.partition_bits - 1,
             SpillShape::SideBySide | SpillShape::OneAfterTheOther(_) => 0,
         };
-        let memory = MemoryConsumer::new(consumer).register(pool);
-        Arc::new(Self { pages, space, options, memory_limit, batch_rows, metrics, memory })
+        Arc::new(Self {
+            pages: Arc::clone(pages),
+            space: Arc::clone(space),
+            options,
+            memory_limit,
+            batch_rows,
+            metrics: metrics.clone(),
+            memory: MemoryConsumer::new(consumer).register(pool),
+        })
     }
 
     /// The same for other rows.

@@ -293,16 +293,8 @@ mod tests {
             let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
             let pages = PageSchema::try_new(schema).unwrap();
             let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-            let of_query = space.query("test");
-            let spill = SpillContext::new(
-                SpillShape::SideBySide,
-                pages,
-                of_query,
-                &pool,
-                "queue",
-                BATCH_ROWS,
-                metrics,
-            );
+            let (shape, of_query) = (SpillShape::SideBySide, space.query("test"));
+            let spill = SpillContext::new(shape, &pages, &of_query, &pool, "queue", BATCH_ROWS, &metrics);
             let queue = RowQueue::new("queue", &pool, Arc::clone(&spill), Gauge::new());
             let other = MemoryConsumer::new("other").register(&pool);
             Self { governor, spill, queue, other, space, pushed: 0, popped: 0 }

@@ -122,16 +122,8 @@ impl SpoolExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "spool")?;
-        let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(
-            SpillShape::SideBySide,
-            pages,
-            space,
-            pool,
-            "Spool",
-            batch_rows,
-            metrics.spill.clone(),
-        );
+        let shape = SpillShape::SideBySide;
+        let spill = SpillContext::new(shape, &self.pages, &space, pool, "Spool", batch_rows, &metrics.spill);
         let start = |partition: usize| {
             let name = format!("Spool[{partition}]");
             let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&spill), metrics.clone());

@@ -92,16 +92,8 @@ impl SpillingWindowExec {
         let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", partition);
         let name = format!("Window[{partition}]");
         let queue = |pages: &Arc<PageSchema>| {
-            let (pages, space) = (Arc::clone(pages), Arc::clone(&space));
-            let spill = SpillContext::new(
-                SpillShape::SideBySide,
-                pages,
-                space,
-                pool,
-                &name,
-                batch_rows,
-                metrics.clone(),
-            );
+            let shape = SpillShape::SideBySide;
+            let spill = SpillContext::new(shape, pages, &space, pool, &name, batch_rows, &metrics);
             RowQueue::new(&name, pool, spill, peak.clone())
         };
         let waiting = (!self.functions.running.is_empty()).then(|| queue(&self.waiting));

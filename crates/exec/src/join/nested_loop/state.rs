@@ -113,16 +113,9 @@ impl LoopState {
         let partitions =
             ResidentPartitions::new(partitioner, Arc::clone(&memory), memory_limit, partitions_metrics)
                 .with_bytes_of_rows(RowBits::bytes_for);
-        let (probe_pages, of_probe) = (Arc::clone(&spec.probe.pages), Arc::clone(&space));
-        let probe_spill = SpillContext::new(
-            SpillShape::SideBySide,
-            probe_pages,
-            of_probe,
-            pool,
-            CONSUMER,
-            spec.batch_rows,
-            metrics.spill.clone(),
-        );
+        let (shape, pages) = (SpillShape::SideBySide, &spec.probe.pages);
+        let probe_spill =
+            SpillContext::new(shape, pages, &space, pool, CONSUMER, spec.batch_rows, &metrics.spill);
         let state = Arc::new(Self {
             spec,
             space,
