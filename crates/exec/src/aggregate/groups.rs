@@ -18,7 +18,7 @@ pub struct Groups {
     spec: Arc<AggregateSpec>,
     table: GroupTable,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
-    /// The group of every row of the batch at hand.
+    /// The group of every row of the current batch.
     row_groups: Vec<usize>,
 }
 

@@ -29,7 +29,7 @@ use crate::error::{pages_error, spill_error};
 use crate::keys::hashes_of;
 use crate::memory::HeldMemory;
 
-/// Bits of the hash that partitions may be made by: partitions by all of them hold one group, or as good as one.
+/// Bits of the hash that partitions may be made by: partitions by all of them hold one group, or hardly more.
 const MOST_BITS: u32 = 48;
 
 /// Rows that are merged at once, as long as they take no more than this share of the table's memory.

@@ -96,7 +96,7 @@ fn with_own_bytes<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> 
     };
     let mut long = array.views().iter().enumerate().filter(|(row, view)| is_long(*row, **view));
     // More than one buffer is needed: Arrow's own way makes as many as it takes. Values outside their buffers, which no
-    // valid array has, are not for the copying below to leave out in silence.
+    // valid array has, must not be left out silently by the copying below.
     if bytes > i32::MAX as u128 || !long.all(|(_, view)| is_inside(*view)) {
         return array.gc();
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - What is resident beside reservations makes spilling begin earlier, and refuses no request.
-//! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for who is [never refused](NEVER_REFUSED); the
+//! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for consumers that are [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
 
@@ -71,7 +71,7 @@ fn wanted_bytes(additional: usize, limit_bytes: usize) -> usize {
 }
 
 impl ReclaimOrder {
-    /// Puts those first who are to be asked first. Of each holder: the bytes it could give, what they cost.
+    /// Puts those first that are to be asked first. Of each holder: the bytes it could give, what they cost.
     fn arrange<T>(self, holders: &mut [(usize, f64, T)], limit_bytes: usize) {
         let kept = kept_share(holders.len(), limit_bytes);
         holders.sort_by(|(bytes, cost, _), (other_bytes, other_cost, _)| {
@@ -192,7 +192,7 @@ impl MemoryGovernor {
     }
 
     /// If more than is allowed is resident beside reservations, has holders spill until `additional` bytes would fit under a
-    /// limit that is so much smaller. Those who hold very little keep it: that is no reason for runs of one batch.
+    /// limit that is so much smaller. Holders of very little keep it: that is no reason for runs of one batch.
     fn relieve(&self, additional: usize) {
         /// So many times consumers are asked for one request.
         const MOST_ROUNDS: usize = 16;
@@ -215,7 +215,7 @@ impl MemoryGovernor {
         }
     }
 
-    /// Who can give memory, in the order in which they are asked.
+    /// The holders that can give memory, in the order in which they are asked.
     fn holders(&self, limit_bytes: usize) -> Vec<(usize, f64, Arc<dyn Reclaim>)> {
         // Dropping the last reference to one ends its registration: never under the lock.
         let registered: Vec<Arc<dyn Reclaim>> =

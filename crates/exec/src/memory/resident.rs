@@ -56,7 +56,7 @@ impl ResidentMeter {
         self.pressure.load(Ordering::Relaxed).min(limit_bytes / MOST_SHARE)
     }
 
-    /// Whether it is time to do something, which then is next done after `pause`. One of those who are late does it.
+    /// Whether it is time to do something, which then is next done after `pause`. One of the late callers does it.
     fn is_due(&self, next: &AtomicU64, pause: Duration) -> bool {
         let now = self.start.elapsed().as_micros() as u64;
         let due = next.load(Ordering::Relaxed);

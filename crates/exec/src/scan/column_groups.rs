@@ -62,7 +62,7 @@ pub struct DecodingBytes {
     pub most_bytes: u64,
 }
 
-/// Who reserves memory.
+/// The name that memory is reserved under.
 const CONSUMER: &str = "ColumnGroups";
 
 /// Puts the columns of a wide scan together, which it has read in groups.

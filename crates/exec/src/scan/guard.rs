@@ -1,5 +1,5 @@
 //! Readers of other people's formats panic over some bytes that are damaged. Where that becomes an error that names the
-//! file, the panic is no news: a program's panic hook can ask [`is_guarded`] before it writes about it.
+//! file, the panic need not be reported: a program's panic hook can ask [`is_guarded`] before it writes about it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

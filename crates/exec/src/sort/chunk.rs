@@ -201,7 +201,7 @@ impl Chunk {
         positions
     }
 
-    /// Where the row stands that comes at `at` in order. Its head is of use only to those who skip the same bytes.
+    /// Where the row stands that comes at `at` in order. Its head is of use only where the same bytes are skipped.
     #[inline]
     pub fn position(&self, at: usize) -> Option<Position> {
         match &self.order {

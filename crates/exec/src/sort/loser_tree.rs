@@ -1,7 +1,7 @@
 //! A tree of losers: which of several sorted sources has the smallest row.
 //!
 //! ```text
-//!                 winner: 2                 every inner node holds who lost there; the winner of all
+//!                 winner: 2                 every inner node holds its loser; the winner of all
 //!                    │                      stands above the root
 //!                   [0]
 //!                 ┌──┴──┐
@@ -12,7 +12,7 @@
 //!
 //! Knuth, *The Art of Computer Programming* 3, section 5.4.1.
 
-/// No source has come here yet.
+/// No source has arrived here yet.
 const NO_SOURCE: u32 = u32::MAX;
 
 /// The tournament of some sources, which are known by their numbers.

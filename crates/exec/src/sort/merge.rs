@@ -37,9 +37,9 @@ struct Sources {
     kinds: Vec<Source>,
 }
 
-/// What a source's rows are behind those at hand.
+/// Where a source's rows behind the buffered ones are.
 enum Source {
-    /// A chunk, all of which is at hand, and the bytes that writing it would free.
+    /// A chunk, all of which is buffered, and the bytes that writing it would free.
     Chunk(HeldMemory, usize),
     Run(RunPages, HeldMemory),
     /// A run of which a page is being read, or a source that has ended.
@@ -52,19 +52,19 @@ impl Merge {
         let mut prefix = SharedPrefix::default();
         chunks.iter().for_each(|(chunk, _)| prefix.join(chunk.prefix()));
         runs.iter().for_each(|run| prefix.join(&run.prefix));
-        let (mut kinds, mut at_hand) = (Vec::new(), Vec::new());
+        let (mut kinds, mut buffered) = (Vec::new(), Vec::new());
         let mut all_reclaimable = 0;
         for (chunk, memory) in chunks {
             let reclaimable = reclaimable_bytes(&chunk, state);
             all_reclaimable += reclaimable;
-            at_hand.push((chunk, 0));
+            buffered.push((chunk, 0));
             kinds.push(Source::Chunk(memory, reclaimable));
         }
         for run in runs {
-            at_hand.push((Arc::new(run.first), 0));
+            buffered.push((Arc::new(run.first), 0));
             kinds.push(Source::Run(run.pages, run.memory));
         }
-        let merger = Merger::new(at_hand, &prefix, state.wanted_rows());
+        let merger = Merger::new(buffered, &prefix, state.wanted_rows());
         Self {
             state: Arc::clone(state),
             sources: Mutex::new(Sources { merger, kinds }),
@@ -140,7 +140,7 @@ impl Sources {
     /// Writes the rest of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
     /// free none, nothing is written.
     fn spill(&mut self, source: usize, state: &SortState) -> Result<usize> {
-        let (chunk, at) = self.merger.at_hand(source);
+        let (chunk, at) = self.merger.buffered(source);
         let (kept_end, chunk) = (at + kept_rows(chunk, state), Arc::clone(chunk));
         let Source::Chunk(memory, _) = &self.kinds[source] else { return Ok(0) };
         if kept_end >= chunk.len() {

@@ -9,7 +9,7 @@ use super::stored_run::{RunPages, StoredRun, run_bytes};
 use crate::memory::HeldMemory;
 
 /// The share of memory that reading may take, and that it may take to read in larger units than pages. It is not given
-/// back while runs are read, and who stands above needs memory, too.
+/// back while runs are read, and operators above need memory, too.
 const READING_SHARE: usize = 4;
 const LARGE_READS_SHARE: usize = 16;
 /// However little memory there is, so many runs are read at once.

@@ -57,13 +57,13 @@ impl StoredRun {
     }
 }
 
-/// Bytes that reading a run takes, in units of so many, while the keys of the rows at hand are of so many.
+/// Bytes that reading a run takes, in units of so many, while the keys of the buffered rows are of so many.
 pub fn run_bytes(unit_bytes: usize, key_bytes: usize) -> usize {
     UNITS_OF_ROWS * unit_bytes + key_bytes.max(UNITS_OF_KEYS * unit_bytes)
 }
 
 impl RunPages {
-    /// Makes `memory` what the run takes while `page` is at hand. Keys may be far longer than the values that they are
+    /// Makes `memory` what the run takes while `page` is buffered. Keys may be far longer than the values that they are
     /// made of; what they take is asked for, and taken if it is not granted: without them nothing can leave memory.
     pub fn hold(&self, page: &Chunk, memory: &HeldMemory) {
         let bytes = run_bytes(self.unit_bytes, page.key_bytes());

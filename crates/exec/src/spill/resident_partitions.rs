@@ -238,7 +238,7 @@ impl ResidentPartitions {
     }
 
     /// Spills for others until `bytes` are free, blocking the thread. Returns what it spilled, not by how much the
-    /// reservation shrank: rows that are pushed meanwhile would hide it, and others would be asked for nothing.
+    /// reservation shrank: rows that are pushed meanwhile would hide it, and other operators would be asked needlessly.
     pub(crate) fn reclaim(&self, bytes: usize) -> nandina_spill::Result<usize> {
         let freed = self
             .spill_some(bytes, Busy::Skipped)

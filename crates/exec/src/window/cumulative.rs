@@ -55,7 +55,7 @@ pub struct State {
     open_rows: usize,
     /// The first or last value of those rows, as one row; `None` if there is none.
     value: Option<ArrayRef>,
-    /// Of an aggregate: all rows that have come, more peers or not.
+    /// Of an aggregate: all rows that have arrived, more peers or not.
     accumulator: Option<Box<dyn Accumulator>>,
     accumulator_bytes: usize,
     measured_rows: usize,

@@ -14,14 +14,14 @@ use super::results::Results;
 use super::running::Running;
 use crate::batch::HeldBatch;
 
-/// A partition of which not all rows have come.
+/// A partition of which not all rows have arrived.
 pub struct OpenPartition {
     /// Rows for DataFusion's running functions, if there are any.
     frames: Option<Frames>,
     /// Of each running function what it keeps, if it is ours.
     cumulative: Vec<Option<State>>,
     at_end: Vec<Gathering>,
-    /// Rows that have come, in the columns that functions look at which need them all.
+    /// Rows that have arrived, in the columns that functions look at which need them all.
     gathered: Vec<HeldBatch>,
     rows: usize,
 }

@@ -175,7 +175,7 @@ impl PartitionTopK {
         let keep = BooleanArray::from(keep);
         self.seen_rows += keep.len();
         self.kept_rows += keep.true_count();
-        // Others may have to spill for it, and this very filter is among those who are asked: it is locked then.
+        // Others may have to spill for it, and this very filter is among the holders that are asked: it is locked then.
         let is_refused = held.reservation.try_resize(known.memory_bytes()).is_err();
         if is_refused || !self.pays(known.is_full) {
             *slot = None;

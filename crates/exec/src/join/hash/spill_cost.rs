@@ -3,7 +3,7 @@
 //! A spilled build byte is written and read again, and so are the probe rows that come for it: with the share
 //! `s` of the build side on the device, `s` of the probe rows not yet seen follow it there (Shapiro's hybrid hash join,
 //! as the cached Grace hash join counts its I/O). A byte of a small build side under a large probe side is the
-//! dearest memory of a plan; one of a join whose probe side is nearly over costs no more than itself.
+//! most expensive memory of a plan; one of a join whose probe side is nearly over costs no more than itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

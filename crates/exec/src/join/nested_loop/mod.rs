@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One row of either side is held fixed while the filter runs over thousands of rows of the other side at once; the
-//! side with more rows at hand is the one that is run over. The block form is as old as relational joins: Kim, *A New
+//! side with more rows in memory is the one that is run over. The block form is as old as relational joins: Kim, *A New
 //! Way to Compute the Product and Join of Relations*, SIGMOD 1980.
 //!
 //! What becomes of rows by themselves (outer, semi, anti and mark joins) needs a bit per row, and the bits of one side

@@ -74,7 +74,7 @@ pub struct Prober {
     batch: RecordBatch,
     matched: Vec<bool>,
     open: Option<OpenRows>,
-    /// Number of the page at hand.
+    /// Number of the current page.
     page: usize,
     open_page: Option<OpenPage>,
     /// Without a filter: the next build row of the page, and the next probe row to pair it with.
@@ -253,7 +253,7 @@ impl Prober {
         rows
     }
 
-    /// Compares rows of the page at hand with the open rows, until about `most` pairs have been compared, enough of
+    /// Compares rows of the current page with the open rows, until about `most` pairs have been compared, enough of
     /// them are accepted, or the page is done. Returns how many were compared.
     fn compare(&mut self, block: &Block, most: usize) -> Result<usize> {
         let (Some(filter), Some(open)) = (&self.filter, &mut self.open) else { return Ok(0) };

@@ -33,7 +33,7 @@ use crate::memory::{
 };
 use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions, SpillContext, SpillFile, SpillShape};
 
-/// Who reserves memory.
+/// The name that memory is reserved under.
 const CONSUMER: &str = "NestedLoopJoin";
 /// Most partitions that build rows are collected in, as log2. They only keep input streams out of each other's way.
 const MAX_PARTITION_BITS: u32 = 3;
@@ -265,7 +265,7 @@ impl LoopState {
 }
 
 /// A build side that does not fit is written and read, and the probe side as well, some of it once for each block:
-/// dearer than what is only written and read, though how many blocks there will be is unknown.
+/// more expensive than what is only written and read, though how many blocks there will be is unknown.
 const IO_PER_SPILLED_BYTE: f64 = 8.0;
 
 impl Reclaim for LoopState {
