@@ -7,34 +7,19 @@
 )]
 
 pub mod aggregate;
-mod batch_bytes;
-mod batch_rows;
-mod bounded_projection;
-mod compact;
-mod equivalences;
+pub mod batch;
 mod error;
 pub mod exchange;
-pub mod floats;
-pub mod flow;
-pub mod guard;
-mod held_batch;
+pub mod execution;
 pub mod join;
-mod key_hasher;
+pub mod keys;
 pub mod memory;
-pub mod meter;
-mod mixed_partitions;
-pub mod narrow_decimal;
-pub mod nested_loop_join;
 pub mod partitioned_write;
-mod progress;
+mod plan_properties;
+pub mod projection;
 pub mod recursion;
-pub mod row_width;
 pub mod scan;
-mod shared_execution;
 pub mod sort;
 pub mod spill;
 pub mod spool;
 pub mod window;
-
-pub use batch_rows::BatchRowsExec;
-pub use bounded_projection::BoundedProjectionExec;

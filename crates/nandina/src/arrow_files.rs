@@ -10,7 +10,7 @@ use std::path::Path;
 
 use arrow::ipc::reader::FileReader;
 use arrow::ipc::{Message, RecordBatch, root_as_footer, root_as_message};
-use nandina_exec::guard::guarded;
+use nandina_exec::scan::guard::guarded;
 
 use crate::error::{Error, Result, panic_message};
 use crate::files::{describe, display};

@@ -12,7 +12,7 @@ use datafusion::logical_expr::dml::CopyTo;
 use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement;
 use futures::TryStreamExt as _;
-use nandina_exec::row_width::leaf_columns;
+use nandina_exec::batch::row_width::leaf_columns;
 
 use crate::error::{Error, Result};
 use crate::files;

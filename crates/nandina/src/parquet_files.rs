@@ -53,7 +53,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion_datasource::TableSchema;
 use nandina_device::{FlowId, IoAccount, Priority};
-use nandina_exec::flow::QueryFlow;
+use nandina_exec::execution::QueryFlow;
 use parquet::arrow::async_reader::AsyncFileReader;
 
 pub(crate) use self::budget::ReadBudget;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
-use nandina_exec::meter::MeterExec;
+use nandina_exec::execution::meter::MeterExec;
 
 use crate::byte_size;
 

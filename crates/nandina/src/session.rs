@@ -28,9 +28,9 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use nandina_device::calibration::Progress as CalibrationProgress;
 use nandina_device::profile::DeviceProfile;
-use nandina_exec::flow::QueryFlow;
+use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
-use nandina_exec::meter::metered;
+use nandina_exec::execution::meter::metered;
 use parking_lot::Mutex;
 
 use crate::calibrate;

@@ -3,7 +3,7 @@
 //! Where a record ends is not known in the middle of such a file, so one reader takes all of it, and what can be done in
 //! parallel is the format's business.
 
-use nandina_exec::meter::inherited_work;
+use nandina_exec::execution::meter::inherited_work;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

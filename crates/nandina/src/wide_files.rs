@@ -10,7 +10,7 @@ use datafusion::datasource::listing::ListingTable;
 use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
-use nandina_exec::row_width::leaf_columns;
+use nandina_exec::batch::row_width::leaf_columns;
 
 /// What a lane holds of a column, about: files of hundreds of columns have small pages, as their row groups have few rows.
 const COLUMN_BYTES: usize = 96 << 10;

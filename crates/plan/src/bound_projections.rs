@@ -8,7 +8,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNod
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
-use nandina_exec::BoundedProjectionExec;
+use nandina_exec::projection::BoundedProjectionExec;
 
 /// Stands behind all rules that look for projections.
 #[derive(Debug)]

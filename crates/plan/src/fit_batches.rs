@@ -10,8 +10,8 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
-use nandina_exec::BatchRowsExec;
-use nandina_exec::row_width::{TEXT_BYTES, row_bytes, text_bytes};
+use nandina_exec::batch::BatchRowsExec;
+use nandina_exec::batch::row_width::{TEXT_BYTES, row_bytes, text_bytes};
 
 use crate::spools::replace_operators;
 

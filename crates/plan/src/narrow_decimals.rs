@@ -13,7 +13,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use nandina_exec::narrow_decimal::NarrowDecimal;
+use nandina_exec::projection::NarrowDecimal;
 
 use crate::typed_operators::decimals;
 

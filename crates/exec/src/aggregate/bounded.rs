@@ -19,7 +19,7 @@ const WORTH_A_TABLE: f64 = 2.0;
 /// For vectors that grow by doubling, and keys that have not come yet.
 const SLACK: f64 = 1.5;
 
-/// What stored groups count as, which nobody tells apart by their grouping sets: one set.
+/// What stored groups count as, whose grouping sets are not told apart: one set.
 pub const ALL_SETS: usize = 0;
 
 /// Groups within a bound.

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray as _, BinaryArray, BooleanArray, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::compute::{SortOptions, cast, not, nullif, prep_null_mask_filter};
+use arrow::compute::{cast, not, nullif, prep_null_mask_filter};
 use arrow::datatypes::DataType;
-use arrow::row::{RowConverter, SortField};
+use arrow::row::RowConverter;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
-use super::byte_views::ByteViews;
-use super::key_columns::BatchKey;
 use super::min_max::winner_of;
-use crate::floats::canonical;
+use super::nested_min_max::converter_of;
+use crate::keys::floats::canonical;
+use crate::keys::{BatchKey, ByteViews};
 
 /// The least or greatest value of every group.
 pub struct BytesMinMax {
@@ -113,19 +113,6 @@ fn views_of(data_type: &DataType) -> Option<DataType> {
     }
 }
 
-/// What writes lists and structs as rows, nulls inside of them as the greatest values; `None` for other types, and for what
-/// has something inside that has no order.
-pub fn converter_of(data_type: &DataType) -> Option<RowConverter> {
-    let is_list = matches!(
-        data_type,
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_)
-    );
-    let options = SortOptions { descending: false, nulls_first: false };
-    let field = SortField::new_with_options(data_type.clone(), options);
-    let fields = vec![field];
-    (is_list && RowConverter::supports_fields(&fields)).then(|| RowConverter::new(fields).ok())?
-}
-
 impl GroupsAccumulator for BytesMinMax {
     fn update_batch(
         &mut self,
@@ -150,7 +137,7 @@ impl GroupsAccumulator for BytesMinMax {
         match emit_to {
             EmitTo::All => self.take(),
             // Tables of groups are emptied as a whole.
-            EmitTo::First(_) => Err(DataFusionError::Internal("groups are given out all at once".to_owned())),
+            EmitTo::First(_) => Err(DataFusionError::Internal("groups are emitted all at once".to_owned())),
         }
     }
 

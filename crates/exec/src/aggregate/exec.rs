@@ -33,9 +33,8 @@ use super::metrics::AggregateMetrics;
 use super::output::{InputTaken, output};
 use super::spec::AggregateSpec;
 use super::state::AggregateState;
-use crate::equivalences::without_missing_keys;
-use crate::mixed_partitions::mixing_rows;
-use crate::shared_execution::SharedExecution;
+use crate::execution::SharedExecution;
+use crate::plan_properties::{mixing_rows, without_missing_keys};
 use crate::spill::operator_space;
 
 /// A hash aggregation that spills.

@@ -9,16 +9,16 @@ use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::spec::{AggregateSpec, Arguments, InputRows, KeyedRows};
-use super::table::GroupTable;
-use crate::compact::with_own_texts;
+use super::spec::{AggregateSpec, Arguments, InputRows};
+use crate::batch::with_own_buffers;
+use crate::keys::{GroupTable, KeyedRows};
 
 /// The groups of one table.
 pub struct Groups {
     spec: Arc<AggregateSpec>,
     table: GroupTable,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
-    /// The group of every row of the batch at hand.
+    /// The group of every row of the current batch.
     row_groups: Vec<usize>,
 }
 
@@ -101,17 +101,17 @@ impl Groups {
                 values.push(accumulator.evaluate(EmitTo::All)?);
             }
         }
-        Ok(Results { spec: self.spec, keys, values, rows, given: 0 })
+        Ok(Results { spec: self.spec, keys, values, rows, emitted: 0 })
     }
 }
 
-/// The results of a table's groups, given out batch by batch.
+/// The results of a table's groups, emitted batch by batch.
 pub struct Results {
     spec: Arc<AggregateSpec>,
     keys: Vec<ArrayRef>,
     values: Vec<ArrayRef>,
     rows: usize,
-    given: usize,
+    emitted: usize,
 }
 
 impl Results {
@@ -122,17 +122,17 @@ impl Results {
 
     /// The next batch.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let count = self.spec.batch_rows.min(self.rows - self.given);
+        let count = self.spec.batch_rows.min(self.rows - self.emitted);
         if count == 0 {
             return Ok(None);
         }
-        let part = |array: &ArrayRef| own_rows(array, self.given, count);
+        let part = |array: &ArrayRef| own_rows(array, self.emitted, count);
         let keys = self.keys.iter().map(part).collect::<Result<Vec<_>>>()?;
         let mut columns = self.spec.restore_keys(&keys)?;
         for value in &self.values {
             columns.push(part(value)?);
         }
-        self.given += count;
+        self.emitted += count;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(Arc::clone(&self.spec.schema), columns, &options)
             .map(Some)
@@ -162,7 +162,7 @@ fn own_rows(array: &ArrayRef, first: usize, count: usize) -> Result<ArrayRef> {
         return Ok(Arc::clone(array));
     }
     match array.data_type() {
-        DataType::Utf8View | DataType::BinaryView => with_own_texts(&array.slice(first, count)),
+        DataType::Utf8View | DataType::BinaryView => with_own_buffers(&array.slice(first, count)),
         _ => {
             let data = array.to_data();
             let mut rows = MutableArrayData::new(vec![&data], false, count);

@@ -69,7 +69,7 @@ impl KeySharing {
     }
 
     /// The keys that are in `columns`, of rows of any sets, as they are stored.
-    pub fn parted(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    pub fn separated(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         if self.keys.len() == self.columns.len() {
             return Ok(columns.to_vec());
         }
@@ -123,7 +123,7 @@ mod tests {
         {
             let columns = sharing.shared(set, keys);
             assert_eq!(columns.len(), 4);
-            assert_eq!(&sharing.parted(&columns).unwrap(), keys, "set {set}");
+            assert_eq!(&sharing.separated(&columns).unwrap(), keys, "set {set}");
         }
     }
 

@@ -11,10 +11,11 @@ use nandina_spill::Scatter;
 
 use super::bounded::{ALL_SETS, BoundedGroups};
 use super::metrics::AggregateMetrics;
-use super::sink::{Sink, StoredPartition};
+use super::sink::Sink;
 use super::state::AggregateState;
+use super::stored_partition::StoredPartition;
 use super::work_queue::{Merge, Work};
-use crate::meter::inherited;
+use crate::execution::meter::inherited;
 
 /// Fewer groups than this are merged by one task, without going through partitions.
 const FEW_GROUPS: usize = 8192;
@@ -22,7 +23,7 @@ const FEW_GROUPS: usize = 8192;
 const FEW_ROWS: u64 = 16_384;
 const MERGED_SHARE: u64 = 4;
 
-/// Takes in all input partitions at once, and queues what is left to do.
+/// Takes in all input partitions at once, and queues the work that remains.
 pub async fn take_input(
     state: Arc<AggregateState>,
     inputs: Vec<(SendableRecordBatchStream, AggregateMetrics)>,
@@ -42,7 +43,7 @@ pub async fn take_input(
     Ok(())
 }
 
-/// Takes in one input partition; what is in its table then.
+/// Takes in one input partition, and returns its table.
 async fn take_lane(
     state: Arc<AggregateState>,
     sink: Arc<Sink>,
@@ -104,7 +105,7 @@ async fn take_batch(
     Ok(())
 }
 
-/// What is left to do, given what is in the lanes' tables.
+/// The work that remains, given the lanes' tables.
 async fn finish_input(
     state: &Arc<AggregateState>,
     sink: &Arc<Sink>,

@@ -20,15 +20,16 @@ use super::bounded::{ALL_SETS, BoundedGroups};
 use super::groups::Results;
 use super::lane::merges;
 use super::metrics::AggregateMetrics;
-use super::sink::{Sink, StoredPartition};
-use super::spec::hashes_of;
+use super::sink::Sink;
 use super::state::AggregateState;
+use super::stored_partition::StoredPartition;
 use super::work_queue::{Merge, Work};
-use crate::batch_bytes::{array_bytes, data_bytes};
+use crate::batch::{array_bytes, data_bytes};
 use crate::error::{pages_error, spill_error};
+use crate::keys::hashes_of;
 use crate::memory::HeldMemory;
 
-/// Bits of the hash that partitions may be made by: beyond, what is together is one group, or as good as one.
+/// Bits of the hash that partitions may be made by: partitions by all of them hold one group, or hardly more.
 const MOST_BITS: u32 = 48;
 
 /// Rows that are merged at once, as long as they take no more than this share of the table's memory.
@@ -98,8 +99,8 @@ struct StoredPages {
     resident: VecDeque<SealedPage>,
     reader: Option<PartitionReader>,
     memory: HeldMemory,
-    /// Bytes of the pages that were given out last, and of their copy.
-    given_bytes: usize,
+    /// Bytes of the pages that were returned last, and of their copy.
+    returned_bytes: usize,
 }
 
 impl StoredPages {
@@ -110,12 +111,12 @@ impl StoredPages {
             memory.grow(window_bytes);
             file.read(Arc::clone(&state.spec.pages), window_bytes)
         });
-        Self { resident: partition.resident.into(), reader, memory, given_bytes: 0 }
+        Self { resident: partition.resident.into(), reader, memory, returned_bytes: 0 }
     }
 
     /// The groups of some pages at once: accumulators have work to do for every batch, however small.
     async fn next_batch(&mut self, state: &AggregateState) -> Result<Option<RecordBatch>> {
-        self.memory.shrink(std::mem::take(&mut self.given_bytes));
+        self.memory.shrink(std::mem::take(&mut self.returned_bytes));
         let most_bytes = state.merge_bytes() / BATCH_SHARE;
         let (mut pages, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows < BATCH_ROWS && bytes < most_bytes {
@@ -128,7 +129,7 @@ impl StoredPages {
             return Ok(pages.pop());
         }
         self.memory.grow(bytes);
-        self.given_bytes += bytes;
+        self.returned_bytes += bytes;
         Ok(Some(concat_batches(state.spec.pages.arrow(), &pages)?))
     }
 
@@ -137,7 +138,7 @@ impl StoredPages {
         tokio::task::consume_budget().await;
         if let Some(page) = self.resident.pop_front() {
             let groups = page.open(&state.spec.pages).map_err(spill_error)?;
-            self.given_bytes += page.len_bytes();
+            self.returned_bytes += page.len_bytes();
             return groups.batch(None).map(Some).map_err(pages_error);
         }
         let Some(reader) = &mut self.reader else { return Ok(None) };

@@ -23,18 +23,16 @@
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `spec` | what is known before the first row; rows and groups in stored form |
-//! | `key_layout`, `key_columns` | keys in stored form; those of groups and of batches |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
-//! | `byte_views`, `bytes_min_max` | texts of groups: keys, and what `min` and `max` find |
-//! | `min_max` | `min` and `max` of floating-point numbers |
+//! | `min_max`, `bytes_min_max` | `min` and `max` of floating-point numbers, and of texts |
 //! | `nested_min_max` | `min` and `max` of the lists or structs of a window frame |
 //! | `ordered_lists` | `array_agg` and `string_agg` with orders |
 //! | `exact_sum` | `sum` and `avg` whose sums are exact or an error |
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
-//! | `table`, `groups` | finding the group of a key; the groups and their states |
+//! | `groups` | the groups, by their keys in a `GroupTable`, and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
 //! | `lane` | taking in one input partition |
-//! | `sink` | partitions within a reservation |
+//! | `sink`, `stored_partition` | partitions within a reservation, until they are merged |
 //! | `merge`, `work_queue`, `output` | from partitions to results |
 //! | `state`, `metrics` | what all of them share |
 //!
@@ -44,15 +42,12 @@
 //! - Only one group alone may take more memory than its share: its state is as large as it is.
 
 mod bounded;
-mod byte_views;
 mod bytes_min_max;
 mod counted_xor;
 mod distinct_sketch;
 mod exact_sum;
 mod exec;
 mod groups;
-pub(crate) mod key_columns;
-pub(crate) mod key_layout;
 mod key_sharing;
 mod lane;
 mod merge;
@@ -63,9 +58,9 @@ mod ordered_lists;
 mod output;
 mod reduction;
 mod sink;
-pub(crate) mod spec;
+mod spec;
 mod state;
-pub(crate) mod table;
+mod stored_partition;
 mod work_queue;
 
 pub use counted_xor::counted_xor;

@@ -7,14 +7,13 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use arrow::array::{Array, ArrayRef};
-use arrow::compute::cast;
+use arrow::compute::{SortOptions, cast};
 use arrow::datatypes::DataType;
-use arrow::row::{OwnedRow, Row, RowConverter};
+use arrow::row::{OwnedRow, Row, RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
-use super::bytes_min_max::converter_of;
-use crate::floats::canonical;
+use crate::keys::floats::canonical;
 
 /// The least or greatest of some rows.
 #[derive(Debug)]
@@ -69,6 +68,19 @@ impl NestedMinMax {
         self.candidate_bytes += bytes_of(&row);
         self.candidates.push_back((place, row));
     }
+}
+
+/// What writes lists and structs as rows, nulls inside of them as the greatest values; `None` for other types, and for what
+/// has something inside that has no order.
+pub fn converter_of(data_type: &DataType) -> Option<RowConverter> {
+    let is_list = matches!(
+        data_type,
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_)
+    );
+    let options = SortOptions { descending: false, nulls_first: false };
+    let field = SortField::new_with_options(data_type.clone(), options);
+    let fields = vec![field];
+    (is_list && RowConverter::supports_fields(&fields)).then(|| RowConverter::new(fields).ok())?
 }
 
 fn only_argument(values: &[ArrayRef]) -> Result<&ArrayRef> {

@@ -1,4 +1,4 @@
-//! One output partition: gives out results, and merges partitions, as long as there are any.
+//! One output partition: emits results, and merges partitions, as long as there are any.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@
 //! first of them is back. The rows that are passed on tell (`bounded`, `distinct_sketch`).
 
 /// New groups per row above which pre-aggregation costs more than it saves: a row that makes a group is written
-/// to a partition all the same, and has been looked up for nothing.
+/// to a partition all the same, and its lookup was wasted.
 const USELESS: f64 = 0.7;
 /// A rate is falling if it is lower than before by more than this many standard deviations.
 const DEVIATIONS: f64 = 4.0;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use nandina_spill::{PartitionFile, Partitioner, PartitionerOptions, Scatter, SealedPage};
+use nandina_spill::{Partitioner, PartitionerOptions, Scatter, SealedPage};
 use parking_lot::Mutex;
 
-use super::spec::hashes_of;
 use super::state::AggregateState;
-use crate::error::spill_error;
+use super::stored_partition::StoredPartition;
+use crate::keys::hashes_of;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::spill::{Destination, PartitionsMetrics, ResidentPartitions};
 
@@ -27,15 +27,6 @@ pub struct Sink {
     memory: Arc<HeldMemory>,
     rows: AtomicU64,
     reclaim: Mutex<Option<ReclaimHandle>>,
-}
-
-/// A complete partition: in memory, on the device, or both.
-pub struct StoredPartition {
-    pub resident: Vec<SealedPage>,
-    pub file: Option<Arc<PartitionFile>>,
-    pub rows: u64,
-    /// For the resident pages.
-    pub memory: HeldMemory,
 }
 
 impl Sink {
@@ -62,8 +53,7 @@ impl Sink {
             rows: AtomicU64::new(0),
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&sink) as Arc<dyn Reclaim>));
-        *sink.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, weak);
+        *sink.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, Arc::<Self>::downgrade(&sink));
         sink
     }
 
@@ -117,25 +107,5 @@ impl Reclaim for Sink {
             log::warn!("an aggregation could not give memory back: {error}");
             0
         })
-    }
-}
-
-impl StoredPartition {
-    /// Bytes of all pages.
-    pub fn bytes(&self) -> u64 {
-        self.memory.bytes() as u64 + self.file.as_ref().map_or(0, |file| file.bytes())
-    }
-
-    /// Writes the resident pages to the device, blocking the thread.
-    pub fn spill(&mut self, state: &AggregateState) -> Result<usize> {
-        let mut file = PartitionFile::new(Arc::clone(&state.space), state.options.extent_bytes);
-        file.write_blocking(self.resident.clone()).map_err(spill_error)?;
-        self.file = Some(Arc::new(file));
-        self.resident.clear();
-        state.metrics.spilled_partitions.add(1);
-        state.metrics.spill.spilled_rows.add(self.rows as usize);
-        let freed = self.memory.bytes();
-        self.memory.shrink(freed);
-        Ok(freed)
     }
 }

@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
 };
-use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt64Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::GroupsAccumulator;
 use datafusion::physical_expr::PhysicalExprRef;
@@ -19,12 +18,10 @@ use datafusion_functions_aggregate_common::aggregate::groups_accumulator::Groups
 use nandina_pages::PageSchema;
 
 use super::bytes_min_max::BytesMinMax;
-use super::key_columns::BatchKey;
-use super::key_layout::KeyLayout;
 use super::key_sharing::KeySharing;
-use crate::compact::compact_column;
+use crate::batch::compact_column;
 use crate::error::pages_error;
-use crate::key_hasher::KeyHasher;
+use crate::keys::{KeyHasher, KeyLayout, KeyedRows, hashes_of};
 
 /// The aggregation as the operator's parts see it.
 ///
@@ -131,8 +128,8 @@ impl AggregateSpec {
     /// The keys of groups as the output has them.
     pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         // Parted first: what is stored is flat, so that nothing of another key's values is left within a null.
-        let parted = self.sharing.parted(stored)?;
-        let restored = parted.iter().enumerate();
+        let separated = self.sharing.separated(stored)?;
+        let restored = separated.iter().enumerate();
         restored.map(|(key, values)| self.keys.restore(self.sharing.column(key), values)).collect()
     }
 
@@ -204,9 +201,8 @@ impl AggregateSpec {
     /// The keys of a set in stored form, with their hashes.
     fn keyed(&self, set: usize, keys: &[ArrayRef]) -> Result<KeyedRows> {
         let keys = self.keys.store(&self.sharing.shared(set, keys))?;
-        let mut hashes = Vec::new();
-        self.hasher.hash(&keys, keys.first().map_or(0, |key| key.len()), &mut hashes)?;
-        Ok(KeyedRows { hashes: ScalarBuffer::from(hashes), keys })
+        let rows = keys.first().map_or(0, |key| key.len());
+        KeyedRows::hash(keys, rows, &self.hasher)
     }
 
     /// Groups in stored form.
@@ -227,11 +223,6 @@ impl AggregateSpec {
         let keyed = KeyedRows { hashes: hashes_of(stored).clone(), keys: keys.to_vec() };
         Ok((keyed, states.to_vec()))
     }
-}
-
-/// The hashes of stored groups.
-pub fn hashes_of(stored: &RecordBatch) -> &ScalarBuffer<u64> {
-    stored.column(0).as_primitive::<UInt64Type>().values()
 }
 
 /// Whether a function has an accumulator of many groups. That of `bit_xor` takes values as often as they come, also where
@@ -273,19 +264,6 @@ pub struct InputRows {
 pub struct Arguments {
     pub values: Vec<ArrayRef>,
     pub filter: Option<ArrayRef>,
-}
-
-/// Keys in stored form with their hashes.
-pub struct KeyedRows {
-    pub hashes: ScalarBuffer<u64>,
-    pub keys: Vec<ArrayRef>,
-}
-
-impl KeyedRows {
-    /// The keys, ready to be compared with those of groups.
-    pub fn batch_keys(&self) -> Vec<BatchKey> {
-        self.keys.iter().map(BatchKey::of).collect()
-    }
 }
 
 #[cfg(test)]

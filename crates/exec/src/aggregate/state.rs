@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryPool;
 use nandina_spill::{PartitionerOptions, QuerySpace};
 use parking_lot::Mutex;
@@ -9,11 +10,11 @@ use parking_lot::Mutex;
 use super::metrics::AggregateMetrics;
 use super::spec::AggregateSpec;
 use super::work_queue::WorkQueue;
+use crate::execution::Progress;
 use crate::memory::HeldMemory;
 use crate::memory::{
     MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
-use crate::progress::Progress;
 
 /// The shares of memory that the tables of all lanes may take together: while they are emptied when they are full, and
 /// where that lets them hold all groups.
@@ -41,7 +42,7 @@ pub struct AggregateState {
     pub space: Arc<QuerySpace>,
     pub pool: Arc<dyn MemoryPool>,
     pub metrics: AggregateMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     /// The shape of the first partitions.
     pub options: PartitionerOptions,
@@ -76,8 +77,7 @@ impl AggregateState {
             metrics,
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&state) as Arc<dyn Reclaim>));
-        *state.reclaim.lock() = MemoryGovernor::register_reclaimer(pool, weak);
+        *state.reclaim.lock() = MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(&state));
         state
     }
 
@@ -114,6 +114,34 @@ impl AggregateState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
+    }
+}
+
+impl Reclaim for AggregateState {
+    fn reclaimable_bytes(&self) -> usize {
+        self.queue.resident_bytes()
+    }
+
+    fn reclaim(&self, bytes: usize) -> usize {
+        let mut freed = 0;
+        while freed < bytes {
+            let Some(mut merge) = self.queue.take_largest() else { break };
+            let spilled: Result<usize> = merge
+                .partitions
+                .iter_mut()
+                .filter(|partition| !partition.resident.is_empty())
+                .map(|partition| partition.spill(&self.space, self.options.extent_bytes, &self.metrics))
+                .sum();
+            self.queue.put_back(merge);
+            match spilled {
+                Ok(bytes) => freed += bytes,
+                Err(error) => {
+                    log::warn!("an aggregation could not give memory back: {error}");
+                    break;
+                }
+            }
+        }
+        freed
     }
 }

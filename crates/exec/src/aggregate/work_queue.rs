@@ -1,7 +1,7 @@
-//! What is left to do when all input has been taken in, shared by all outputs.
+//! The work that remains when all input has been taken in, shared by all outputs.
 //!
 //! A consumer may poll the outputs one after the other. An output therefore waits for others only as long as any of
-//! them gets on; otherwise it leaves, and whoever splits a partition merges the pieces.
+//! them makes progress; otherwise it leaves, and the output that splits a partition merges the pieces.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,15 +10,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::groups::Results;
-use super::sink::StoredPartition;
-use super::state::AggregateState;
+use super::stored_partition::StoredPartition;
+use crate::execution::Progress;
 use crate::memory::HeldMemory;
-use crate::memory::Reclaim;
-use crate::progress::Progress;
 
 /// A piece of what remains.
 pub enum Work {
-    /// Results that only have to be given out, and their memory.
+    /// Results that only have to be emitted, and their memory.
     Results(Results, HeldMemory),
     Merge(Merge),
 }
@@ -36,7 +34,7 @@ impl Merge {
     }
 }
 
-/// The work that nobody has taken yet.
+/// The work that no output has taken yet.
 #[derive(Default)]
 pub struct WorkQueue {
     queue: Mutex<Queue>,
@@ -86,14 +84,14 @@ impl WorkQueue {
         }
     }
 
-    /// Bytes of resident pages that nobody works on.
+    /// Bytes of resident pages that no output works on.
     pub fn resident_bytes(&self) -> usize {
         let Some(queue) = self.queue.try_lock() else { return 0 };
         queue.merges().map(|(_, bytes)| bytes).sum()
     }
 
     /// Takes out the piece of work with most resident pages, to be put back.
-    fn take_largest(&self) -> Option<Merge> {
+    pub fn take_largest(&self) -> Option<Merge> {
         let mut queue = self.queue.lock();
         let (at, _) = queue.merges().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes)?;
         match queue.work.remove(at)? {
@@ -109,7 +107,7 @@ impl WorkQueue {
     }
 
     /// Puts back, behind all other work, what [`WorkQueue::take_largest`] took out.
-    fn put_back(&self, merge: Merge) {
+    pub fn put_back(&self, merge: Merge) {
         let mut queue = self.queue.lock();
         queue.away -= 1;
         queue.work.push_back(Work::Merge(merge));
@@ -135,33 +133,5 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.queue.lock().busy -= 1;
         self.0.changed.notify_waiters();
-    }
-}
-
-impl Reclaim for AggregateState {
-    fn reclaimable_bytes(&self) -> usize {
-        self.queue.resident_bytes()
-    }
-
-    fn reclaim(&self, bytes: usize) -> usize {
-        let mut freed = 0;
-        while freed < bytes {
-            let Some(mut merge) = self.queue.take_largest() else { break };
-            let spilled: datafusion::common::Result<usize> = merge
-                .partitions
-                .iter_mut()
-                .filter(|partition| !partition.resident.is_empty())
-                .map(|partition| partition.spill(self))
-                .sum();
-            self.queue.put_back(merge);
-            match spilled {
-                Ok(bytes) => freed += bytes,
-                Err(error) => {
-                    log::warn!("an aggregation could not give memory back: {error}");
-                    break;
-                }
-            }
-        }
-        freed
     }
 }

@@ -26,9 +26,9 @@ use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
 use crate::error::pages_error;
-use crate::meter::inherited;
-use crate::shared_execution::SharedExecution;
-use crate::spill::{SpillContext, operator_space};
+use crate::execution::meter::inherited;
+use crate::execution::SharedExecution;
+use crate::spill::{SpillContext, SpillShape, operator_space};
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the
 /// [module documentation](super).
@@ -57,7 +57,7 @@ impl ExchangeExec {
         &self.planned
     }
 
-    /// Whether an exchange gives out rows in an order that others rely on, which this operator does not.
+    /// Whether an exchange emits rows in an order that others rely on, which this operator does not.
     pub fn keeps_order(planned: &RepartitionExec) -> bool {
         planned.preserve_order() || planned.properties().output_ordering().is_some()
     }
@@ -80,8 +80,9 @@ impl ExchangeExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "exchange")?;
-        let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(pages, space, pool, "Exchange", batch_rows, metrics.spill.clone());
+        let shape = SpillShape::SideBySide;
+        let spill =
+            SpillContext::new(shape, &self.pages, &space, pool, "Exchange", batch_rows, &metrics.spill);
         let input = self.planned.input();
         let inputs = input.output_partitioning().partition_count();
         let queues = Queues::new("Exchange", self.outputs(), inputs, pool, spill, metrics.clone());

@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Inputs go on while some output has nothing to do. That one may be waiting for rows which come behind others for an
-//! output that nobody reads yet, so queues have no bound; what memory does not hold goes to temporary space.
+//! output that is not read yet, so queues have no bound; what memory does not hold goes to temporary space.
 //!
 //! The operator was described by Graefe, *Encapsulation of Parallelism in the Volcano Query Processing System*, SIGMOD
-//! 1990. It takes the place of DataFusion's, which waits for ever once two inputs have spilled for the same output
+//! 1990. It takes the place of DataFusion's, which waits forever once two inputs have spilled for the same output
 //! (apache/datafusion#24883).
 //!
 //! Invariants
-//! - A row that was taken from an input is given out once, unless its output was dropped. No order is kept.
+//! - A row that was taken from an input is emitted once, unless its output was dropped. No order is kept.
 //! - An output never waits for a certain row, only for any.
 //! - An input that fails or panics ends all outputs with its error.
 //!

@@ -29,7 +29,7 @@ pub struct Running {
 pub struct Begin(Arc<watch::Sender<bool>>);
 
 impl Begin {
-    /// Nobody has asked for rows yet.
+    /// No rows have been asked for yet.
     pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(false)))
     }
@@ -38,11 +38,11 @@ impl Begin {
         self.0.send_if_modified(|begun| !std::mem::replace(begun, true));
     }
 
-    /// Waits until somebody asks for rows.
+    /// Waits until a consumer asks for rows.
     pub async fn wait(self) {
         let mut begun = self.0.subscribe();
         let waited = begun.wait_for(|begun| *begun).await;
-        assert!(waited.is_ok(), "whoever waits holds a sender");
+        assert!(waited.is_ok(), "a waiting output holds a sender");
     }
 }
 

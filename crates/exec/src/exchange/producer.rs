@@ -10,8 +10,7 @@ use datafusion::physical_plan::repartition::BatchPartitioner;
 use futures::StreamExt;
 
 use super::queue::Queues;
-use crate::batch_bytes::{array_bytes, data_bytes};
-use crate::compact::compact;
+use crate::batch::{array_bytes, compact, data_bytes};
 
 /// Splits an input until it ends.
 pub async fn produce(
@@ -142,7 +141,7 @@ impl Splitter {
         Ok(full)
     }
 
-    /// What is left.
+    /// The rest.
     fn finish(&mut self) -> Result<Vec<(usize, RecordBatch)>> {
         let pieces = self.pieces.iter_mut().enumerate();
         let left = pieces.map(|(output, pieces)| Ok(pieces.take()?.map(|batch| (output, batch))));

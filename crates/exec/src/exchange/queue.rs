@@ -1,11 +1,11 @@
 //! The rows on their way from all inputs to the outputs.
 //!
 //! An output that gets few rows keeps the inputs going, whose rows for the others then take all memory there is. So
-//! whoever needs it may ask for it: the rows of the fullest queues move to temporary space.
+//! other operators may ask for it: the rows of the fullest queues move to temporary space.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::metrics::SharedMetrics;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 use crate::spill::{SpillContext, SpillWriter};
 
@@ -58,7 +58,7 @@ impl Rows {
     fn writer(&mut self, spill: &Arc<SpillContext>) -> Result<&SpillWriter> {
         Ok(match &mut self.writer {
             Some(writer) => writer,
-            none => none.insert(spill.writer()?),
+            none => none.insert(SpillWriter::new(spill)?),
         })
     }
 
@@ -106,15 +106,14 @@ impl Queues {
 
     /// Lets others ask for the memory of rows that wait, for as long as the handle is kept.
     pub fn register(self: &Arc<Self>) -> Option<ReclaimHandle> {
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
-        MemoryGovernor::register_reclaimer(&self.pool, weak)
+        MemoryGovernor::register_reclaimer(&self.pool, Arc::<Self>::downgrade(self))
     }
 
     /// Puts rows into the queue of an output: in memory if there is some, else in temporary space.
     pub async fn push(&self, output: usize, batch: RecordBatch) -> Result<()> {
         let Some(queue) = self.queues.get(output).filter(|_| batch.num_rows() > 0) else { return Ok(()) };
         let HeldBatch { rows: batch, bytes } = HeldBatch::new(batch)?;
-        // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
+        // No operator is to spill for rows that wait. Should one have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), bytes) && queue.memory.try_grow(bytes).is_ok();
         let written = {
             let mut rows = queue.rows.lock();
@@ -197,7 +196,7 @@ impl Queues {
         }
     }
 
-    /// Nobody reads an output any more.
+    /// An output has no consumer any more.
     pub fn close(&self, output: usize) {
         let Some(queue) = self.queues.get(output) else { return };
         let rows = {

@@ -1,4 +1,4 @@
-//! What a join gives out, said symmetrically for both sides.
+//! Which rows a join emits, said symmetrically for both sides.
 //!
 //! DataFusion's [`JoinType`] names twelve cases by side. Inside the operator a join is three independent
 //! answers: are matching pairs emitted, and what becomes of the rows of each side. Swapping build and probe
@@ -19,6 +19,19 @@ pub enum SideRows {
     Unmatched,
     /// All rows are emitted once, with a column that says whether they matched (mark join).
     Marked,
+}
+
+impl SideRows {
+    /// Whether a row that has or has not `matched` is emitted.
+    #[inline]
+    pub fn emits(self, matched: bool) -> bool {
+        match self {
+            Self::Dropped => false,
+            Self::Marked => true,
+            Self::Matched => matched,
+            Self::UnmatchedPadded | Self::Unmatched => !matched,
+        }
+    }
 }
 
 /// Semantics of a join between a build side (left) and a probe side (right).

@@ -13,20 +13,13 @@ pub struct JoinMetrics {
     /// Time spent taking in the build side.
     pub build_time: Time,
     pub build_input_rows: Count,
-    /// Time spent probing.
+    /// Time spent probing, or comparing rows.
     pub probe_time: Time,
     pub probe_input_rows: Count,
     pub spill: SpillMetrics,
     /// Most memory the join held at any one time.
     pub peak_memory_bytes: Gauge,
-    pub spilled_partitions: Count,
-    /// Probe rows of spilled partitions that were answered without being spilled: no build row has their key.
-    pub filtered_rows: Count,
-    /// Spilled partitions that were split again because their smaller side did not fit.
-    pub recursive_partitions: Count,
-    /// Spilled partitions joined on the side that was meant to probe, because it was smaller.
-    pub role_reversals: Count,
-    /// Blocks of a build side that no partitioning could split.
+    /// Blocks in which build rows were read back that did not fit in one piece.
     pub build_blocks: Count,
 }
 
@@ -34,7 +27,6 @@ impl JoinMetrics {
     pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
         let count = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
-        let gauge = |name: &'static str| MetricBuilder::new(set).gauge(name, partition);
         Self {
             baseline: BaselineMetrics::new(set, partition),
             build_time: time("build_time"),
@@ -42,11 +34,7 @@ impl JoinMetrics {
             probe_time: time("probe_time"),
             probe_input_rows: count("probe_input_rows"),
             spill: SpillMetrics::new(set, partition),
-            peak_memory_bytes: gauge("peak_memory_bytes"),
-            spilled_partitions: count("spilled_partitions"),
-            filtered_rows: count("filtered_rows"),
-            recursive_partitions: count("recursive_partitions"),
-            role_reversals: count("role_reversals"),
+            peak_memory_bytes: MetricBuilder::new(set).gauge("peak_memory_bytes", partition),
             build_blocks: count("build_blocks"),
         }
     }

@@ -13,7 +13,7 @@
 //! Safety of the whole module: a [`PageRows`] holds raw pointers into pages that it does not own, so that
 //! single partitions can be freed under it. The owner of a partition's pages is its
 //! [`PartitionTable`](super::table::PartitionTable), and the only references that anyone can hold to its rows
-//! come out of that table: whoever holds a reference holds the table, and with it the pages. References are
+//! come out of that table: the holder of a reference holds the table, and with it the pages. References are
 //! made slot by slot from the very same pages, which is what keeps them in bounds; [`PageRows::new`] checks
 //! that every mini-page is as long as its page's row count asks for, and the limits on which packing rests.
 

@@ -9,7 +9,7 @@ use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::joins::JoinOn;
-use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use nandina_pages::PageSchema;
 
 use super::kind::JoinKind;
@@ -116,6 +116,20 @@ pub struct ResidualFilter {
     pub expression: PhysicalExprRef,
     pub schema: SchemaRef,
     pub columns: Vec<OutputColumn>,
+}
+
+/// Where each column of the output of a planned join comes from.
+pub fn output_columns(
+    left: &Schema,
+    right: &Schema,
+    join_type: JoinType,
+    projection: Option<&[usize]>,
+) -> Vec<ColumnIndex> {
+    let (_, all) = build_join_schema(left, right, &join_type);
+    match projection {
+        None => all,
+        Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
+    }
 }
 
 /// The join as the operator's parts see it.

@@ -7,8 +7,8 @@
 //! ([`ReclaimOrder`]).
 //!
 //! Invariants
-//! - What is resident beside reservations makes spilling begin earlier, and refuses nobody.
-//! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for who is [never refused](NEVER_REFUSED); the
+//! - What is resident beside reservations makes spilling begin earlier, and refuses no request.
+//! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for consumers that are [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
 
@@ -36,10 +36,10 @@ pub trait Reclaim: Send + Sync {
         2.0
     }
 
-    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again is in vain.
+    /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again frees nothing.
     /// The governor may have less of them, where the operator has taken in more meanwhile.
     ///
-    /// Called on the thread of whoever needs memory, so it must not wait for a lock which that thread may
+    /// Called on the thread of the consumer that needs memory, so it must not wait for a lock which that thread may
     /// hold: a busy partition is skipped.
     fn reclaim(&self, bytes: usize) -> usize;
 }
@@ -71,7 +71,7 @@ fn wanted_bytes(additional: usize, limit_bytes: usize) -> usize {
 }
 
 impl ReclaimOrder {
-    /// Puts those first who are to be asked first. Of each holder: the bytes it could give, what they cost.
+    /// Puts those first that are to be asked first. Of each holder: the bytes it could give, what they cost.
     fn arrange<T>(self, holders: &mut [(usize, f64, T)], limit_bytes: usize) {
         let kept = kept_share(holders.len(), limit_bytes);
         holders.sort_by(|(bytes, cost, _), (other_bytes, other_cost, _)| {
@@ -192,9 +192,9 @@ impl MemoryGovernor {
     }
 
     /// If more than is allowed is resident beside reservations, has holders spill until `additional` bytes would fit under a
-    /// limit that is so much smaller. Those who hold very little keep it: that is no reason for runs of one batch.
+    /// limit that is so much smaller. Holders of very little keep it: that is no reason for runs of one batch.
     fn relieve(&self, additional: usize) {
-        /// So many times somebody is asked for one request.
+        /// So many times consumers are asked for one request.
         const MOST_ROUNDS: usize = 16;
         /// What is kept of what others would leave a holder.
         const KEPT_PART: usize = 4;
@@ -215,7 +215,7 @@ impl MemoryGovernor {
         }
     }
 
-    /// Who can give memory, in the order in which they are asked.
+    /// The holders that can give memory, in the order in which they are asked.
     fn holders(&self, limit_bytes: usize) -> Vec<(usize, f64, Arc<dyn Reclaim>)> {
         // Dropping the last reference to one ends its registration: never under the lock.
         let registered: Vec<Arc<dyn Reclaim>> =
@@ -229,13 +229,13 @@ impl MemoryGovernor {
         holders
     }
 
-    /// Asks one holder after the other for memory until `additional` bytes fit or nobody gives any.
+    /// Asks one holder after the other for memory until `additional` bytes fit or none gives any.
     fn reclaim_for(&self, additional: usize) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let wanted = wanted_bytes(additional, limit_bytes);
         loop {
             if !self.holders(limit_bytes).into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
-                // Somebody else may have been given what was just freed, or have freed what this one was to give.
+                // Another consumer may have been given what was just freed, or have freed what this one was to give.
                 return self.take(additional);
             }
             if self.take(additional) {
@@ -259,7 +259,7 @@ impl MemoryGovernor {
         reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / holders
     }
 
-    /// Whether a consumer that spills by itself would take what another of its kind needs. Nobody can ask either for
+    /// Whether a consumer that spills by itself would take what another of its kind needs. Neither can be asked for
     /// memory, so what one has taken is gone for the other, which may not have come to its first row yet.
     fn starves_others(&self, reservation: &MemoryReservation, additional: usize) -> bool {
         let consumers = self.spilling_consumers.load(Ordering::Relaxed);
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(pool.reserved(), 900);
     }
 
-    /// Its owner lets go of it while it is asked what it has.
+    /// Its owner drops it while it is asked what it has.
     struct Leaving {
         owned: Mutex<Option<Arc<Leaving>>>,
         handle: Mutex<Option<ReclaimHandle>>,
@@ -403,8 +403,8 @@ mod tests {
     fn an_operator_may_end_while_it_is_asked() {
         let pool = pool(1000);
         let leaving = Arc::new(Leaving { owned: Mutex::new(None), handle: Mutex::new(None) });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&leaving) as Arc<dyn Reclaim>));
-        *leaving.handle.lock() = MemoryGovernor::register_reclaimer(&pool, weak);
+        *leaving.handle.lock() =
+            MemoryGovernor::register_reclaimer(&pool, Arc::<Leaving>::downgrade(&leaving));
         *leaving.owned.lock() = Some(Arc::clone(&leaving));
         drop(leaving);
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resident_makes_others_spill_and_refuses_nobody() {
+    fn what_is_resident_makes_others_spill_and_refuses_nothing() {
         const KIB: usize = 1 << 10;
         // Of a process that has 600 KiB beside what is reserved, none of which it may.
         let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1400 << 10), give_back: || {} };

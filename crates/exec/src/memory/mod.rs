@@ -5,7 +5,7 @@
 //!   DataFusion's  ──┼── try_grow(bytes) ──► MemoryGovernor
 //!   scan buffers  ──┘                      └── grants, or a clear error
 //!                                    ▲
-//!   resident memory of the process ──┘ what nobody has reserved: batches, decoders, what the allocator keeps
+//!   resident memory of the process ──┘ what is not reserved: batches, decoders, what the allocator keeps
 //! ```
 
 mod governor;

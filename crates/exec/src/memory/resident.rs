@@ -1,7 +1,7 @@
 //! What a process holds beside what its operators have reserved.
 //!
 //! Batches on their way, decoders, descriptions of files, code, and memory that the allocator keeps for later are not
-//! reserved by anybody. Most of it follows from the query, not from the limit. Resident memory shows all of it.
+//! reserved at all. Most of it follows from the query, not from the limit. Resident memory shows all of it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ const MOST_SHARE: usize = 2;
 pub struct ResidentBound {
     /// Bytes beyond the limit that the program, and what is not reserved, should do with.
     pub allowed_bytes: usize,
-    /// Bytes of this process that are resident now; `None` if the system does not tell.
+    /// Bytes of this process that are resident now; `None` if the system does not report them.
     pub measure: fn() -> Option<u64>,
     /// Has the allocator give back what it keeps. Called when more is resident than should be.
     pub give_back: fn(),
 }
 
-/// Compares what is resident with what is reserved, now and then.
+/// Compares resident with reserved memory, now and then.
 ///
-/// What the allocator keeps of memory that operators gave back is resident, too, until somebody needs it again or asks for
-/// it to be given back. Up to the bound it is left to it: having all of it given back all the time costs more than the few
-/// rows that have to be spilled for it.
+/// What the allocator keeps of memory that operators gave back is resident, too, until it is needed again or
+/// returned to the system. Up to the bound it is not made to: returning all of it all the time costs more than the few rows
+/// that have to be spilled for it.
 #[derive(Debug)]
 pub(crate) struct ResidentMeter {
     bound: ResidentBound,
@@ -56,7 +56,7 @@ impl ResidentMeter {
         self.pressure.load(Ordering::Relaxed).min(limit_bytes / MOST_SHARE)
     }
 
-    /// Whether it is time to do something, which then is next done after `pause`. One of those who are late does it.
+    /// Whether it is time to do something, which then is next done after `pause`. One of the late callers does it.
     fn is_due(&self, next: &AtomicU64, pause: Duration) -> bool {
         let now = self.start.elapsed().as_micros() as u64;
         let due = next.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use nandina_device::profile::IoSizes;
 use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
 
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 
 /// Most rows in a page of a partition.
 pub const MAX_PAGE_ROWS: usize = 1 << 13;
@@ -28,7 +28,7 @@ const MIN_PORTION_BYTES: usize = 64 << 10;
 /// Partitions at least, as log2.
 const MIN_PARTITION_BITS: u32 = 3;
 
-/// What a pool can give at most, in bytes; `None` if it has no limit that it tells.
+/// The limit of a pool in bytes; `None` if it has none.
 pub fn pool_limit(pool: &dyn MemoryPool) -> Option<usize> {
     match pool.memory_limit() {
         MemoryLimit::Finite(bytes) => Some(bytes),
@@ -41,13 +41,13 @@ const OUTPUT_SHARE: usize = 64;
 const MIN_OUTPUT_BYTES: usize = 64 << 10;
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// Bytes at which a batch of rows is full, however few they are, of an operator under `limit`. Nobody reserves those that
-/// are on their way.
+/// Bytes at which a batch of rows is full, however few they are, of an operator under `limit`. Batches that are on their
+/// way are not reserved.
 pub fn output_bytes(limit: Option<usize>) -> usize {
     (limit.unwrap_or(usize::MAX) / OUTPUT_SHARE).clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES)
 }
 
-/// Whether `bytes` more fit without anybody having to spill.
+/// Whether `bytes` more fit without any operator having to spill.
 pub fn has_room(pool: &dyn MemoryPool, bytes: usize) -> bool {
     pool_limit(pool).is_none_or(|limit| pool.reserved().saturating_add(bytes) <= limit)
 }

@@ -13,7 +13,7 @@ use futures::stream::Fuse;
 use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::sync::oneshot;
 
-use crate::compact::compact;
+use crate::batch::compact;
 
 /// The runs of rows that have not been read yet.
 pub struct Runs {
@@ -21,8 +21,8 @@ pub struct Runs {
     schema: SchemaRef,
     columns: Vec<usize>,
     converter: RowConverter,
-    /// The batch that was read last, from the first row that has not been given out.
-    at_hand: Option<KeyedRows>,
+    /// The batch that was read last, from the first row that has not been emitted.
+    current: Option<KeyedRows>,
 }
 
 /// A batch with the values of its columns in a form that compares.
@@ -42,12 +42,12 @@ impl Runs {
         let schema = rows.schema();
         let field = |&column: &usize| SortField::new(schema.field(column).data_type().clone());
         let converter = RowConverter::new(columns.iter().map(field).collect())?;
-        Ok(Self { rows: rows.fuse(), schema, columns: columns.to_vec(), converter, at_hand: None })
+        Ok(Self { rows: rows.fuse(), schema, columns: columns.to_vec(), converter, current: None })
     }
 
     /// The next run. `None` when all rows have been read.
     pub async fn next(mut self) -> Result<Option<Run>> {
-        if self.at_hand().await?.is_none() {
+        if self.current().await?.is_none() {
             return Ok(None);
         }
         let schema = Arc::clone(&self.schema);
@@ -60,7 +60,7 @@ impl Runs {
     fn run(mut self, give_back: oneshot::Sender<Self>) -> impl Stream<Item = Result<RecordBatch>> + Send {
         try_stream! {
             let mut key = None;
-            while let Some(rows) = self.at_hand().await? {
+            while let Some(rows) = self.current().await? {
                 let rows = rows.take_run(&mut key);
                 if rows.num_rows() == 0 {
                     break;
@@ -69,26 +69,26 @@ impl Runs {
                 let (rows, _) = compact(rows)?;
                 yield rows;
             }
-            // Whoever waited for the rest may have gone.
+            // The consumer of the rest may have gone.
             let _ = give_back.send(self);
         }
     }
 
     /// The rows that come next: at least one, if there are any.
-    async fn at_hand(&mut self) -> Result<Option<&mut KeyedRows>> {
-        while self.at_hand.as_ref().is_none_or(KeyedRows::is_through) {
+    async fn current(&mut self) -> Result<Option<&mut KeyedRows>> {
+        while self.current.as_ref().is_none_or(KeyedRows::is_exhausted) {
             let Some(batch) = self.rows.try_next().await? else { return Ok(None) };
             let columns: Vec<_> =
                 self.columns.iter().map(|&column| Arc::clone(batch.column(column))).collect();
             let keys = self.converter.convert_columns(&columns)?;
-            self.at_hand = Some(KeyedRows { batch, keys, at: 0 });
+            self.current = Some(KeyedRows { batch, keys, at: 0 });
         }
-        Ok(self.at_hand.as_mut())
+        Ok(self.current.as_mut())
     }
 }
 
 impl KeyedRows {
-    fn is_through(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.at >= self.batch.num_rows()
     }
 

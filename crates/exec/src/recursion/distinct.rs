@@ -10,9 +10,8 @@ use datafusion::execution::memory_pool::MemoryPool;
 
 use super::row_table::RowTable;
 use super::seen::{FirstSeen, SeenRows, Verdict};
-use crate::held_batch::HeldBatch;
-use crate::memory::HeldMemory;
-use crate::memory::ReclaimHandle;
+use crate::batch::HeldBatch;
+use crate::memory::{HeldMemory, ReclaimHandle};
 use crate::spill::{RowQueue, SpillFile, SpillReader, SpillWriter};
 
 /// The share of memory that rows which are compared with a partition of those seen may take, and their least.
@@ -108,7 +107,7 @@ impl Distinct {
     fn scattered(&mut self) -> Result<&SpillWriter> {
         Ok(match &mut self.scattered {
             Some(scattered) => scattered,
-            none => none.insert(self.seen.row_spill.writer()?),
+            none => none.insert(SpillWriter::new(&self.seen.row_spill)?),
         })
     }
 }
@@ -154,7 +153,7 @@ impl PartitionCheck {
             }
             if self.reading.is_none() {
                 let Some((partition, file)) = self.files.pop_front() else { return Ok(None) };
-                // The file is not shared with anybody: what was read of it is gone.
+                // The file is not shared: what was read of it is gone.
                 self.reading = Some((partition, file.read()));
             }
             self.check_block(seen).await?;

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
@@ -23,11 +22,11 @@ use nandina_pages::PageSchema;
 use super::distinct::Distinct;
 use super::keys::RowKeys;
 use super::run::Run;
-use super::scan::{bound, scanning};
+use super::scan::{WorkTableScanExec, scanning};
 use super::seen::SeenRows;
 use super::work_table::WorkTable;
 use crate::memory::HeldMemory;
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// A recursive query whose rows wait for the next step in a queue that spills, and are compared with those before,
 /// where each is to be there once, beyond memory, too. See the [module documentation](super).
@@ -44,7 +43,7 @@ pub struct SpillingRecursiveQueryExec {
 
 impl SpillingRecursiveQueryExec {
     /// Takes the place of `planned`. `None` if it has columns that cannot be spilled, or compared beyond memory, or
-    /// scans whose columns cannot be told.
+    /// scans whose columns cannot be determined.
     pub fn replacing(planned: &RecursiveQueryExec) -> Result<Option<Self>> {
         let table = Arc::default();
         let Some(recursive_term) = scanning(planned, &table)? else { return Ok(None) };
@@ -82,13 +81,13 @@ impl SpillingRecursiveQueryExec {
         let metrics = SpillMetrics::new(&self.metrics, 0);
         let gauge = |name: &'static str| MetricBuilder::new(&self.metrics).gauge(name, 0);
         let (name, name_of_seen) = ("RecursiveQuery[0]", "RecursiveQuerySeen[0]");
-        let (pages, of_found) = (Arc::clone(&self.pages), Arc::clone(&space));
-        let spill = SpillContext::new(pages, of_found, pool, name, batch_rows, metrics.clone());
+        let shape = SpillShape::SideBySide;
+        let spill = SpillContext::new(shape, &self.pages, &space, pool, name, batch_rows, &metrics);
         let found = RowQueue::new(name, pool, spill, gauge("peak_memory_bytes"));
         let distinct = self.keys.as_ref().map(|keys| {
             let memory = HeldMemory::new(pool, name_of_seen, gauge("peak_seen_bytes"));
-            let pages = Arc::clone(&keys.key_pages);
-            let spill = SpillContext::scattered(pages, space, pool, name_of_seen, batch_rows, metrics);
+            let (shape, pages) = (SpillShape::ByHash, &keys.key_pages);
+            let spill = SpillContext::new(shape, pages, &space, pool, name_of_seen, batch_rows, &metrics);
             let seen = SeenRows::try_new(Arc::clone(keys), spill, memory)?;
             Ok::<_, DataFusionError>(Distinct::new(seen, found.another(), pool))
         });
@@ -117,13 +116,40 @@ fn with_terms(
     Ok(Arc::new(changed))
 }
 
-/// The same rows under another schema of the same types. Fails if a column has nulls that may not have any there.
-pub fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    if batch.schema_ref() == schema {
-        return Ok(batch);
+/// `term` with its scans of `planned` as scans of `table`.
+fn bound(
+    term: &Arc<dyn ExecutionPlan>,
+    planned: &Arc<WorkTable>,
+    table: &Arc<WorkTable>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let changed = rebound(term, planned, table, false)?;
+    Ok(changed.unwrap_or_else(|| Arc::clone(term)))
+}
+
+/// `None` if nothing changes. `is_repeated`: whether `node` is executed several times in one step.
+fn rebound(
+    node: &Arc<dyn ExecutionPlan>,
+    planned: &Arc<WorkTable>,
+    table: &Arc<WorkTable>,
+    is_repeated: bool,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(scan) = node.downcast_ref::<WorkTableScanExec>() {
+        return Ok(scan.reads(planned).then(|| Arc::new(scan.of(table, is_repeated)) as _));
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)?)
+    let is_recursion = node.is::<SpillingRecursiveQueryExec>() || node.is::<RecursiveQueryExec>();
+    let mut changes = false;
+    let mut children = Vec::new();
+    for (number, child) in node.children().into_iter().enumerate() {
+        let is_recursive_term = is_recursion && number > 0;
+        let changed = rebound(child, planned, table, is_repeated || is_recursive_term)?;
+        changes |= changed.is_some();
+        children.push(changed.unwrap_or_else(|| Arc::clone(child)));
+    }
+    if !changes {
+        return Ok(None);
+    }
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Arc::clone(node).replace_children(children, options).map(Some)
 }
 
 impl fmt::Debug for SpillingRecursiveQueryExec {

@@ -8,11 +8,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Result;
 use nandina_pages::PageSchema;
 
-use crate::aggregate::key_layout::KeyLayout;
-use crate::aggregate::spec::{KeyedRows, hashes_of};
-use crate::aggregate::table::GroupTable;
 use crate::error::pages_error;
-use crate::key_hasher::KeyHasher;
+use crate::keys::{GroupTable, KeyHasher, KeyLayout, KeyedRows, hashes_of};
 
 /// How rows of one schema become keys, and how both lie in temporary space.
 #[derive(Debug)]
@@ -44,10 +41,7 @@ impl RowKeys {
 
     /// The keys of rows.
     pub fn of(&self, rows: &RecordBatch) -> Result<KeyedRows> {
-        let keys = self.layout.store(rows.columns())?;
-        let mut hashes = Vec::new();
-        self.hasher.hash(&keys, rows.num_rows(), &mut hashes)?;
-        Ok(KeyedRows { hashes: ScalarBuffer::from(hashes), keys })
+        KeyedRows::hash(self.layout.store(rows.columns())?, rows.num_rows(), &self.hasher)
     }
 
     /// Keys as they lie in temporary space.

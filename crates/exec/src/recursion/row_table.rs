@@ -6,8 +6,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::common::Result;
 
 use super::keys::RowKeys;
-use crate::aggregate::spec::KeyedRows;
-use crate::aggregate::table::GroupTable;
+use crate::keys::{GroupTable, KeyedRows};
 
 /// Rows with numbers.
 pub struct RowTable {

@@ -11,8 +11,7 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::Count;
 
 use super::distinct::Distinct;
-use super::exec::with_schema;
-use super::work_table::WorkTable;
+use super::work_table::{WorkTable, with_schema};
 use crate::spill::RowQueue;
 
 /// A recursion that runs.

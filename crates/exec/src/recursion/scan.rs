@@ -9,9 +9,7 @@ use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions, SchedulingType,
-};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::statistics::StatisticsArgs;
@@ -19,8 +17,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use super::exec::{SpillingRecursiveQueryExec, with_schema};
-use super::work_table::WorkTable;
+use super::work_table::{WorkTable, with_schema};
 
 /// Reads the rows of the last step.
 #[derive(Debug)]
@@ -37,8 +34,8 @@ pub struct WorkTableScanExec {
 
 impl WorkTableScanExec {
     /// Takes the place of `planned`, a scan of a table that has the columns of `table_schema`. `None` if it cannot be
-    /// told which of them it gives: the node does not say, so they are found by their names. A table of which somebody
-    /// else has made up two columns of one name, or one of another type, stays with DataFusion.
+    /// determined which of them it gives: the node does not say, so they are found by their names. A table of which another
+    /// rule has made two columns of one name, or one of another type, stays with DataFusion.
     fn replacing(
         planned: &WorkTableExec,
         table_schema: &SchemaRef,
@@ -64,8 +61,13 @@ impl WorkTableScanExec {
         Some(Arc::new(Self { name, table, projection, keeps_rows: false, properties, metrics }))
     }
 
+    /// Whether it is the rows of `table` that it reads.
+    pub(super) fn reads(&self, table: &Arc<WorkTable>) -> bool {
+        Arc::ptr_eq(&self.table, table)
+    }
+
     /// The same scan of another table.
-    fn of(&self, table: &Arc<WorkTable>, keeps_rows: bool) -> Self {
+    pub(super) fn of(&self, table: &Arc<WorkTable>, keeps_rows: bool) -> Self {
         Self {
             name: self.name.clone(),
             table: Arc::clone(table),
@@ -78,7 +80,7 @@ impl WorkTableScanExec {
 }
 
 /// The recursive term of `planned` with scans of `table` where it has DataFusion's. `None` if the columns of one cannot
-/// be told.
+/// be determined.
 pub fn scanning(
     planned: &RecursiveQueryExec,
     table: &Arc<WorkTable>,
@@ -93,43 +95,6 @@ pub fn scanning(
         Ok(replacing.map_or_else(|| Transformed::no(node), Transformed::yes))
     })?;
     Ok(Some(term.data).filter(|_| is_known))
-}
-
-/// `term` with its scans of `planned` as scans of `table`.
-pub fn bound(
-    term: &Arc<dyn ExecutionPlan>,
-    planned: &Arc<WorkTable>,
-    table: &Arc<WorkTable>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let changed = rebound(term, planned, table, false)?;
-    Ok(changed.unwrap_or_else(|| Arc::clone(term)))
-}
-
-/// `None` if nothing changes. `is_repeated`: whether `node` is executed several times in one step.
-fn rebound(
-    node: &Arc<dyn ExecutionPlan>,
-    planned: &Arc<WorkTable>,
-    table: &Arc<WorkTable>,
-    is_repeated: bool,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(scan) = node.downcast_ref::<WorkTableScanExec>() {
-        let is_meant = Arc::ptr_eq(&scan.table, planned);
-        return Ok(is_meant.then(|| Arc::new(scan.of(table, is_repeated)) as _));
-    }
-    let is_recursion = node.is::<SpillingRecursiveQueryExec>() || node.is::<RecursiveQueryExec>();
-    let mut changes = false;
-    let mut children = Vec::new();
-    for (number, child) in node.children().into_iter().enumerate() {
-        let is_recursive_term = is_recursion && number > 0;
-        let changed = rebound(child, planned, table, is_repeated || is_recursive_term)?;
-        changes |= changed.is_some();
-        children.push(changed.unwrap_or_else(|| Arc::clone(child)));
-    }
-    if !changes {
-        return Ok(None);
-    }
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    Arc::clone(node).replace_children(children, options).map(Some)
 }
 
 impl DisplayAs for WorkTableScanExec {

@@ -1,6 +1,6 @@
 //! The rows so far: those in memory, and those that had to leave it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
@@ -10,12 +10,11 @@ use parking_lot::Mutex;
 
 use super::keys::RowKeys;
 use super::row_table::RowTable;
-use crate::aggregate::spec::KeyedRows;
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use crate::keys::KeyedRows;
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
 
-/// The share of memory that the table keeps whoever else wants it, and its least: a smaller one would leave memory
+/// The share of memory that the table keeps whatever other operators want, and its least: a smaller one would leave memory
 /// with every few batches.
 const KEPT_SHARE: usize = 16;
 const MIN_TABLE_BYTES: usize = 64 << 10;
@@ -55,7 +54,7 @@ struct Seen {
 enum Place {
     Nowhere,
     TemporarySpace,
-    /// Nobody knows yet whether in temporary space.
+    /// Whether in temporary space is not known yet.
     Unchecked,
 }
 
@@ -108,8 +107,7 @@ impl SeenRows {
 
     /// Lets others ask for the table's memory.
     pub fn offer_memory(self: &Arc<Self>, pool: &Arc<dyn MemoryPool>) -> Option<ReclaimHandle> {
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Reclaim>));
-        MemoryGovernor::register_reclaimer(pool, weak)
+        MemoryGovernor::register_reclaimer(pool, Arc::<Self>::downgrade(self))
     }
 
     /// Adds rows.
@@ -134,7 +132,7 @@ impl SeenRows {
         if !granted && seen.memory_bytes() > self.kept_bytes() {
             self.empty(&mut seen)?;
         }
-        // It may have been emptied for somebody else as well, or for itself, while it asked.
+        // It may have been emptied for another operator as well, or for itself, while it asked.
         let bytes = seen.memory_bytes();
         if !granted || self.memory.bytes() > 2 * bytes {
             self.memory.resize(bytes);
@@ -154,7 +152,7 @@ impl SeenRows {
         let is_missing = |row: usize| places[row] == Place::Nowhere;
         let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
             seen.filter.add(hashes.values(), &self.key_spill);
-            let writer = self.key_spill.writer()?;
+            let writer = SpillWriter::new(&self.key_spill)?;
             block_on(self.write(writer, hashes, keys))
         });
         match stored {
@@ -199,7 +197,7 @@ impl SeenRows {
             if unchecked.is_empty() {
                 return Ok(Verdict::New(Vec::new()));
             }
-            // Out of reach for whoever wants its memory meanwhile.
+            // Out of reach of reclaims meanwhile.
             (std::mem::replace(&mut seen.table, empty), unchecked, seen.files.clone())
         };
         let mut is_wanted = vec![false; files.len()];
@@ -242,7 +240,7 @@ impl SeenRows {
         let (hashes, keys) = table.take(|row| is_new[row])?;
         if !hashes.is_empty() {
             self.seen.lock().filter.add(hashes.values(), &self.key_spill);
-            let writer = self.key_spill.unscattered().writer()?;
+            let writer = SpillWriter::new(&self.key_spill.unscattered())?;
             let written = self.write(writer, hashes, keys).await?;
             self.seen.lock().files[partition].extend(written.into_iter().flatten());
         }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::meter::inherited;
+use crate::execution::meter::inherited;
 use crate::spill::RowQueue;
 
 /// The rows of one step. The one of a plan node is never filled, and only says which scans are the node's: every
@@ -53,11 +54,11 @@ impl WorkTable {
     /// Makes these its rows, whatever is left of those before.
     pub fn put(&self, rows: RowQueue) {
         let before = self.0.lock().replace(Rows::Once(Box::new(rows)));
-        // What nobody has read gives its memory back without the lock.
+        // Rows that were not read give their memory back without the lock.
         drop(before);
     }
 
-    /// Begins to read the rows, which can be read again if the reader `keeps_rows`. `None` if somebody has read them.
+    /// Begins to read the rows, which can be read again if the reader `keeps_rows`. `None` if they have been read.
     pub fn read(&self, keeps_rows: bool) -> Option<Reading> {
         let mut table = self.0.lock();
         let kept = match table.take()? {
@@ -110,4 +111,13 @@ impl KeptReading {
         queue.push(batch.clone()).await?;
         Ok(batch)
     }
+}
+
+/// The same rows under another schema of the same types. Fails if a column has nulls that may not have any there.
+pub fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)?)
 }

@@ -36,7 +36,7 @@ impl AdaptiveFilter {
     }
 
     /// The same for a scan whose memory is short: which rows of a row group pass is kept there as a list of runs, 16 bytes
-    /// for each, which for scattered rows is more than the columns take. Somebody else has to evaluate the filters again.
+    /// for each, which for scattered rows is more than the columns take. Another operator has to evaluate the filters again.
     pub fn coarse(filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
         Self { is_coarse: true, ..Self::new(filters) }
     }

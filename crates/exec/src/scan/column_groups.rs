@@ -51,7 +51,7 @@ use super::conjunction::is_dynamic;
 use super::named_files::NamingSource;
 use crate::error::pages_error;
 use crate::memory::pool_limit;
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// What decoding the columns of a file takes besides their values, known to each file of a scan.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,7 @@ pub struct DecodingBytes {
     pub most_bytes: u64,
 }
 
-/// Who reserves memory.
+/// The name that memory is reserved under.
 const CONSUMER: &str = "ColumnGroups";
 
 /// Puts the columns of a wide scan together, which it has read in groups.
@@ -365,16 +365,9 @@ impl Lane {
             let slice = self.slice(part.clone(), columns, most_rows)?;
             let mut stream = slice.execute(0, Arc::clone(&self.context))?;
             let pages = PageSchema::try_new(stream.schema()).map_err(pages_error)?;
-            let (space, spill) = (Arc::clone(&self.space), self.spill.clone());
-            let spill = SpillContext::one_after_the_other(
-                pages,
-                space,
-                &self.pool,
-                CONSUMER,
-                self.share_bytes,
-                self.batch_rows,
-                spill,
-            );
+            let (shape, pool) = (SpillShape::OneAfterTheOther(self.share_bytes), &self.pool);
+            let rows = self.batch_rows;
+            let spill = SpillContext::new(shape, &pages, &self.space, pool, CONSUMER, rows, &self.spill);
             let mut queue = RowQueue::new(CONSUMER, &self.pool, spill, self.peak_bytes.clone());
             while let Some(batch) = stream.next().await.transpose()? {
                 queue.push(batch).await?;
@@ -439,7 +432,7 @@ impl Lane {
     }
 }
 
-/// So many rows of a queue; if nobody says how many, as many as come at once.
+/// So many rows of a queue; if no number is given, as many as come at once.
 async fn exactly(queue: &mut RowQueue, rows: Option<usize>, most_rows: usize) -> Result<Option<RecordBatch>> {
     let Some(first) = queue.pop(rows.unwrap_or(most_rows)).await? else { return Ok(None) };
     let wanted = rows.unwrap_or_else(|| first.num_rows());

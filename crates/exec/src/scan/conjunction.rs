@@ -39,7 +39,7 @@ pub(super) trait Rows {
     fn dictionary(&mut self, column: usize) -> Result<Option<Arc<DictionaryParts>>>;
 }
 
-/// Rows after which a filter that nobody depends on has to have turned some away, and the percentage that may pass.
+/// Rows after which a filter that no operator depends on has to have turned some away, and the percentage that may pass.
 const TRIAL_ROWS: usize = 1 << 17;
 const MAX_PASS_PERCENT: usize = 90;
 
@@ -71,7 +71,7 @@ struct Term {
     /// Of the rows.
     columns: Vec<usize>,
     schema: SchemaRef,
-    /// Whoever sent the filter looks at the rows again.
+    /// The operator that sent the filter looks at the rows again.
     is_optional: bool,
     asked: AtomicUsize,
     passed: AtomicUsize,

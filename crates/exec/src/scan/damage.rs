@@ -12,9 +12,9 @@ use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 
-use crate::guard::guarded;
+use super::guard::guarded;
 
-/// Nobody waits longer for an error that says more.
+/// No error is worth a longer wait for the place of the damage.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows that are decoded at a time: few, as it is about one column without a reservation.
 const BATCH_ROWS: usize = 256;

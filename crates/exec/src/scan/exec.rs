@@ -29,8 +29,8 @@ use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Scan, ScanOptions, Table, TableStatistics};
 use parking_lot::Mutex;
 
-use crate::flow::query_flow;
-use crate::row_width::{TEXT_BYTES, column_bytes, text_bytes};
+use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
+use crate::execution::query_flow;
 
 use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};

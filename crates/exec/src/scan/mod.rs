@@ -8,7 +8,7 @@
 //!              over TableSink
 //! ```
 //!
-//! Filters of the query are exact here, nobody evaluates them again. Those that joins and top-k send while the query
+//! Filters of the query are exact here and not evaluated again. Those that joins and top-k send while the query
 //! runs are applied as far as that pays. `Conjunction` does both; [`AdaptiveFilter`] lends it to Parquet scans.
 
 mod adaptive_filter;
@@ -17,6 +17,7 @@ mod conjunction;
 mod damage;
 mod exec;
 mod filter;
+pub mod guard;
 mod named_files;
 mod provider;
 mod row_filter;

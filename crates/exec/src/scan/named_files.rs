@@ -34,7 +34,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
 use super::damage::place_of_damage;
-use crate::guard::{Guarded, guarded};
+use super::guard::{Guarded, guarded};
 
 /// Does what the source inside does.
 pub struct NamingSource(Arc<dyn FileSource>);
@@ -241,7 +241,7 @@ impl FileName {
         }
     }
 
-    /// Which part of the file is damaged, if that can be told.
+    /// Which part of the file is damaged, if that can be determined.
     fn place(&self) -> String {
         if !self.is_parquet {
             return String::new();

@@ -23,7 +23,7 @@ const WINDOW_PAGES: usize = 4;
 /// Where bounds leave no more rows than this, nothing depends on how many there are.
 const FEW_ROWS: usize = 10_000;
 
-/// The share of a table's rows that pass the filters of `scan`; `None` if nobody needs to know, if it cannot be told, or
+/// The share of a table's rows that pass the filters of `scan`; `None` if it is not needed, if it cannot be determined, or
 /// is too small for a sample to show.
 pub(super) async fn sampled_selectivity(scan: &TableScanExec) -> Option<f64> {
     let table = scan.table();

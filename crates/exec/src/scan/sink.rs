@@ -17,7 +17,7 @@ use futures::StreamExt;
 use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Table, TableWriter, WriteMode, WriteOptions};
 
-use crate::flow::query_flow;
+use crate::execution::query_flow;
 
 use super::storage_error;
 

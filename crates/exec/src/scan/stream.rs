@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use super::storage_error;
 use super::window::ReadWindow;
+use crate::batch::row_width::value_bytes;
 use crate::memory::{output_bytes, pool_limit};
-use crate::row_width::value_bytes;
 
 /// Figures of all partitions together; each reports what has been added since anyone did.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl ScanMetrics {
     }
 }
 
-/// Batches of one partition: what is left of pages, joined and cut to the session's batch size.
+/// Batches of one partition: the rows of pages that pass, joined and cut to the session's batch size.
 pub(super) struct ScanStream {
     reader: ScanReader,
     schema: SchemaRef,
@@ -149,7 +149,7 @@ impl ScanStream {
         }
     }
 
-    /// Adds what is left of a page to the rows that wait for more.
+    /// Adds the rest of a page to the rows that wait for more.
     fn join(&mut self, page: RecordBatch) -> Result<()> {
         if page.num_rows() == 0 {
             return Ok(());

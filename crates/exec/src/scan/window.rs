@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
-/// At small limits a reader takes at most this share of it: a query may have a dozen, and reading ahead helps nobody
-/// who spills for want of memory.
+/// At small limits a reader takes at most this share of it: a query may have a dozen, and reading ahead helps none of them
+/// that spills for want of memory.
 const LIMIT_SHARE: usize = 64;
 
 /// Memory reserved for the read-ahead of one reader. Given back when dropped.

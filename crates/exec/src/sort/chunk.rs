@@ -19,8 +19,7 @@ use datafusion::common::Result;
 
 use super::shared_prefix::{HEAD_BYTES, Head, SharedPrefix, head};
 use super::spec::SortSpec;
-use crate::batch_bytes::data_bytes;
-use crate::compact::compact;
+use crate::batch::{compact, data_bytes};
 
 /// So many rows with equal heads are compared key by key.
 const FEW_EQUALS: usize = 16;
@@ -93,7 +92,7 @@ pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result
 }
 
 impl Chunk {
-    /// A batch whose rows are in order. What its keys share is known to whoever put them in order.
+    /// A batch whose rows are in order. What its keys share is known to the caller, which put them in order.
     pub fn in_order(batch: RecordBatch, batch_bytes: usize, keys: Rows) -> Self {
         let mut chunk = Self::default();
         chunk.append(batch, batch_bytes, keys);
@@ -202,7 +201,7 @@ impl Chunk {
         positions
     }
 
-    /// Where the row stands that comes at `at` in order. Its head is of use only to those who skip the same bytes.
+    /// Where the row stands that comes at `at` in order. Its head is of use only where the same bytes are skipped.
     #[inline]
     pub fn position(&self, at: usize) -> Option<Position> {
         match &self.order {

@@ -31,8 +31,8 @@ use super::output::output;
 use super::spec::SortSpec;
 use super::state::SortState;
 use super::threshold::Threshold;
-use crate::mixed_partitions::{has_constants_of_partitions, mixing_partitions};
-use crate::shared_execution::SharedExecution;
+use crate::execution::SharedExecution;
+use crate::plan_properties::{has_constants_of_partitions, mixing_partitions};
 use crate::spill::operator_space;
 
 /// A sort that spills, or the first rows of one.

@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
 
-use crate::equivalences::without_missing_keys;
+use crate::plan_properties::without_missing_keys;
 
 /// Stands above a node while orders are chosen, and is taken away then.
 #[derive(Debug)]

@@ -18,11 +18,10 @@ use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::{Chunk, key_bytes, sorted_if_wide};
+use super::run_sink::write_run;
 use super::state::SortState;
-use super::stored_run::write_run;
-use crate::compact::compact;
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
+use crate::batch::compact;
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle, portion_rows};
 
 /// Rows of a chunk: sorting as many takes a fraction of a second, which is how long a query that is cancelled may go on.
 const CHUNK_ROWS: usize = 4 << 20;
@@ -57,8 +56,7 @@ impl Lane {
             held_bytes: AtomicUsize::new(0),
             reclaim: Mutex::new(None),
         });
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&lane) as Arc<dyn Reclaim>));
-        *lane.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, weak);
+        *lane.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, Arc::<Self>::downgrade(&lane));
         lane
     }
 
@@ -151,7 +149,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies the best rows of the open chunk and lets go of the others.
+    /// Copies the best rows of the open chunk and drops the others.
     async fn keep_best(&self, wanted: usize) -> Result<()> {
         let copy_bytes = {
             let held = self.held.lock();

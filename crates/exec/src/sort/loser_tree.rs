@@ -1,7 +1,7 @@
 //! A tree of losers: which of several sorted sources has the smallest row.
 //!
 //! ```text
-//!                 winner: 2                 every inner node holds who lost there; the winner of all
+//!                 winner: 2                 every inner node holds its loser; the winner of all
 //!                    │                      stands above the root
 //!                   [0]
 //!                 ┌──┴──┐
@@ -12,8 +12,8 @@
 //!
 //! Knuth, *The Art of Computer Programming* 3, section 5.4.1.
 
-/// No source has come here yet.
-const NOBODY: u32 = u32::MAX;
+/// No source has arrived here yet.
+const NO_SOURCE: u32 = u32::MAX;
 
 /// The tournament of some sources, which are known by their numbers.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct LoserTree {
 impl LoserTree {
     /// A tournament of `sources` sources; `beats` says whether the first comes before the second.
     pub fn new(sources: usize, beats: impl Fn(usize, usize) -> bool) -> Self {
-        let mut tree = Self { nodes: vec![NOBODY; sources.max(1)] };
+        let mut tree = Self { nodes: vec![NO_SOURCE; sources.max(1)] };
         for source in 0..sources {
             tree.enter(source, &beats);
         }
@@ -36,7 +36,7 @@ impl LoserTree {
     /// The source that comes first; `None` if there are none.
     #[inline]
     pub fn winner(&self) -> Option<usize> {
-        self.nodes.first().filter(|&&winner| winner != NOBODY).map(|&winner| winner as usize)
+        self.nodes.first().filter(|&&winner| winner != NO_SOURCE).map(|&winner| winner as usize)
     }
 
     /// Plays the winner's games again, after it has moved on.
@@ -53,8 +53,8 @@ impl LoserTree {
         let mut node = (self.nodes.len() + source) / 2;
         while node > 0 {
             let loser = &mut self.nodes[node];
-            if *loser == NOBODY {
-                // Whoever comes here second plays on.
+            if *loser == NO_SOURCE {
+                // The second source to arrive here plays on.
                 *loser = winner;
                 return;
             }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wins_without_sources() {
+    fn no_source_wins_if_there_are_none() {
         assert_eq!(LoserTree::new(0, |_, _| true).winner(), None);
     }
 }

@@ -4,7 +4,7 @@
 //!   chunk ───────────────────┐
 //!   chunk ─► (reclaimed) run ┼─► Merger ─► rows of one output batch
 //!   run ─► page by page ─────┘     ▲
-//!                                  └ pages are read without the lock, while nobody needs it
+//!                                  └ pages are read without the lock
 //! ```
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use super::chunk::Chunk;
 use super::merger::{Merger, Outgoing, Step};
-use super::passes::{OpenRun, Reading};
+use super::reading::{OpenRun, Reading};
+use super::run_sink::write_run;
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
-use super::stored_run::{RunPages, write_run};
-use crate::memory::HeldMemory;
-use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
+use super::stored_run::RunPages;
+use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
 
 /// A merge of everything there is.
 pub struct Merge {
@@ -37,9 +37,9 @@ struct Sources {
     kinds: Vec<Source>,
 }
 
-/// What a source's rows are behind those at hand.
+/// Where a source's rows behind the buffered ones are.
 enum Source {
-    /// A chunk, all of which is at hand, and the bytes that writing it would free.
+    /// A chunk, all of which is buffered, and the bytes that writing it would free.
     Chunk(HeldMemory, usize),
     Run(RunPages, HeldMemory),
     /// A run of which a page is being read, or a source that has ended.
@@ -52,19 +52,19 @@ impl Merge {
         let mut prefix = SharedPrefix::default();
         chunks.iter().for_each(|(chunk, _)| prefix.join(chunk.prefix()));
         runs.iter().for_each(|run| prefix.join(&run.prefix));
-        let (mut kinds, mut at_hand) = (Vec::new(), Vec::new());
+        let (mut kinds, mut buffered) = (Vec::new(), Vec::new());
         let mut all_reclaimable = 0;
         for (chunk, memory) in chunks {
             let reclaimable = reclaimable_bytes(&chunk, state);
             all_reclaimable += reclaimable;
-            at_hand.push((chunk, 0));
+            buffered.push((chunk, 0));
             kinds.push(Source::Chunk(memory, reclaimable));
         }
         for run in runs {
-            at_hand.push((Arc::new(run.first), 0));
+            buffered.push((Arc::new(run.first), 0));
             kinds.push(Source::Run(run.pages, run.memory));
         }
-        let merger = Merger::new(at_hand, &prefix, state.wanted_rows());
+        let merger = Merger::new(buffered, &prefix, state.wanted_rows());
         Self {
             state: Arc::clone(state),
             sources: Mutex::new(Sources { merger, kinds }),
@@ -76,8 +76,8 @@ impl Merge {
     /// Gives memory back from now on, when others ask for it.
     pub fn reclaimable(self) -> Arc<Self> {
         let merge = Arc::new(self);
-        let weak: std::sync::Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&merge) as Arc<dyn Reclaim>));
-        *merge.reclaim.lock() = MemoryGovernor::register_reclaimer(&merge.state.pool, weak);
+        *merge.reclaim.lock() =
+            MemoryGovernor::register_reclaimer(&merge.state.pool, Arc::<Self>::downgrade(&merge));
         merge
     }
 
@@ -88,7 +88,7 @@ impl Merge {
                 Filled::Batch => return Ok(Some(rows.take()).filter(|rows| !rows.is_empty())),
                 Filled::Page(source, pages, memory) => (source, pages, memory),
             };
-            let chunk = pages.next(&self.state).await?;
+            let chunk = pages.next(&self.state.spec, &self.state.metrics).await?;
             if let Some(chunk) = &chunk {
                 pages.hold(chunk, &memory);
             }
@@ -120,16 +120,16 @@ impl Merge {
     }
 }
 
-/// What a merge needs next.
+/// What a merge needs to go on.
 enum Filled {
-    /// Somebody who takes the rows.
+    /// A consumer of its rows.
     Batch,
     /// The next page of this source.
     Page(usize, RunPages, HeldMemory),
 }
 
 impl Sources {
-    /// Takes out what writing a chunk would free: that it could is not told again.
+    /// Takes out the bytes that writing a chunk would free, so that they are reported once.
     fn take_reclaimable(&mut self, source: usize) -> usize {
         match self.kinds.get_mut(source) {
             Some(Source::Chunk(_, reclaimable)) => std::mem::take(reclaimable),
@@ -137,10 +137,10 @@ impl Sources {
         }
     }
 
-    /// Writes what is left of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
+    /// Writes the rest of a chunk to the device, but for the rows that come next. The bytes that frees; if it would
     /// free none, nothing is written.
     fn spill(&mut self, source: usize, state: &SortState) -> Result<usize> {
-        let (chunk, at) = self.merger.at_hand(source);
+        let (chunk, at) = self.merger.buffered(source);
         let (kept_end, chunk) = (at + kept_rows(chunk, state), Arc::clone(chunk));
         let Source::Chunk(memory, _) = &self.kinds[source] else { return Ok(0) };
         if kept_end >= chunk.len() {
@@ -155,7 +155,7 @@ impl Sources {
         let now = kept.bytes() + reading.run_bytes;
         let freed = memory.bytes().saturating_sub(now);
         memory.resize(now);
-        let pages = run.read(state, reading.unit_bytes);
+        let pages = run.read(&state.spec, reading.unit_bytes);
         if let Some(kind) = self.kinds.get_mut(source)
             && let Source::Chunk(memory, _) = std::mem::replace(kind, Source::Away)
         {

@@ -1,4 +1,4 @@
-//! The rows of several sources, one after the other in order, as long as all of them are at hand.
+//! The rows of several sources, one after the other in order, as long as all of them are buffered.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::shared_prefix::{Head, SharedPrefix, head};
 pub enum Step {
     /// As many rows as one batch is to have.
     Full,
-    /// The rows of this source that are at hand are through.
+    /// The buffered rows of this source are consumed.
     Exhausted(usize),
     /// All rows are through.
     End,
@@ -30,7 +30,7 @@ pub struct Merger {
     /// Bytes that all keys of all sources begin with, and whether those behind them decide.
     skipped_bytes: usize,
     heads_decide: bool,
-    /// Rows that are still to be given out.
+    /// Rows that are still to be emitted.
     left: usize,
 }
 
@@ -82,13 +82,13 @@ impl Merger {
         self.replay();
     }
 
-    /// The rows of a source that are at hand, and how many of them are through.
-    pub fn at_hand(&self, source: usize) -> (&Arc<Chunk>, usize) {
+    /// The buffered rows of a source, and how many of them are consumed.
+    pub fn buffered(&self, source: usize) -> (&Arc<Chunk>, usize) {
         let cursor = &self.cursors[source];
         (&cursor.chunk, cursor.at)
     }
 
-    /// Puts other rows in the place of those at hand: the same ones, as far as they go.
+    /// Replaces the buffered rows by copies of them, as far as those go.
     pub fn swap(&mut self, source: usize, chunk: Chunk) {
         self.place(source, Arc::new(chunk), 0);
     }
@@ -131,7 +131,7 @@ impl Merger {
         cursor.position.map_or(&[], |position| cursor.chunk.key(position))
     }
 
-    /// Adds rows to `output` until it is full, or rows are needed that are not at hand.
+    /// Adds rows to `output` until it is full, or rows are needed that are not buffered.
     pub fn fill(&mut self, output: &mut Outgoing, most_rows: usize, most_bytes: usize) -> Step {
         while self.left > 0 {
             if output.places.len() >= most_rows || output.bytes >= most_bytes {
@@ -140,7 +140,7 @@ impl Merger {
             let Some(winner) = self.tree.winner() else { break };
             let cursor = &mut self.cursors[winner];
             let Some(position) = cursor.position else { break };
-            cursor.give(position, output);
+            cursor.emit(position, output);
             self.left -= 1;
             cursor.at += 1;
             cursor.position = cursor.chunk.position(cursor.at);
@@ -156,7 +156,7 @@ impl Merger {
 
 impl Cursor {
     #[inline]
-    fn give(&mut self, position: Position, output: &mut Outgoing) {
+    fn emit(&mut self, position: Position, output: &mut Outgoing) {
         let slot = &mut self.slots[position.batch as usize];
         if slot.0 != output.number + 1 {
             let batch = self.chunk.batch(position.batch);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every input partition has a *lane*, which keeps its rows as they come and encodes their sort columns as keys that
-//! compare as bytes (Arrow's row format). Whoever needs the memory has a lane sort what it has and write it as a *run*;
+//! compare as bytes (Arrow's row format). A consumer that needs the memory has a lane sort what it has and write it as a *run*;
 //! when the input has ended, chunks in memory and runs on the device are merged by a tree of losers (Knuth, *The Art of
 //! Computer Programming* 3, section 5.4.1; Graefe, *Implementing Sorting in Database Systems*, ACM Computing Surveys
 //! 2006). Rows move once: from the batches they came in to the output, or to the pages of a run.
@@ -28,14 +28,15 @@
 //! | `volatile` | sort expressions that have another value each time |
 //! | `loser_tree`, `merger` | which row comes next |
 //! | `merge` | merging chunks and runs, giving memory back meanwhile |
+//! | `run_sink`, `stored_run`, `reading` | runs on the device: writing them, and reading several at once |
 //! | `passes` | fewer runs out of many |
 //! | `output` | from inputs to the stream of results |
 //! | `ordered_merge` | merging inputs that something else has sorted |
 //! | `state`, `metrics` | what all of them share |
 //!
 //! Invariants
-//! - A row that was taken in is in one lane, one run or one source of a merge, until it is given out.
-//! - Whoever holds the lock of a lane or of a merge neither waits for another task nor asks the governor for memory.
+//! - A row that was taken in is in one lane, one run or one source of a merge, until it is emitted.
+//! - The holder of the lock of a lane or of a merge neither waits for another task nor asks the governor for memory.
 //! - Sort expressions that may be computed more than once have the same value each time.
 //! - The order of equal keys is not defined.
 
@@ -50,6 +51,8 @@ mod metrics;
 mod ordered_merge;
 mod output;
 mod passes;
+mod reading;
+mod run_sink;
 mod shared_prefix;
 pub(crate) mod spec;
 mod state;

@@ -13,11 +13,11 @@ use futures::Stream;
 use super::lane::Lane;
 use super::merge::Merge;
 use super::merger::Outgoing;
-use super::passes::{few_enough, open};
+use super::passes::reduce_runs;
+use super::reading::open;
 use super::state::SortState;
-use crate::memory::HeldMemory;
-use crate::memory::has_room;
-use crate::meter::inherited;
+use crate::execution::meter::inherited;
+use crate::memory::{HeldMemory, has_room};
 
 /// The rows of all inputs in order.
 pub fn output(
@@ -58,7 +58,7 @@ async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>)
 
 /// The last merge. Until it begins, lanes give memory back; from then on the merge does.
 async fn begin(state: &Arc<SortState>, lanes: Vec<Arc<Lane>>) -> Result<Arc<Merge>> {
-    let reading = few_enough(state).await?;
+    let reading = reduce_runs(state).await?;
     let runs = std::mem::take(&mut *state.runs.lock());
     let mut runs = open(state, runs, &reading).await?;
     let chunks = lanes.iter().flat_map(|lane| lane.finish()).collect();
@@ -118,7 +118,7 @@ impl Batches {
         Ok(Some(batch))
     }
 
-    /// Memory for another copy, if nobody has to spill for it. The first one is on its way to whoever reads the output,
+    /// Memory for another copy, if no operator has to spill for it. The first one is on its way to the consumer of the output,
     /// who has to have it.
     fn memory_of_next(&self, state: &SortState) -> Option<HeldMemory> {
         let memory = state.another_reservation();

@@ -1,4 +1,4 @@
-//! The leading bytes that all keys of a set share, and what is left to compare.
+//! The leading bytes that all keys of a set share, and the rest, which is compared.
 //!
 //! ```text
 //!   key    01 80 00 00 00 00 0a 31 7f

@@ -11,8 +11,7 @@ use super::metrics::SortMetrics;
 use super::spec::SortSpec;
 use super::stored_run::StoredRun;
 use super::threshold::Threshold;
-use crate::memory::HeldMemory;
-use crate::memory::{output_bytes, partitioner_options, pool_limit};
+use crate::memory::{HeldMemory, output_bytes, partitioner_options, pool_limit};
 
 /// The share of memory that a page of a run may be as large as, and its bounds. A merge holds a few pages of every run:
 /// small ones let it merge more of them at once.
@@ -28,7 +27,7 @@ pub struct SortState {
     pub space: Arc<QuerySpace>,
     pub pool: Arc<dyn MemoryPool>,
     pub metrics: SortMetrics,
-    /// The most memory the pool gives; `None` if it does not tell.
+    /// The limit of the memory pool in bytes; `None` if it has none.
     pub memory_limit: Option<usize>,
     /// The shape of runs.
     pub run_options: PartitionerOptions,
@@ -89,7 +88,7 @@ impl SortState {
 
     /// Brings the metrics of spill traffic up to what the space's account has counted.
     pub fn report_io(&self) {
-        self.metrics.spill.bring_up(&self.space);
+        self.metrics.spill.update_from(&self.space);
     }
 }
 

@@ -1,20 +1,22 @@
-//! Sorted runs on the device: writing them out of memory, and reading them page by page.
+//! Sorted runs on the device, which are read page by page.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use nandina_spill::{PartitionReader, Run, RunWriter};
+use nandina_spill::{PartitionReader, Run};
 
 use super::chunk::Chunk;
-use super::merger::{Merger, Outgoing, Step};
-use super::passes::run_bytes;
+use super::metrics::SortMetrics;
 use super::shared_prefix::SharedPrefix;
-use super::state::SortState;
-use crate::batch_bytes::data_bytes;
+use super::spec::SortSpec;
+use crate::batch::data_bytes;
 use crate::error::{pages_error, spill_error};
 use crate::memory::HeldMemory;
 
+/// Units of a run that are in memory while it is read: two are on their way, and the pages of a third are used.
+const UNITS_OF_ROWS: usize = 3;
+/// Room for the keys of the third, in units. Those that are longer take more when they are made.
+const UNITS_OF_KEYS: usize = 2;
 /// A run that has been written.
 #[derive(Debug)]
 pub struct StoredRun {
@@ -23,75 +25,18 @@ pub struct StoredRun {
     pub prefix: SharedPrefix,
 }
 
-/// A run that is being written.
-pub struct RunSink<'a> {
-    state: &'a SortState,
-    writer: RunWriter,
-    rows: usize,
-    _buffers: HeldMemory,
-}
-
 /// A run that is being read.
 pub struct RunPages {
     reader: Option<PartitionReader>,
     unit_bytes: usize,
 }
 
-/// Writes the rows of sorted chunks, each from its row of this number on, into one run; `None` if there are no rows.
-pub async fn write_run(state: &SortState, chunks: &[(Arc<Chunk>, usize)]) -> Result<Option<StoredRun>> {
-    let mut prefix = SharedPrefix::default();
-    chunks.iter().for_each(|(chunk, _)| prefix.join(chunk.prefix()));
-    let mut merger = Merger::new(chunks.to_vec(), &prefix, state.wanted_rows());
-    let mut sink = RunSink::new(state)?;
-    let mut rows = Outgoing::default();
-    loop {
-        let step = merger.fill(&mut rows, state.spec.batch_rows, state.output_bytes());
-        match step {
-            Step::Exhausted(source) => merger.supply(source, None),
-            Step::End if rows.is_empty() => {}
-            Step::Full | Step::End => sink.push(&rows.take().gather(&state.spec.schema)?).await?,
-        }
-        if step == Step::End {
-            return sink.finish(prefix).await;
-        }
-    }
-}
-
-impl<'a> RunSink<'a> {
-    /// An empty run. Its buffers are counted, whether there is room for them or not: they are few, and without them
-    /// nothing can leave memory.
-    pub fn new(state: &'a SortState) -> Result<Self> {
-        let buffers = state.another_reservation();
-        buffers.grow(state.run_options.write_buffer_bytes() + state.output_bytes());
-        let writer = RunWriter::new(state.pages(), &state.run_options, Arc::clone(&state.space));
-        Ok(Self { state, writer: writer.map_err(spill_error)?, rows: 0, _buffers: buffers })
-    }
-
-    /// Adds rows behind those that are there.
-    pub async fn push(&mut self, rows: &RecordBatch) -> Result<()> {
-        self.rows += rows.num_rows();
-        self.writer.push(rows).map_err(spill_error)?;
-        let _waiting = self.state.metrics.spill.time.timer();
-        self.writer.throttle().await.map_err(spill_error)
-    }
-
-    /// Ends the run.
-    pub async fn finish(self, prefix: SharedPrefix) -> Result<Option<StoredRun>> {
-        let metrics = &self.state.metrics;
-        let waiting = metrics.spill.time.timer();
-        let run = self.writer.finish().await.map_err(spill_error)?;
-        drop(waiting);
-        self.state.report_io();
-        if self.rows == 0 {
-            return Ok(None);
-        }
-        metrics.spill.spilled_rows.add(self.rows);
-        metrics.spilled_runs.add(1);
-        Ok(Some(StoredRun { run, prefix }))
-    }
-}
-
 impl StoredRun {
+    /// A run of rows whose keys all begin with `prefix`.
+    pub fn new(run: Run, prefix: SharedPrefix) -> Self {
+        Self { run, prefix }
+    }
+
     /// Bytes of all pages.
     pub fn bytes(&self) -> u64 {
         self.run.bytes()
@@ -103,8 +48,8 @@ impl StoredRun {
     }
 
     /// Begins to read, in units of about `unit_bytes`.
-    pub fn read(self, state: &SortState, unit_bytes: usize) -> RunPages {
-        let mut reader = self.run.read(state.pages(), unit_bytes);
+    pub fn read(self, spec: &SortSpec, unit_bytes: usize) -> RunPages {
+        let mut reader = self.run.read(Arc::clone(&spec.pages), unit_bytes);
         if let Some(reader) = &mut reader {
             reader.read_ahead();
         }
@@ -112,8 +57,13 @@ impl StoredRun {
     }
 }
 
+/// Bytes that reading a run takes, in units of so many, while the keys of the buffered rows are of so many.
+pub fn run_bytes(unit_bytes: usize, key_bytes: usize) -> usize {
+    UNITS_OF_ROWS * unit_bytes + key_bytes.max(UNITS_OF_KEYS * unit_bytes)
+}
+
 impl RunPages {
-    /// Makes `memory` what the run takes while `page` is at hand. Keys may be far longer than the values that they are
+    /// Makes `memory` what the run takes while `page` is buffered. Keys may be far longer than the values that they are
     /// made of; what they take is asked for, and taken if it is not granted: without them nothing can leave memory.
     pub fn hold(&self, page: &Chunk, memory: &HeldMemory) {
         let bytes = run_bytes(self.unit_bytes, page.key_bytes());
@@ -123,9 +73,9 @@ impl RunPages {
     }
 
     /// The rows of the next page with their keys; `None` after the last.
-    pub async fn next(&mut self, state: &SortState) -> Result<Option<Chunk>> {
+    pub async fn next(&mut self, spec: &SortSpec, metrics: &SortMetrics) -> Result<Option<Chunk>> {
         let Some(reader) = &mut self.reader else { return Ok(None) };
-        let waiting = state.metrics.spill.time.timer();
+        let waiting = metrics.spill.time.timer();
         let page = reader.next().await.map_err(spill_error)?;
         drop(waiting);
         let Some(page) = page else {
@@ -133,7 +83,7 @@ impl RunPages {
             return Ok(None);
         };
         let rows = page.batch(None).map_err(pages_error)?;
-        let keys = state.spec.keys(&rows)?;
+        let keys = spec.keys(&rows)?;
         let bytes = data_bytes(&rows);
         Ok(Some(Chunk::in_order(rows, bytes, keys)))
     }

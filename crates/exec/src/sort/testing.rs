@@ -15,7 +15,7 @@ use super::chunk::Chunk;
 use super::metrics::SortMetrics;
 use super::spec::SortSpec;
 use super::state::SortState;
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use crate::memory::MemoryGovernor;
 
 /// Rows of one text.

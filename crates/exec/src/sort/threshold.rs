@@ -40,7 +40,7 @@ pub struct Best {
     key: Box<[u8]>,
     /// The key of the first columns, by which the input is sorted.
     sorted_key: Option<Box<[u8]>>,
-    /// Whether a row comes before the threshold; `None` if expressions cannot tell.
+    /// Whether a row comes before the threshold; `None` if expressions cannot decide.
     is_before: Option<PhysicalExprRef>,
 }
 

@@ -29,7 +29,7 @@ impl BatchReader {
         Self { reader, schema, batch_rows, waiting, held: None }
     }
 
-    /// Gets the first pages on their way.
+    /// Submits the reads of the first pages.
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
     }

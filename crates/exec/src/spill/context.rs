@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use nandina_pages::PageSchema;
-use nandina_spill::{Partition, PartitionerOptions, QuerySpace, partition_of};
+use nandina_spill::{PartitionerOptions, QuerySpace, partition_of};
 
-use super::file::SpillFile;
 use super::metrics::SpillMetrics;
-use super::writer::SpillWriter;
 use crate::memory::{partitioner_options, pool_limit, read_window_bytes};
 
 /// Writers that may be open at once, as log2: the buffers of each are as small as those of one of so many partitions.
@@ -37,53 +34,50 @@ pub(crate) struct SpillContext {
     memory: MemoryReservation,
 }
 
+/// How an operator writes its files, which says how much memory each may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SpillShape {
+    /// Several may be written at once.
+    SideBySide,
+    /// They are written one after the other and read side by side, each within so many bytes of memory, if there is a limit.
+    OneAfterTheOther(Option<usize>),
+    /// Rows are scattered to a file for each partition by the hashes in their first column, by two writers at once.
+    ByHash,
+}
+
 impl SpillContext {
-    /// For files of which several may be written at once. Buffers are reserved in `pool` for `consumer`.
+    /// For files of this shape. Buffers are reserved in `pool` for `consumer`.
     pub(crate) fn new(
-        pages: Arc<PageSchema>,
-        space: Arc<QuerySpace>,
+        shape: SpillShape,
+        pages: &Arc<PageSchema>,
+        space: &Arc<QuerySpace>,
         pool: &Arc<dyn MemoryPool>,
         consumer: &str,
         batch_rows: usize,
-        metrics: SpillMetrics,
+        metrics: &SpillMetrics,
     ) -> Arc<Self> {
-        let memory_limit = pool_limit(pool.as_ref());
-        let options = partitioner_options(memory_limit, &space.device().sizes(), OPEN_WRITERS_BITS);
-        let options = PartitionerOptions { partition_bits: 0, ..options };
-        let memory = MemoryConsumer::new(consumer).register(pool);
-        Arc::new(Self { pages, space, options, memory_limit, batch_rows, metrics, memory })
-    }
-
-    /// For files that are written one after the other and read side by side, each within `share_bytes` of memory.
-    pub(crate) fn one_after_the_other(
-        pages: Arc<PageSchema>,
-        space: Arc<QuerySpace>,
-        pool: &Arc<dyn MemoryPool>,
-        consumer: &str,
-        share_bytes: Option<usize>,
-        batch_rows: usize,
-        metrics: SpillMetrics,
-    ) -> Arc<Self> {
-        let writer_bytes = share_bytes.map(|share| share.saturating_mul(WRITER_SHARES));
-        let options = partitioner_options(writer_bytes, &space.device().sizes(), 0);
-        let memory = MemoryConsumer::new(consumer).register(pool);
-        Arc::new(Self { pages, space, options, memory_limit: share_bytes, batch_rows, metrics, memory })
-    }
-
-    /// For rows that are scattered by the hashes in their first column, by two writers at once.
-    pub(crate) fn scattered(
-        pages: Arc<PageSchema>,
-        space: Arc<QuerySpace>,
-        pool: &Arc<dyn MemoryPool>,
-        consumer: &str,
-        batch_rows: usize,
-        metrics: SpillMetrics,
-    ) -> Arc<Self> {
-        let memory_limit = pool_limit(pool.as_ref());
-        let options = partitioner_options(memory_limit, &space.device().sizes(), MOST_PARTITION_BITS + 1);
-        let options = PartitionerOptions { partition_bits: options.partition_bits - 1, ..options };
-        let memory = MemoryConsumer::new(consumer).register(pool);
-        Arc::new(Self { pages, space, options, memory_limit, batch_rows, metrics, memory })
+        let limit = pool_limit(pool.as_ref());
+        let (memory_limit, writers_limit, bits) = match shape {
+            SpillShape::SideBySide => (limit, limit, OPEN_WRITERS_BITS),
+            SpillShape::OneAfterTheOther(share) => {
+                (share, share.map(|bytes| bytes.saturating_mul(WRITER_SHARES)), 0)
+            }
+            SpillShape::ByHash => (limit, limit, MOST_PARTITION_BITS + 1),
+        };
+        let mut options = partitioner_options(writers_limit, &space.device().sizes(), bits);
+        options.partition_bits = match shape {
+            SpillShape::ByHash => options.partition_bits - 1,
+            SpillShape::SideBySide | SpillShape::OneAfterTheOther(_) => 0,
+        };
+        Arc::new(Self {
+            pages: Arc::clone(pages),
+            space: Arc::clone(space),
+            options,
+            memory_limit,
+            batch_rows,
+            metrics: metrics.clone(),
+            memory: MemoryConsumer::new(consumer).register(pool),
+        })
     }
 
     /// The same for other rows.
@@ -141,19 +135,8 @@ impl SpillContext {
         reservation
     }
 
-    /// Begins a file, or one for each partition.
-    pub(crate) fn writer(self: &Arc<Self>) -> Result<SpillWriter> {
-        SpillWriter::new(self)
-    }
-
-    /// The file of a partition that has been written; `None` if it has no rows.
-    pub(super) fn file_of(self: &Arc<Self>, partition: Partition) -> Option<SpillFile> {
-        let file = partition.file.filter(|file| file.rows() > 0)?;
-        Some(SpillFile::new(self, file))
-    }
-
     /// Brings the metrics up to what was written and read so far.
     pub(super) fn report_io(&self) {
-        self.metrics.bring_up(&self.space);
+        self.metrics.update_from(&self.space);
     }
 }

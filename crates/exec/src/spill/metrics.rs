@@ -38,7 +38,7 @@ impl SpillMetrics {
     }
 
     /// Brings the counts up to what the space's account has counted.
-    pub fn bring_up(&self, space: &QuerySpace) {
+    pub fn update_from(&self, space: &QuerySpace) {
         let _only_one = self.bringing_up.lock();
         let io = space.io().statistics();
         let add_missing = |metric: &Count, total: u64| {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   SpillContext ─► SpillWriter ── push ──► partitions of pages ── finish ──► SpillFile ── read ──► SpillReader
-//!   (an operator's       (one partition, or scattered by hash)      (read as often           (batches, in the
-//!    shape and metrics)                                              as anybody wants)        order of pushing)
+//!   (an operator's       (one partition, or scattered by hash)      (read any number         (batches, in the
+//!    shape and metrics)                                              of times)                order of pushing)
 //! ```
 //!
 //! A [`RowQueue`] keeps rows that wait in memory while there is some, and in spill files else.
 //!
-//! [`ResidentPartitions`] are in memory until somebody needs it: build sides of joins, groups of aggregations.
+//! [`ResidentPartitions`] are in memory until another operator needs it: build sides of joins, groups of aggregations.
 
 mod batch_reader;
 mod context;
@@ -22,7 +22,7 @@ mod temp;
 mod writer;
 
 pub(crate) use batch_reader::BatchReader;
-pub(crate) use context::SpillContext;
+pub(crate) use context::{SpillContext, SpillShape};
 pub use destage::DestagePolicy;
 pub(crate) use file::{SpillFile, SpillReader};
 pub(crate) use hash_filter::HashFilter;

@@ -1,4 +1,4 @@
-//! Partitions that are in memory until somebody needs it.
+//! Partitions that are in memory until another operator needs it.
 //!
 //! ```text
 //!   tasks ─► push ─► pages in memory, reserved ──finish──► partitions: in memory, on the device, or both
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Several tasks push at once. Each has a reservation of its own for what its push may add, and frees it when it has
-//! pushed, right before the partitioner's memory is reserved anew: what nobody has granted yet is not counted.
+//! pushed, right before the partitioner's memory is reserved anew: what has not been granted yet is not counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::destage::DestagePolicy;
 use super::metrics::SpillMetrics;
-use crate::batch_bytes::data_bytes;
+use crate::batch::data_bytes;
 use crate::error::spill_error;
 use crate::memory::{HeldMemory, portion_rows};
 
@@ -71,7 +71,7 @@ enum Busy {
 }
 
 impl ResidentPartitions {
-    /// Of an empty partitioner. `memory` is what the operator holds for it: nobody else changes it until
+    /// Of an empty partitioner. `memory` is what the operator holds for it: nothing else changes it until
     /// [`Self::finish`].
     pub(crate) fn new(
         partitioner: Partitioner,
@@ -238,11 +238,57 @@ impl ResidentPartitions {
     }
 
     /// Spills for others until `bytes` are free, blocking the thread. Returns what it spilled, not by how much the
-    /// reservation shrank: rows that are pushed meanwhile would hide it, and others would be asked for nothing.
+    /// reservation shrank: rows that are pushed meanwhile would hide it, and other operators would be asked needlessly.
     pub(crate) fn reclaim(&self, bytes: usize) -> nandina_spill::Result<usize> {
-        let freed = self.spill_some(bytes, Busy::Skipped)?;
-        self.partitioner.drain_to_blocking(0)?;
+        let freed = self
+            .spill_some(bytes, Busy::Skipped)
+            .and_then(|freed| self.partitioner.drain_to_blocking(0).map(|()| freed));
+        // Partitions may have left memory before a write failed.
         self.sync_reservation();
-        Ok(freed)
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::execution::memory_pool::MemoryPool;
+    use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge};
+    use futures::executor::block_on;
+    use nandina_device::{Device, FaultPlan};
+    use nandina_pages::PageSchema;
+    use nandina_spill::{TempOptions, TempSpace};
+
+    use super::*;
+    use crate::memory::{MemoryGovernor, partitioner_options};
+
+    #[test]
+    fn a_reclaim_that_fails_leaves_what_is_held_reserved() {
+        let (device, faults) = Device::simulated(FaultPlan::none());
+        let space = TempSpace::open(device, TempOptions::default()).unwrap().query("test");
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+        let limit = Some(64 << 20);
+        let options = partitioner_options(limit, &space.device().sizes(), 2);
+        let partitioner = Partitioner::new(PageSchema::try_new(schema).unwrap(), options, space);
+        let pool: Arc<dyn MemoryPool> = Arc::new(MemoryGovernor::new(limit));
+        let memory = Arc::new(HeldMemory::new(&pool, "test", Gauge::new()));
+        let metrics = PartitionsMetrics {
+            spill: SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0),
+            spilled_partitions: Count::new(),
+            push_time: Time::new(),
+        };
+        let partitions = ResidentPartitions::new(partitioner, Arc::clone(&memory), limit, metrics);
+        let numbers = Arc::new(Int64Array::from_iter_values(0..200_000));
+        let rows = RecordBatch::try_from_iter([("n", numbers as _)]).unwrap();
+        let mut scatter = Scatter::default();
+        block_on(partitions.push(&rows, Destination::Partition(0), &mut scatter, || ())).unwrap();
+        let before = memory.bytes();
+        assert_eq!(before, partitions.partitioner.memory_bytes());
+        faults.set_plan(FaultPlan::none().fail_from(0));
+        assert!(partitions.reclaim(usize::MAX).is_err());
+        assert!(partitions.partitioner.memory_bytes() < before, "what failed to be written is gone");
+        assert_eq!(memory.bytes(), partitions.partitioner.memory_bytes());
+        assert_eq!(pool.reserved(), memory.bytes());
     }
 }

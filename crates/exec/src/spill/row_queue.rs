@@ -15,7 +15,7 @@
 //!   stands in front of it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -26,14 +26,14 @@ use parking_lot::Mutex;
 use super::context::SpillContext;
 use super::file::{SpillFile, SpillReader};
 use super::writer::SpillWriter;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle, has_room};
 
 /// A queue of rows.
 pub struct RowQueue {
     waiting: Arc<Waiting>,
     reading: Option<SpillReader>,
-    /// What is left of the batch that was last taken.
+    /// The rest of the batch that was last taken.
     front: Option<RecordBatch>,
     /// Rows that wait.
     rows: usize,
@@ -69,8 +69,7 @@ impl RowQueue {
             spill,
             peak_bytes,
         });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&waiting) as Arc<dyn Reclaim>));
-        let reclaim = MemoryGovernor::register_reclaimer(pool, weak);
+        let reclaim = MemoryGovernor::register_reclaimer(pool, Arc::<Waiting>::downgrade(&waiting));
         Self { waiting, reading: None, front: None, rows: 0, _reclaim: reclaim }
     }
 
@@ -162,7 +161,7 @@ impl Waiting {
             return self.write(&batch).map(Some);
         }
         let held = HeldBatch::new(batch)?;
-        // Nobody is to spill for rows that wait. Should somebody have to after all, no lock may be held.
+        // No operator is to spill for rows that wait. Should one have to after all, no lock may be held.
         let fits = has_room(self.pool.as_ref(), held.bytes) && self.memory.try_grow(held.bytes).is_ok();
         let mut rows = self.rows.lock();
         // What others asked for meanwhile may have opened a file.
@@ -185,7 +184,7 @@ impl Waiting {
         let mut rows = self.rows.lock();
         let open = match &mut rows.open {
             Some(open) => open,
-            none => none.insert(self.spill.writer()?),
+            none => none.insert(SpillWriter::new(&self.spill)?),
         };
         open.push(batch)?;
         Ok(open.throttle())
@@ -205,7 +204,7 @@ impl Waiting {
 
     /// Writes all batches in memory, and returns the bytes that are free then.
     fn spill(&self, rows: &mut Rows) -> Result<usize> {
-        let writer = self.spill.writer()?;
+        let writer = SpillWriter::new(&self.spill)?;
         for held in &rows.batches {
             writer.push(&held.rows)?;
             writer.throttle_blocking()?;
@@ -270,7 +269,7 @@ mod tests {
     use nandina_spill::{TempOptions, TempSpace};
 
     use super::*;
-    use crate::spill::SpillMetrics;
+    use crate::spill::{SpillMetrics, SpillShape};
 
     const LIMIT: usize = 1 << 20;
     const BATCH_ROWS: usize = 1000;
@@ -295,8 +294,8 @@ mod tests {
             let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
             let pages = PageSchema::try_new(schema).unwrap();
             let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-            let of_query = space.query("test");
-            let spill = SpillContext::new(pages, of_query, &pool, "queue", BATCH_ROWS, metrics);
+            let (shape, of_query) = (SpillShape::SideBySide, space.query("test"));
+            let spill = SpillContext::new(shape, &pages, &of_query, &pool, "queue", BATCH_ROWS, &metrics);
             let queue = RowQueue::new("queue", &pool, Arc::clone(&spill), Gauge::new());
             let other = MemoryConsumer::new("other").register(&pool);
             Self { governor, spill, queue, other, space, pushed: 0, popped: 0 }
@@ -326,12 +325,12 @@ mod tests {
             assert!(self.queue.pop(1).await.unwrap().is_none());
         }
 
-        /// Takes all memory that nobody has.
+        /// Takes all memory that is free.
         fn take_the_rest(&mut self) {
             self.other.try_grow(LIMIT - self.governor.used_bytes()).unwrap();
         }
 
-        /// What the queue takes, whoever has the rest.
+        /// What the queue takes.
         fn bytes(&self) -> usize {
             self.governor.used_bytes() - self.other.size()
         }
@@ -402,7 +401,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_sealed_queue_has_no_buffers_and_keeps_its_rows() {
         for batches in [0, 1, 200] {
-            for is_asked in [false, true] {
+            for is_referenced in [false, true] {
                 let mut stage = Stage::new();
                 for _ in 0..3 {
                     stage.push().await;
@@ -416,7 +415,7 @@ mod tests {
                 stage.queue.seal().await.unwrap();
                 let in_memory = 4 * BATCH_ROWS * size_of::<i64>();
                 assert!(stage.bytes() <= in_memory.min(before), "{} of {before}", stage.bytes());
-                if is_asked {
+                if is_referenced {
                     stage.queue.waiting.reclaim(LIMIT);
                 }
                 assert_eq!(stage.queue.rows() as i64, stage.pushed);

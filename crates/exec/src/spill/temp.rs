@@ -8,7 +8,7 @@ use nandina_device::{Device, DeviceOptions};
 use nandina_spill::{QuerySpace, TempOptions, TempSpace};
 
 use crate::error::{device_error, spill_error};
-use crate::flow::query_flow;
+use crate::execution::query_flow;
 
 /// A session's temporary space, as an extension of DataFusion's `SessionConfig`.
 #[derive(Debug)]

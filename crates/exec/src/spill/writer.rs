@@ -10,8 +10,8 @@ use nandina_spill::{Partition, Partitioner, Scatter};
 
 use super::context::SpillContext;
 use super::file::SpillFile;
-use crate::aggregate::spec::hashes_of;
 use crate::error::spill_error;
+use crate::keys::hashes_of;
 use crate::memory::portion_rows;
 
 /// Writes spill files: one, or one for each partition.
@@ -23,7 +23,8 @@ pub(crate) struct SpillWriter {
 }
 
 impl SpillWriter {
-    pub(super) fn new(context: &Arc<SpillContext>) -> Result<Self> {
+    /// Begins a file, or one for each partition.
+    pub(crate) fn new(context: &Arc<SpillContext>) -> Result<Self> {
         let buffers = context.reserve(context.write_buffer_bytes());
         let (pages, space) = (Arc::clone(&context.pages), Arc::clone(&context.space));
         let partitioner = Partitioner::new(pages, context.options.clone(), space);
@@ -87,7 +88,11 @@ impl SpillWriter {
 
     fn files(self, finished: Vec<Partition>) -> Vec<Option<SpillFile>> {
         self.context.report_io();
-        finished.into_iter().map(|partition| self.context.file_of(partition)).collect()
+        let with_rows = |partition: Partition| {
+            let file = partition.file.filter(|file| file.rows() > 0)?;
+            Some(SpillFile::new(&self.context, file))
+        };
+        finished.into_iter().map(with_rows).collect()
     }
 
     /// `rows` in parts that are small against the memory.

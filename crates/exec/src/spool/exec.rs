@@ -17,14 +17,14 @@ use nandina_pages::PageSchema;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+use crate::batch::HeldBatch;
 use crate::error::pages_error;
 use crate::exchange::metrics::SharedMetrics;
 use crate::exchange::output::{Begin, Output, Running};
 use crate::exchange::producer::Done;
 use crate::exchange::queue::Queues;
-use crate::held_batch::HeldBatch;
-use crate::meter::inherited;
-use crate::spill::{SpillContext, operator_space};
+use crate::execution::meter::inherited;
+use crate::spill::{SpillContext, SpillShape, operator_space};
 
 /// Computes its input for several readers, of which it is the first. See the [module documentation](super).
 pub struct SpoolExec {
@@ -47,7 +47,7 @@ struct Begun {
 }
 
 impl SpoolExec {
-    /// A spool that nobody else reads: it passes its input on. `number` tells spools of different inputs apart. Fails for
+    /// A spool with one reader: it passes its input on. `number` tells spools of different inputs apart. Fails for
     /// columns that cannot be spilled.
     pub fn try_new(number: usize, input: Arc<dyn ExecutionPlan>) -> Result<Self> {
         Self::with_readers(number, input, 1)
@@ -123,8 +123,8 @@ impl SpoolExec {
         let metrics = SharedMetrics::new(&self.metrics);
         let (pool, batch_rows) = (context.memory_pool(), context.session_config().batch_size());
         let space = operator_space(context, "spool")?;
-        let pages = Arc::clone(&self.pages);
-        let spill = SpillContext::new(pages, space, pool, "Spool", batch_rows, metrics.spill.clone());
+        let shape = SpillShape::SideBySide;
+        let spill = SpillContext::new(shape, &self.pages, &space, pool, "Spool", batch_rows, &metrics.spill);
         let start = |partition: usize| {
             let name = format!("Spool[{partition}]");
             let queues = Queues::new(&name, self.readers, 1, pool, Arc::clone(&spill), metrics.clone());

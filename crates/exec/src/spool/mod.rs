@@ -9,7 +9,7 @@
 //!                                   temporary space (spill files)
 //! ```
 //!
-//! Partitions are kept: what the input gives out as its partition p, every reader finds as its own. Each has queues of
+//! Partitions are kept: what the input emits as its partition p, every reader finds as its own. Each has queues of
 //! its own, those of an [exchange](crate::exchange), so that one may be done before another begins, as when a scalar
 //! subquery reads what the query around it reads, too. Rows that all readers hold in memory are reserved once for each.
 //!

@@ -17,10 +17,10 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Accumulator, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 
-use super::function::{Edge, edge_of, may_filter};
+use super::expression::{Edge, edge_of, may_filter};
 use super::peers::Peers;
 use super::results::Results;
-use crate::compact::with_own_texts;
+use crate::batch::with_own_buffers;
 
 /// A function of the rows so far.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct State {
     open_rows: usize,
     /// The first or last value of those rows, as one row; `None` if there is none.
     value: Option<ArrayRef>,
-    /// Of an aggregate: all rows that have come, more peers or not.
+    /// Of an aggregate: all rows that have arrived, more peers or not.
     accumulator: Option<Box<dyn Accumulator>>,
     accumulator_bytes: usize,
     measured_rows: usize,
@@ -115,7 +115,7 @@ impl Cumulative {
         })
     }
 
-    /// Takes in further rows, and puts what can be told by now into `results`.
+    /// Takes in further rows, and puts the results that are known by now into `results`.
     pub fn add(&self, state: &mut State, rows: &RecordBatch, results: &mut Results) -> Result<()> {
         let ends = match &mut state.peers {
             Some(peers) => peers.ends(rows)?,
@@ -240,7 +240,7 @@ impl Value {
         }
         if let (1, last) = after_rows(rows.num_rows()) {
             let row = UInt64Array::from_iter_values([last as u64]);
-            state.value = Some(with_own_texts(&take(values.as_ref(), &row, None)?)?);
+            state.value = Some(with_own_buffers(&take(values.as_ref(), &row, None)?)?);
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Value {
     }
 }
 
-/// Whether a function of values ignores nulls. Expressions do not tell: its value of a null and a number does.
+/// Whether a function of values ignores nulls. Expressions do not show it; its value of a null and a number does.
 fn ignores_nulls(function: &dyn WindowExpr, edge: Edge) -> Result<bool> {
     let Some(standard) = function.as_any().downcast_ref::<StandardWindowExpr>() else { return Ok(false) };
     let values: ArrayRef = Arc::new(match edge {

@@ -7,8 +7,8 @@ use arrow::compute::{concat, take};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 
-use super::function::Edge;
-use crate::compact::with_own_texts;
+use super::expression::Edge;
+use crate::batch::with_own_buffers;
 
 /// What is kept of the rows so far: the first one and the first whose value is not null, or the last ones. One of them
 /// has the value, whether the function ignores nulls or not.
@@ -42,8 +42,10 @@ impl EdgeRows {
         kept.sort_unstable();
         kept.dedup();
         let kept = UInt64Array::from(kept);
-        self.arguments =
-            joined.iter().map(|column| with_own_texts(&take(column, &kept, None)?)).collect::<Result<_>>()?;
+        self.arguments = joined
+            .iter()
+            .map(|column| with_own_buffers(&take(column, &kept, None)?))
+            .collect::<Result<_>>()?;
         Ok(())
     }
 

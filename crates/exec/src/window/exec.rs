@@ -26,9 +26,11 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use nandina_pages::PageSchema;
 
-use super::function::{Functions, Running, refuse_without_argument};
+use super::expression::refuse_without_argument;
+use super::function::Functions;
 use super::pipeline::{Computed, Pipeline};
-use crate::spill::{RowQueue, SpillContext, SpillMetrics, operator_space};
+use super::running::Running;
+use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
 /// Computes window functions while the rows wait in queues that spill. See the [module documentation](super).
 pub struct SpillingWindowExec {
@@ -44,8 +46,8 @@ pub struct SpillingWindowExec {
 
 impl SpillingWindowExec {
     /// Takes the place of `planned`. `None` if that is no window operator, one whose input is not sorted by partitions,
-    /// which keeps a state for each of them, or one over columns that cannot be spilled. Fails for functions that nobody
-    /// can compute.
+    /// which keeps a state for each of them, or one over columns that cannot be spilled. Fails for functions that
+    /// cannot be computed.
     pub fn try_new(planned: Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let (expressions, input, is_sorted) = if let Some(window) = planned.downcast_ref::<WindowAggExec>() {
             (window.window_expr().to_vec(), window.input().schema(), true)
@@ -90,8 +92,8 @@ impl SpillingWindowExec {
         let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", partition);
         let name = format!("Window[{partition}]");
         let queue = |pages: &Arc<PageSchema>| {
-            let (pages, space) = (Arc::clone(pages), Arc::clone(&space));
-            let spill = SpillContext::new(pages, space, pool, &name, batch_rows, metrics.clone());
+            let shape = SpillShape::SideBySide;
+            let spill = SpillContext::new(shape, pages, &space, pool, &name, batch_rows, &metrics);
             RowQueue::new(&name, pool, spill, peak.clone())
         };
         let waiting = (!self.functions.running.is_empty()).then(|| queue(&self.waiting));

@@ -19,7 +19,7 @@ use datafusion::physical_expr::window::{PartitionBatches, PartitionWindowAggStat
 use super::function::Functions;
 use super::peers::Peers;
 use super::results::Results;
-use crate::held_batch::HeldBatch;
+use crate::batch::HeldBatch;
 
 /// The rows and the states of the functions.
 pub struct Frames {
@@ -45,7 +45,7 @@ impl Frames {
         }
     }
 
-    /// Takes in further rows, and puts what can be told by now into `results`.
+    /// Takes in further rows, and puts the results that are known by now into `results`.
     pub fn add(&mut self, functions: &Functions, rows: &RecordBatch, results: &mut [Results]) -> Result<()> {
         let rows = functions.running_columns.of(rows)?;
         let (Some(peers), Some(groups)) = (&mut self.peers, &functions.groups) else {
@@ -73,7 +73,7 @@ impl Frames {
         self.evaluate(functions, results)
     }
 
-    /// Bytes of the rows that are kept. What accumulators keep beside them DataFusion does not tell.
+    /// Bytes of the rows that are kept. What accumulators keep beside them DataFusion does not report.
     pub fn bytes(&self) -> usize {
         self.buffer_bytes + self.pieces.iter().map(|piece| piece.bytes).sum::<usize>()
     }
@@ -101,7 +101,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Computes what can be told by now, and moves it to `results`.
+    /// Computes the results that are known by now, and moves them to `results`.
     fn evaluate(&mut self, functions: &Functions, results: &mut [Results]) -> Result<()> {
         for ((place, function), states) in functions.streamed().zip(&mut self.states) {
             function.evaluate_stateful(&self.buffer, states, &WindowEvalContext::default())?;

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::{DataFusionError, Result};
-use datafusion::functions_window::lead_lag::{lag_udwf, lead_udwf};
-use datafusion::functions_window::nth_value::{first_value_udwf, last_value_udwf};
-use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits, WindowUDF};
+use datafusion::common::Result;
+use datafusion::logical_expr::{WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
-use datafusion::physical_plan::windows::WindowUDFExpr;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, WindowExpr};
 
-use super::cumulative::Cumulative;
+use super::expression::{Edge, edge_of, is_same_for_all_rows, may_filter, uses_frame};
 use super::of_count::OfCount;
 use super::peers::Peers;
+use super::running::Running;
 
 /// The functions of one operator.
 #[derive(Debug)]
@@ -27,20 +25,11 @@ pub struct Functions {
     /// Where the result of each function of the plan comes from.
     pub sources: Vec<Source>,
     /// What DataFusion's running functions look at.
-    pub running_columns: LookedAt,
+    pub running_columns: ReferencedColumns,
     /// If some of those are concerned with groups of peers: which rows are.
     pub groups: Option<Groups>,
     /// What those look at that need all rows of a partition.
-    pub gathered_columns: LookedAt,
-}
-
-/// A function whose results follow the rows.
-#[derive(Clone, Debug)]
-pub enum Running {
-    /// DataFusion's, over the rows that a frame may reach.
-    Streamed(Arc<dyn WindowExpr>),
-    /// Ours, of all rows so far.
-    Cumulative(Cumulative),
+    pub gathered_columns: ReferencedColumns,
 }
 
 /// How running functions want to see peers.
@@ -62,13 +51,6 @@ pub enum AtEnd {
     OfCount(OfCount),
     /// Anything else.
     Gathered(Arc<dyn WindowExpr>),
-}
-
-/// An edge of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    First,
-    Last,
 }
 
 /// Where a result comes from.
@@ -95,9 +77,9 @@ impl Functions {
             AtEnd::Gathered(expression) => Some(expression),
             _ => None,
         });
-        let gathered_columns = LookedAt::new(gathered, schema);
+        let gathered_columns = ReferencedColumns::new(gathered, schema);
         let streamed = || streamed(&running).map(|(_, expression)| expression);
-        let running_columns = LookedAt::new(streamed(), schema);
+        let running_columns = ReferencedColumns::new(streamed(), schema);
         let groups = Groups::of(streamed())?;
         Ok(Self { running, at_end, sources, running_columns, groups, gathered_columns })
     }
@@ -113,25 +95,6 @@ fn streamed(running: &[Running]) -> impl Iterator<Item = (usize, &Arc<dyn Window
         Running::Streamed(expression) => Some((place, expression)),
         Running::Cumulative(_) => None,
     })
-}
-
-impl Running {
-    /// The function, if its results follow the rows.
-    fn of(expression: &Arc<dyn WindowExpr>) -> Result<Option<Self>> {
-        if let Some(function) = Cumulative::of(expression)? {
-            return Ok(Some(Self::Cumulative(function)));
-        }
-        let follows = expression.uses_bounded_memory() && !looks_ahead_for_values(expression.as_ref())?;
-        Ok(follows.then(|| Self::Streamed(Arc::clone(expression))))
-    }
-
-    /// The type of results.
-    pub fn data_type(&self) -> Result<DataType> {
-        match self {
-            Self::Streamed(expression) => Ok(expression.field()?.data_type().clone()),
-            Self::Cumulative(function) => function.data_type(),
-        }
-    }
 }
 
 impl Groups {
@@ -175,80 +138,15 @@ impl AtEnd {
     }
 }
 
-/// Fails for functions that DataFusion plans, but cannot compute.
-pub fn refuse_without_argument(expression: &dyn WindowExpr) -> Result<()> {
-    match edge_of(expression) {
-        Some(_) if expression.expressions().is_empty() => {
-            Err(DataFusionError::Plan(format!("{} needs an argument: whose value?", expression.name())))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Which value of its frame a function is, if it is the first or the last one.
-pub fn edge_of(expression: &dyn WindowExpr) -> Option<Edge> {
-    match standard_function(expression)? {
-        function if *function == first_value_udwf() => Some(Edge::First),
-        function if *function == last_value_udwf() => Some(Edge::Last),
-        _ => None,
-    }
-}
-
-/// Whether the frame of a window matters to a function.
-fn uses_frame(expression: &dyn WindowExpr) -> Result<bool> {
-    match expression.as_any().downcast_ref::<StandardWindowExpr>() {
-        Some(standard) => Ok(standard.get_standard_func_expr().create_evaluator()?.uses_window_frame()),
-        None => Ok(true),
-    }
-}
-
-/// Whether a function is `lead … IGNORE NULLS`. While rows are still to come, DataFusion's has looked as far as there are
-/// rows, and stops at the first null behind them; of a whole partition it is right.
-fn looks_ahead_for_values(expression: &dyn WindowExpr) -> Result<bool> {
-    let Some(standard) = expression.as_any().downcast_ref::<StandardWindowExpr>() else { return Ok(false) };
-    let shifts = standard_function(expression).is_some_and(|of| *of == lead_udwf() || *of == lag_udwf());
-    // As with filters, expressions do not tell but this way.
-    if !shifts || !format!("{standard:?}").contains("ignore_nulls: true") {
-        return Ok(false);
-    }
-    // Either may have a negative distance, and then does what the other one does.
-    Ok(!standard.get_standard_func_expr().create_evaluator()?.is_causal())
-}
-
-/// The window function behind an expression that is no aggregate.
-pub fn standard_function(expression: &dyn WindowExpr) -> Option<&Arc<WindowUDF>> {
-    let standard = expression.as_any().downcast_ref::<StandardWindowExpr>()?;
-    let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>()?;
-    Some(function.fun())
-}
-
-/// Whether the frame of every row is all of its partition.
-fn is_same_for_all_rows(expression: &dyn WindowExpr) -> bool {
-    let frame = expression.get_window_frame();
-    let is_end = |bound: &WindowFrameBound| match bound {
-        // Without an order all rows are peers of the current one.
-        WindowFrameBound::CurrentRow => {
-            frame.units == WindowFrameUnits::Range && expression.order_by().is_empty()
-        }
-        bound => bound.is_unbounded(),
-    };
-    is_end(&frame.start_bound) && is_end(&frame.end_bound)
-}
-
-/// Whether a function may have a `FILTER`. Expressions do not tell but through [`Debug`](std::fmt::Debug).
-pub fn may_filter(expression: &dyn WindowExpr) -> bool {
-    format!("{expression:?}").contains("filter: Some(")
-}
-
 /// The columns that functions look at. All others are replaced by nulls without memory, so that the places of columns
 /// stay what expressions believe.
 #[derive(Debug)]
-pub struct LookedAt {
+pub struct ReferencedColumns {
     is_needed: Vec<bool>,
     schema: SchemaRef,
 }
 
-impl LookedAt {
+impl ReferencedColumns {
     fn new<'a>(expressions: impl Iterator<Item = &'a Arc<dyn WindowExpr>>, schema: &SchemaRef) -> Self {
         let (mut needed, mut needs_all) = (HashSet::new(), false);
         for expression in expressions {

@@ -37,18 +37,20 @@
 //! | `exec` | the plan node |
 //! | `top_k_filter`, `partition_top_k` | the plan node of the filter of first rows; the best keys of partitions so far |
 //! | `pipeline` | one output: from rows to rows with results |
-//! | `function` | what kinds of functions there are, and what they look at |
+//! | `expression`, `function` | what kinds of functions there are, and what they look at |
+//! | `running` | functions whose results follow the rows |
 //! | `of_count` | functions of a row's place and the number of rows |
 //! | `edge` | functions of the first or the last row |
 //! | `partition` | the functions over one partition that came in several batches |
 //! | `frames` | DataFusion's running functions, and the rows that they may still look at |
-//! | `cumulative` | running functions of all rows so far |
+//! | `cumulative` | those of all rows so far |
 //! | `peers` | which rows are equal in the order |
 //! | `results` | values of one function for rows that still wait |
 
 mod cumulative;
 mod edge;
 mod exec;
+mod expression;
 mod frames;
 mod function;
 mod of_count;
@@ -57,6 +59,7 @@ mod partition_top_k;
 mod peers;
 mod pipeline;
 mod results;
+mod running;
 mod top_k_filter;
 
 pub use exec::SpillingWindowExec;

@@ -19,12 +19,13 @@ use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::windows::create_window_expr;
 
 use super::cumulative::Cumulative;
-use super::function::{Running, standard_function};
+use super::expression::standard_function;
+use super::running::Running;
 
 /// A function of the place of a row and of the number of rows.
 #[derive(Clone, Debug)]
 pub struct OfCount {
-    /// Which running function tells the place.
+    /// Which running function computes the place.
     pub place: usize,
     formula: Formula,
 }
@@ -54,7 +55,7 @@ impl OfCount {
                 Running::Streamed(place_of(expression.as_ref(), row_number_udwf(), schema)?),
             )
         } else if expression.order_by().is_empty() {
-            // All rows are peers. Nobody asks for this.
+            // All rows are peers: such functions are constants, and not worth a formula.
             return Ok(None);
         } else if **function == *percent_rank_udwf() {
             (Formula::PercentRank, Running::Streamed(place_of(expression.as_ref(), rank_udwf(), schema)?))

@@ -9,18 +9,19 @@ use datafusion::physical_expr::window::PlainAggregateWindowExpr;
 use super::cumulative::State;
 use super::edge::EdgeRows;
 use super::frames::Frames;
-use super::function::{AtEnd, Functions, Running};
+use super::function::{AtEnd, Functions};
 use super::results::Results;
-use crate::held_batch::HeldBatch;
+use super::running::Running;
+use crate::batch::HeldBatch;
 
-/// A partition of which not all rows have come.
+/// A partition of which not all rows have arrived.
 pub struct OpenPartition {
     /// Rows for DataFusion's running functions, if there are any.
     frames: Option<Frames>,
     /// Of each running function what it keeps, if it is ours.
     cumulative: Vec<Option<State>>,
     at_end: Vec<Gathering>,
-    /// Rows that have come, in the columns that functions look at which need them all.
+    /// Rows that have arrived, in the columns that functions look at which need them all.
     gathered: Vec<HeldBatch>,
     rows: usize,
 }
@@ -46,7 +47,7 @@ impl OpenPartition {
         Ok(Self { frames, cumulative, at_end, gathered: Vec::new(), rows: 0 })
     }
 
-    /// Takes in further rows. Running functions put what they can tell into `results`.
+    /// Takes in further rows. Running functions put the results that they know into `results`.
     pub fn add(&mut self, functions: &Functions, rows: &RecordBatch, results: &mut [Results]) -> Result<()> {
         self.rows += rows.num_rows();
         for (function, gathering) in functions.at_end.iter().zip(&mut self.at_end) {

@@ -3,7 +3,7 @@
 //! An order key is as many bytes of the row format as an integer has room for. What lies behind is not compared: a row
 //! whose bytes are behind those of `k` others is behind them in all of its bytes, too.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -15,10 +15,7 @@ use datafusion::physical_expr::{PhysicalExprRef, PhysicalSortExpr};
 use nandina_pages::prefetch::{AHEAD, prefetch};
 use parking_lot::Mutex;
 
-use crate::aggregate::key_columns::BatchKey;
-use crate::aggregate::key_layout::KeyLayout;
-use crate::aggregate::table::GroupTable;
-use crate::key_hasher::KeyHasher;
+use crate::keys::{GroupTable, KeyHasher, KeyLayout, KeyedRows};
 use crate::memory::{MemoryGovernor, Reclaim, ReclaimHandle};
 use crate::sort::spec::KeyEncoder;
 
@@ -156,8 +153,7 @@ impl PartitionTopK {
         let known = Known { table: GroupTable::try_new(&top.stored)?, heaps: Vec::new(), is_full: false };
         let reservation = MemoryConsumer::new(format!("TopKFilter[{partition}]")).register(pool);
         let held = Arc::new(Held { known: Mutex::new(Some(known)), reservation });
-        let weak: Weak<dyn Reclaim> = Arc::downgrade(&(Arc::clone(&held) as Arc<dyn Reclaim>));
-        let handle = MemoryGovernor::register_reclaimer(pool, weak);
+        let handle = MemoryGovernor::register_reclaimer(pool, Arc::<Held>::downgrade(&held));
         let hasher = KeyHasher::new(0);
         Ok(Self { top, hasher, held, most_bytes, seen_rows: 0, kept_rows: 0, _handle: handle })
     }
@@ -179,7 +175,7 @@ impl PartitionTopK {
         let keep = BooleanArray::from(keep);
         self.seen_rows += keep.len();
         self.kept_rows += keep.true_count();
-        // Others may have to spill for it, and this very filter is among those who are asked: it is locked then.
+        // Others may have to spill for it, and this very filter is among the holders that are asked: it is locked then.
         let is_refused = held.reservation.try_resize(known.memory_bytes()).is_err();
         if is_refused || !self.pays(known.is_full) {
             *slot = None;
@@ -234,15 +230,13 @@ impl Known {
         }
         let evaluate = |key: &PhysicalExprRef| key.evaluate(rows)?.into_array(rows.num_rows());
         let keys = top.partition_by.iter().map(evaluate).collect::<Result<Vec<ArrayRef>>>()?;
-        let keys = top.layout.store(&keys)?;
-        let mut hashes = Vec::new();
-        hasher.hash(&keys, rows.num_rows(), &mut hashes)?;
-        let keys: Vec<BatchKey> = keys.iter().map(BatchKey::of).collect();
+        let keyed = KeyedRows::hash(top.layout.store(&keys)?, rows.num_rows(), hasher)?;
+        let (keys, hashes) = (keyed.batch_keys(), &keyed.hashes);
         if self.is_full {
             groups.resize(rows.num_rows(), NO_GROUP);
-            self.table.for_each_known(&keys, &hashes, |row, group| groups[row] = group);
+            self.table.for_each_known(&keys, hashes, |row, group| groups[row] = group);
         } else {
-            self.table.find_or_insert(&keys, &hashes, groups);
+            self.table.find_or_insert(&keys, hashes, groups);
             self.heaps.resize(self.table.len() * top.k, NO_KEY);
         }
         Ok(())

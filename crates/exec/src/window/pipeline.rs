@@ -12,9 +12,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
-use super::function::{AtEnd, Functions, Running, Source};
+use super::function::{AtEnd, Functions, Source};
 use super::partition::OpenPartition;
 use super::results::Results;
+use super::running::Running;
 use crate::spill::RowQueue;
 
 /// Rows on their way through the functions.
@@ -137,7 +138,7 @@ impl Pipeline {
         self.assemble(&rows, rows.columns().to_vec(), results).map(Some)
     }
 
-    /// Fails if rows have been left without results, or results without rows, after all have been given out.
+    /// Fails if rows have been left without results, or results without rows, after all have been emitted.
     pub async fn nothing_is_left(&mut self) -> Result<()> {
         let mut rows_left = false;
         for queue in

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use datafusion::common::{Result, ScalarValue};
 
-use crate::row_width::value_bytes;
+use crate::batch::row_width::value_bytes;
 
 /// A queue of values, in the order of the rows that they belong to.
 #[derive(Debug, Default)]

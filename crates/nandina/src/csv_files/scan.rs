@@ -24,7 +24,7 @@ use super::infer::{format_of, header_of, reason, without_line};
 use super::records::{RecordEnds, Syntax};
 use crate::error::{self, Error};
 use crate::text_scan::{TextFile, TextFormat, from_thread};
-use nandina_exec::meter::inherited;
+use nandina_exec::execution::meter::inherited;
 
 /// How CSV files are written, and what reading them may use.
 #[derive(Debug, Clone)]

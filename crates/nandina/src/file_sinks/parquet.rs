@@ -33,9 +33,9 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::TryStreamExt as _;
-use nandina_exec::meter::{inherited, inherited_work};
+use nandina_exec::execution::meter::{inherited, inherited_work};
+use nandina_exec::batch::row_width::{leaf_columns, value_bytes};
 use nandina_exec::partitioned_write::sorting_columns;
-use nandina_exec::row_width::{leaf_columns, value_bytes};
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{

@@ -10,7 +10,7 @@ use datafusion::catalog::Session;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use nandina_exec::guard::Guarded;
+use nandina_exec::scan::guard::Guarded;
 
 use super::{Format, describe, display};
 use crate::arrow_files;

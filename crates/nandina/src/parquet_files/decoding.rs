@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Fields, Schema};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileGroup;
-use nandina_exec::row_width::leaf_columns;
+use nandina_exec::batch::row_width::leaf_columns;
 use nandina_exec::scan::DecodingBytes;
 use parquet::arrow::async_reader::AsyncFileReader as _;
 use parquet::basic::Compression;

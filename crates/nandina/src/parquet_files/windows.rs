@@ -33,7 +33,7 @@ use datafusion::common::stats::Precision;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
-use nandina_exec::meter::inherited_work;
+use nandina_exec::execution::meter::inherited_work;
 use nandina_exec::scan::begin_of_row_group;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};

@@ -9,7 +9,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, Operator};
-use nandina_exec::floats::{canonical, holds_floats};
+use nandina_exec::keys::floats::{canonical, holds_floats};
 
 use super::type_of;
 use crate::meanings::{call, call_shown_as_argument};

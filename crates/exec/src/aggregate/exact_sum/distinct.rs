@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, ArrowNativeTypeOp, AsArray};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
-use super::{SumOf, Summand, Summands};
+use super::summand::{SumOf, Summand, Summands};
 
 #[derive(Debug)]
 pub(super) struct DistinctSum<T: Summand> {

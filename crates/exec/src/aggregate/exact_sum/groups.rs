@@ -14,7 +14,7 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls::filtered_null_mask;
 
-use super::{Function, SumOf, Summand, Summands};
+use super::summand::{Function, SumOf, Summand, Summands};
 
 #[derive(Debug)]
 pub(super) struct GroupSums<T: Summand> {

@@ -11,18 +11,15 @@
 mod distinct;
 mod groups;
 mod rows;
+mod summand;
 
 use std::fmt;
-use std::hash::Hash;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use arrow::array::ArrowNativeTypeOp;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Decimal128Type,
-    Decimal256Type, DecimalType, Field, FieldRef, Int32Type, Int64Type, UInt32Type, UInt64Type, i256,
+    DataType, Decimal128Type, Decimal256Type, Field, FieldRef, Int32Type, Int64Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, internal_err, plan_err};
+use datafusion::common::{Result, internal_err, plan_err};
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -35,6 +32,7 @@ use datafusion::logical_expr::{
 use distinct::DistinctSum;
 use groups::GroupSums;
 use rows::RowSum;
+use summand::{Function, Summand, Summands, sum_of};
 
 /// `sum`, in place of DataFusion's.
 pub fn exact_sum() -> Arc<AggregateUDF> {
@@ -50,15 +48,6 @@ fn exact(function: Function, of_other_types: Arc<AggregateUDF>) -> Arc<Aggregate
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(AggregateUDF::from(Exact { function, signature, of_other_types }))
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Function {
-    Sum,
-    Average,
-}
-
-/// The digits that a sum of decimals has more than they have.
-const MORE_DIGITS: u8 = 10;
 
 #[derive(PartialEq, Eq, Hash)]
 struct Exact {
@@ -207,23 +196,6 @@ fn summed_as(argument: &DataType) -> Option<DataType> {
     })
 }
 
-/// The type of the sum of integers or decimals.
-fn sum_of(argument: &DataType) -> Option<DataType> {
-    let longer = |digits: u8, most: u8| most.min(digits.saturating_add(MORE_DIGITS));
-    Some(match argument {
-        DataType::Int32 => DataType::Int64,
-        DataType::UInt32 => DataType::UInt64,
-        DataType::Int64 | DataType::UInt64 => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
-        DataType::Decimal128(digits, scale) => {
-            DataType::Decimal128(longer(*digits, DECIMAL128_MAX_PRECISION), *scale)
-        }
-        DataType::Decimal256(digits, scale) => {
-            DataType::Decimal256(longer(*digits, DECIMAL256_MAX_PRECISION), *scale)
-        }
-        _ => return None,
-    })
-}
-
 fn of_rows<T: Summand>(summands: Summands<T>) -> Box<dyn Accumulator> {
     Box::new(RowSum::new(summands))
 }
@@ -234,128 +206,4 @@ fn of_distinct<T: Summand>(summands: Summands<T>) -> Box<dyn Accumulator> {
 
 fn of_groups<T: Summand>(summands: Summands<T>) -> Box<dyn GroupsAccumulator> {
     Box::new(GroupSums::new(summands))
-}
-
-/// A type whose sums are exact.
-trait Summand: ArrowPrimitiveType<Native: Into<SumOf<Self>> + Hash + Eq> + fmt::Debug + Send {
-    type Sum: ArrowPrimitiveType + fmt::Debug + Send;
-
-    /// Whether the sum of all values of an array fits into the type of the sum, whatever they are. An array has fewer than
-    /// 2^32 values.
-    const FITS: bool;
-
-    fn as_f64(sum: SumOf<Self>) -> f64;
-
-    /// Whether a sum has no more digits than its type.
-    fn is_valid(_: SumOf<Self>, _: &DataType) -> bool {
-        true
-    }
-}
-
-/// The native type of a sum.
-type SumOf<T> = <<T as Summand>::Sum as ArrowPrimitiveType>::Native;
-
-/// Integers, whose sums fit into a wider type.
-macro_rules! summand {
-    ($integer:ty, $sum:ty) => {
-        impl Summand for $integer {
-            type Sum = $sum;
-            const FITS: bool = true;
-
-            fn as_f64(sum: SumOf<Self>) -> f64 {
-                sum as f64
-            }
-        }
-    };
-}
-
-summand!(Int32Type, Int64Type);
-summand!(UInt32Type, UInt64Type);
-summand!(Int64Type, Decimal128Type);
-summand!(UInt64Type, Decimal128Type);
-
-impl Summand for Decimal128Type {
-    type Sum = Decimal128Type;
-    const FITS: bool = false;
-
-    fn as_f64(sum: i128) -> f64 {
-        sum as f64
-    }
-
-    fn is_valid(sum: i128, data_type: &DataType) -> bool {
-        matches!(data_type, DataType::Decimal128(digits, _) if Self::is_valid_decimal_precision(sum, *digits))
-    }
-}
-
-impl Summand for Decimal256Type {
-    type Sum = Decimal256Type;
-    const FITS: bool = false;
-
-    fn as_f64(sum: i256) -> f64 {
-        let (low, high) = sum.to_parts();
-        (high as f64).mul_add(2_f64.powi(128), low as f64)
-    }
-
-    fn is_valid(sum: i256, data_type: &DataType) -> bool {
-        matches!(data_type, DataType::Decimal256(digits, _) if Self::is_valid_decimal_precision(sum, *digits))
-    }
-}
-
-/// What is summed, and what becomes of the sum.
-#[derive(Clone, Debug)]
-struct Summands<T> {
-    function: Function,
-    argument: DataType,
-    sum: DataType,
-    of: PhantomData<fn() -> T>,
-}
-
-impl<T: Summand> Summands<T> {
-    fn new(function: Function, argument: DataType) -> Result<Self> {
-        match sum_of(&argument) {
-            Some(sum) => Ok(Summands { function, argument, sum, of: PhantomData }),
-            None => internal_err!("an exact sum of {argument}"),
-        }
-    }
-
-    fn add(&self, sum: SumOf<T>, value: SumOf<T>) -> Result<SumOf<T>> {
-        sum.add_checked(value).map_err(|_| self.too_large())
-    }
-
-    fn subtract(&self, sum: SumOf<T>, value: SumOf<T>) -> Result<SumOf<T>> {
-        sum.sub_checked(value).map_err(|_| self.too_large())
-    }
-
-    /// The sum, if it has no more digits than its type.
-    fn checked(&self, sum: SumOf<T>) -> Result<SumOf<T>> {
-        if T::is_valid(sum, &self.sum) { Ok(sum) } else { Err(self.too_large()) }
-    }
-
-    fn average(&self, sum: SumOf<T>, values: u64) -> f64 {
-        let scale = match self.sum {
-            DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => scale,
-            _ => 0,
-        };
-        T::as_f64(sum) / 10_f64.powi(scale.into()) / values as f64
-    }
-
-    /// The sum or average of so many values.
-    fn result(&self, sum: SumOf<T>, values: u64) -> Result<ScalarValue> {
-        let has_any = values > 0;
-        match self.function {
-            Function::Sum => {
-                let sum = has_any.then(|| self.checked(sum)).transpose()?;
-                ScalarValue::new_primitive::<T::Sum>(sum, &self.sum)
-            }
-            Function::Average => Ok(ScalarValue::Float64(has_any.then(|| self.average(sum, values)))),
-        }
-    }
-
-    fn too_large(&self) -> DataFusionError {
-        exec_datafusion_err!(
-            "a sum of {} does not fit into {}; sum a larger type or an approximation, as CAST(… AS DOUBLE)",
-            self.argument,
-            self.sum
-        )
-    }
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
-use super::{Function, SumOf, Summand, Summands};
+use super::summand::{Function, SumOf, Summand, Summands};
 
 #[derive(Debug)]
 pub(super) struct RowSum<T: Summand> {

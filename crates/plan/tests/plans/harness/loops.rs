@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{Column, binary, case, cast, lit};
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 use datafusion::physical_plan::{ExecutionPlan, collect};
-use nandina_exec::nested_loop_join::BlockNestedLoopJoinExec;
+use nandina_exec::join::BlockNestedLoopJoinExec;
 
 use super::rows::same_rows;
 use super::tables::Table;
