@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 /// Processor, memory, kernel and file system.
@@ -33,7 +35,7 @@ impl Machine {
             memory_bytes: kibibytes << 10,
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: file_system(&file("/proc/mounts"), folder).unwrap_or_else(unknown),
-            date: output(Command::new("date").arg("+%Y-%m-%d")).unwrap_or_else(unknown),
+            date: DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%d").to_string(),
         }
     }
 

@@ -21,7 +21,7 @@ mod error;
 mod html;
 mod page;
 mod plot;
-mod quantity;
+pub mod quantity;
 mod query_page;
 mod query_report;
 mod table;

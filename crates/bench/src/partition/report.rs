@@ -425,7 +425,7 @@ mod tests {
         assert!(text.contains("## Fixed partitions, page-sized writes") && text.contains("- too little"));
         let line = text.lines().find(|line| line.starts_with("| classic")).unwrap();
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        assert_eq!(&cells[1..7], ["classic", "8", "64 MB", "8 KB", "8 KB", "3.25"]);
+        assert_eq!(&cells[1..7], ["classic", "8", "64 MiB", "8 KiB", "8 KiB", "3.25"]);
         assert_eq!(cells[13], "1.00", "the bound: 1 MB at 1 MB/s");
     }
 }
