@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::runner;
+
 /// Processor, memory, kernel and file system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
@@ -31,7 +33,7 @@ impl Machine {
         let kibibytes: u64 = kibibytes.trim_end_matches("kB").trim().parse().unwrap_or(0);
         Self {
             processor: after(&file("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: runner::processors(),
             memory_bytes: kibibytes << 10,
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: file_system(&file("/proc/mounts"), folder).unwrap_or_else(unknown),

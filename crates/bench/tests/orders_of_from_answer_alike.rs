@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nandina_bench::fuzz::random::Random;
 use nandina_bench::orders::check::check;
 use nandina_bench::orders::suites::generated;
+use nandina_bench::random::Random;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_from_answer_alike() {

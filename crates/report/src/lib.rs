@@ -20,7 +20,7 @@ mod device_page;
 mod error;
 mod html;
 mod page;
-mod plot;
+pub mod plot;
 pub mod quantity;
 mod query_page;
 mod query_report;

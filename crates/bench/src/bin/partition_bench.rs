@@ -14,7 +14,7 @@ use nandina_bench::partition::{
     ALGORITHMS, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
     algorithm_name,
 };
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
 use nandina_spill::Algorithm;
@@ -67,13 +67,7 @@ struct Arguments {
 const INPUT_BUFFER_BYTES: usize = 4 << 20;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("partition_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
 use nandina_bench::partition::{GraceAllocation, RingShape, Trial, Unit, Workbench};
+use nandina_bench::runner;
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, SimulationOptions};
 use nandina_spill::Algorithm;
@@ -130,7 +131,7 @@ fn main() {
         write!(page, "\n## {}\n", paper.name).unwrap();
         table_1(paper, &bench, &mut page);
         figures(paper, &bench, &mut page);
-        std::fs::write(&arguments.out, &page).unwrap();
+        runner::write(&arguments.out, &page).unwrap();
     }
     println!("{page}");
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use nandina_bench::machine::Machine;
 use nandina_bench::query::{Cell, Engine, Outcome, Query, Results, Suite, Workshop, cap_bytes, report};
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 
 /// Time queries under memory limits, beside other engines.
 #[derive(Debug, Parser)]
@@ -63,14 +63,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("query_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments: Arguments| run(&arguments).map(runner::verdict))
 }
 
 /// What to measure, checked.

@@ -17,6 +17,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use clap::Parser;
 use nandina_bench::partition::trial::TrialOptions;
 use nandina_bench::partition::{RingShape, Unit, Workbench, algorithm_name};
+use nandina_bench::runner;
 use nandina_device::calibration::{Calibration, IoSizes};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
@@ -70,7 +71,7 @@ fn main() {
         std::fs::create_dir_all(&arguments.work).unwrap();
         one_device(name, &arguments, &mut page);
         std::fs::remove_dir_all(&arguments.work).unwrap();
-        std::fs::write(&arguments.out, &page).unwrap();
+        runner::write(&arguments.out, &page).unwrap();
     }
     println!("{page}");
 }

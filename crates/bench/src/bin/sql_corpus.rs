@@ -21,7 +21,7 @@ use nandina_bench::corpus::children::{FileRun, Supervision, run_all};
 use nandina_bench::corpus::outcome::Class;
 use nandina_bench::corpus::run_file::{self, Assignment};
 use nandina_bench::corpus::{files, report};
-use nandina_bench::{Result, quantity};
+use nandina_bench::{Result, quantity, runner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -78,19 +78,12 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let done = match (&arguments.child, &arguments.folder) {
-        (Some(file), Some(folder)) => child(&arguments, file.clone(), folder.clone()).map(|()| true),
-        _ => run(&arguments),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("sql_corpus: {error}");
-            ExitCode::FAILURE
+    runner::main(|arguments: Arguments| match (&arguments.child, &arguments.folder) {
+        (Some(file), Some(folder)) => {
+            child(&arguments, file.clone(), folder.clone()).map(|()| runner::verdict(true))
         }
-    }
+        _ => run(&arguments).map(runner::verdict),
+    })
 }
 
 fn child(arguments: &Arguments, file: PathBuf, folder: PathBuf) -> Result<()> {

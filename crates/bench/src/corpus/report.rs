@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::children::FileRun;
 use super::outcome::{Class, Outcome};
-use crate::error::{BenchError, Result};
-use crate::quantity;
+use crate::error::Result;
 use crate::table::Table;
+use crate::{quantity, runner};
 
 /// A record whose answer is not the same under all limits.
 #[derive(Debug, Serialize)]
@@ -218,7 +218,7 @@ pub fn write_details(path: &Path, runs: &[FileRun], differences: &[LimitDifferen
         }
         text.push('\n');
     }
-    std::fs::write(path, text).map_err(BenchError::file(path))
+    runner::write(path, text)
 }
 
 #[derive(Serialize)]
@@ -250,9 +250,7 @@ pub fn write_json(path: &Path, runs: &[FileRun], limit_differences: &[LimitDiffe
         outcomes: run.outcomes.iter().filter(is_told).collect(),
     });
     let json = Json { runs: runs.collect(), limit_differences };
-    let text = serde_json::to_string_pretty(&json)
-        .map_err(|source| BenchError::Json { path: path.to_path_buf(), source })?;
-    std::fs::write(path, text).map_err(BenchError::file(path))
+    runner::write_json(path, &json)
 }
 
 #[cfg(test)]

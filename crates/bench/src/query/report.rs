@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::cells::{Cell, Outcome, Results};
 use super::suites::{Query, Source, Suite};
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::plot::{self, Panel, Series};
-use crate::quantity;
 use crate::table::Table;
+use crate::{quantity, runner};
 
 const OURS: &str = "Nandina";
 const RIVAL: &str = "DuckDB";
@@ -16,7 +16,7 @@ const RIVAL: &str = "DuckDB";
 /// Writes both files into `folder`.
 pub fn write(suite: &Suite, results: &Results, folder: &Path) -> Result<()> {
     let path = folder.join(suite.name).with_extension("md");
-    std::fs::write(&path, markdown(suite, results)).map_err(BenchError::file(&path))?;
+    runner::write(&path, markdown(suite, results))?;
     let panels: Vec<Panel> = match suite.is_sum {
         true => vec![sum_panel(suite, results)],
         false => measured_queries(suite, results).map(|query| panel(results, query)).collect(),

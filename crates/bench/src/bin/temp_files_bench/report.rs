@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use nandina_bench::quantity::{self, median};
 use nandina_spill::{Discard, Preallocation};
 
 use crate::Measured;
-use crate::real::{GivingBack, Runs, Writing, median};
+use crate::real::{GivingBack, Runs, Writing};
 use crate::simulated::{Combination, Management, Setting};
 use crate::workload::Workload;
 
@@ -155,7 +156,7 @@ pub fn real(
     let base = |it: &&Runs| it.management == Management::FilePerPartition { fallocate: false };
     let base = &runs.iter().find(base).expect("all combinations were run").runs;
     for Runs { management, runs } in runs {
-        let of = |figure: fn(&crate::real::Run) -> f64| median(runs.iter().map(figure).collect());
+        let of = |figure: fn(&crate::real::Run) -> f64| median(runs.iter().map(figure)).unwrap_or_default();
         let ratios =
             runs.iter().zip(base).map(|(run, base)| (run.joins + run.close) / (base.joins + base.close));
         writeln!(
@@ -165,7 +166,7 @@ pub fn real(
             of(|run| run.joins),
             of(|run| run.close),
             of(|run| run.joins + run.close),
-            median(ratios.collect()),
+            median(ratios).unwrap_or_default(),
             of(|run| run.discards.commands as f64),
             of(|run| run.discards.bytes as f64 / 1048576.0),
             of(|run| run.discards.seconds),
@@ -176,11 +177,7 @@ pub fn real(
     writeln!(page, "Hole punching in a file of 512 MiB, every other piece first.\n").unwrap();
     writeln!(page, "| piece | seconds per GB |\n|---:|---:|").unwrap();
     for GivingBack { piece_bytes, seconds_per_gb } in giving_back {
-        let piece = if *piece_bytes < 1 << 20 {
-            format!("{} KiB", piece_bytes >> 10)
-        } else {
-            format!("{} MiB", piece_bytes >> 20)
-        };
+        let piece = quantity::bytes(*piece_bytes);
         writeln!(page, "| {piece} | {seconds_per_gb:.2} |").unwrap();
     }
     writeln!(

@@ -3,8 +3,7 @@
 //! Files of Hash Joins on SSDs* (2022).
 //!
 //! ```text
-//! cargo run --release -p nandina-spill --example temp_files_bench -- [--directory <on the disk>] [--rounds 5]
-//!     [--only simulated|real] [--markdown <file>] [--svg <file>]
+//! cargo run --release -p nandina-bench --bin temp_files_bench -- --directory <on the disk>
 //! ```
 
 #![allow(
@@ -16,7 +15,6 @@
 )]
 
 mod plot;
-mod random;
 mod real;
 mod report;
 mod simulated;
@@ -26,6 +24,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clap::Parser;
+use nandina_bench::runner;
 use simulated::{Combination, Outcome, Setting};
 use workload::Workload;
 
@@ -33,35 +33,25 @@ const DRIVES: [&str; 5] = ["iodrive", "p300", "vertex3", "sata-ssd", "nvme"];
 /// Drives that all numbers of partitions and shares of other data are tried on.
 const SWEPT: [&str; 2] = ["sata-ssd", "nvme"];
 
+/// Time temporary files of joins, by how their space is managed.
+#[derive(Debug, Parser)]
+#[command(name = "temp_files_bench")]
 struct Arguments {
+    /// A folder to make and to remove, on the disk to be measured.
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("temp-files-bench"))]
     directory: PathBuf,
+    /// Rounds on the disk.
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// One of simulated and real.
+    #[arg(long)]
     only: Option<String>,
+    /// Markdown file for the results.
+    #[arg(long)]
     markdown: Option<PathBuf>,
+    /// SVG file for the plot.
+    #[arg(long)]
     svg: Option<PathBuf>,
-}
-
-fn arguments() -> Arguments {
-    let mut arguments = Arguments {
-        directory: std::env::temp_dir().join("temp-files-bench"),
-        rounds: 5,
-        only: None,
-        markdown: None,
-        svg: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(name) = words.next() {
-        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
-        match name.as_str() {
-            "--directory" => arguments.directory = value.into(),
-            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
-            "--only" => arguments.only = Some(value),
-            "--markdown" => arguments.markdown = Some(value.into()),
-            "--svg" => arguments.svg = Some(value.into()),
-            other => panic!("unknown option {other}; see the head of this program"),
-        }
-    }
-    arguments
 }
 
 /// What was run on a model, and what came of it.
@@ -72,7 +62,7 @@ pub struct Measured {
 }
 
 fn main() {
-    let arguments = arguments();
+    let arguments = Arguments::parse();
     let does = |what: &str| arguments.only.as_deref().is_none_or(|only| only == what);
     let mut page = String::new();
     if does("simulated") {
@@ -105,7 +95,7 @@ fn main() {
     }
     println!("{page}");
     if let Some(path) = &arguments.markdown {
-        std::fs::write(path, page).unwrap();
+        runner::write(path, page).unwrap();
     }
 }
 
@@ -114,7 +104,7 @@ fn simulate(jobs: &[(Setting, Combination)]) -> Vec<Measured> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Measured)>> = Mutex::default();
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..runner::processors() {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);

@@ -2,8 +2,7 @@
 //! RARE-join paper, on this device. The ground for the default page size, the merge gap and the read-ahead window.
 //!
 //! ```text
-//! cargo run --release -p nandina-storage --example scan_bench -- --directory <on the disk> [--gib 1] [--rounds 5]
-//!     [--readers 2] [--pages 32,64,128,256,512,1024] [--markdown <file>] [--svg <file>]
+//! cargo run --release -p nandina-bench --bin scan_bench -- --directory <on the disk>
 //! ```
 //!
 //! Row order reads every mini-page of every page, as a store of whole rows must: the scan of 16 columns. Ideal is the
@@ -18,22 +17,21 @@
     reason = "a program for measuring"
 )]
 
-#[path = "../../device/examples/fio/mod.rs"]
-mod fio;
-
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use clap::Parser;
+use nandina_bench::plot::{Panel, Series, write_svg};
+use nandina_bench::{fio, runner};
 use nandina_device::{Device, DeviceOptions, FileClass, IoAccount, OpenMode, Request};
 use nandina_storage::{
     FetchOptions, IfExists, Mode, PageNumber, RowId, ScanFigures, ScanOptions, Store, Table, TableDefinition,
     WriteOptions,
 };
-use plotters::prelude::*;
 
 const COLUMNS: usize = 16;
 const PROJECTED: [usize; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
@@ -44,44 +42,30 @@ const BATCH_ROWS: usize = 64 << 10;
 /// At which page size gap and window are looked at: where mini-pages are small, both matter most.
 const TUNING_PAGE_KIB: [usize; 2] = [64, 256];
 
+/// Time scans of some columns, by page size.
+#[derive(Debug, Parser)]
+#[command(name = "scan_bench")]
 struct Arguments {
+    /// A folder to make and to remove, on the disk to be measured.
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("scan-bench"))]
     directory: PathBuf,
+    /// Size of the table.
+    #[arg(long, default_value_t = 1.0)]
     gib: f64,
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Threads that scan.
+    #[arg(long, default_value_t = 2)]
     readers: usize,
+    /// Page sizes in KiB.
+    #[arg(long = "pages", value_delimiter = ',', default_value = "32,64,128,256,512,1024")]
     page_kib: Vec<usize>,
+    /// Markdown file for the results.
+    #[arg(long)]
     markdown: Option<PathBuf>,
+    /// SVG file for the plot.
+    #[arg(long)]
     svg: Option<PathBuf>,
-}
-
-fn arguments() -> Arguments {
-    let mut arguments = Arguments {
-        directory: std::env::temp_dir().join("scan-bench"),
-        gib: 1.0,
-        rounds: 5,
-        readers: 2,
-        page_kib: vec![32, 64, 128, 256, 512, 1024],
-        markdown: None,
-        svg: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(name) = words.next() {
-        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
-        match name.as_str() {
-            "--directory" => arguments.directory = value.into(),
-            "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
-            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
-            "--readers" => arguments.readers = value.parse().expect("a number of readers"),
-            "--pages" => {
-                arguments.page_kib =
-                    value.split(',').map(|kib| kib.parse().expect("page sizes in KiB")).collect();
-            }
-            "--markdown" => arguments.markdown = Some(value.into()),
-            "--svg" => arguments.svg = Some(value.into()),
-            other => panic!("unknown option {other}; see the head of this program"),
-        }
-    }
-    arguments
 }
 
 /// What was measured at one page size: the best of all rounds, which other work on the machine disturbs least.
@@ -115,7 +99,7 @@ struct Scanned {
 }
 
 fn main() {
-    let arguments = arguments();
+    let arguments = Arguments::parse();
     std::fs::create_dir_all(&arguments.directory).unwrap();
     let device = Device::open(&arguments.directory, DeviceOptions::default()).unwrap();
     let store = Store::open(device.clone(), Mode::Write).unwrap();
@@ -133,7 +117,7 @@ fn main() {
     let report = report(&all, rows, &device, &arguments) + &tuning;
     println!("{report}");
     if let Some(path) = &arguments.markdown {
-        std::fs::write(path, &report).unwrap();
+        runner::write(path, &report).unwrap();
     }
     if let Some(path) = &arguments.svg {
         plot(&all, rows, path);
@@ -435,55 +419,20 @@ fn tune(table: &Table, page_kib: usize, arguments: &Arguments, out: &mut String)
     }
 }
 
-fn plot(all: &[Figures], rows: usize, path: &std::path::Path) {
+fn plot(all: &[Figures], rows: usize, path: &Path) {
     let raw = raw(all);
+    let millis = |figures: &Figures| figures.first.iter().map(|scanned| Some(scanned.millis)).collect();
+    let by_page = |figures: &Figures| Series::new(format!("{} KiB", figures.page_kib), millis(figures));
+    let ideal = PROJECTED.map(|columns| Some(ideal_millis(rows, columns, raw))).to_vec();
     let row_order = all.iter().map(|figures| figures.first.last().unwrap().millis).fold(f64::MAX, f64::min);
-    let top = all.iter().flat_map(|figures| &figures.first).map(|s| s.millis).fold(0.0, f64::max) * 1.08;
-    let root = SVGBackend::new(path, (860, 520)).into_drawing_area();
-    root.fill(&WHITE).unwrap();
-    let mut chart = ChartBuilder::on(&root)
-        .caption("Scan of the first k of 16 columns, by page size", ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(1f64..16f64, 0f64..top)
-        .unwrap();
-    chart
-        .configure_mesh()
-        .x_desc("columns read")
-        .y_desc("milliseconds")
-        .x_labels(16)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .light_line_style(WHITE)
-        .draw()
-        .unwrap();
-    for (number, figures) in all.iter().enumerate() {
-        let color = Palette99::pick(number).to_rgba();
-        let points: Vec<(f64, f64)> =
-            PROJECTED.iter().zip(&figures.first).map(|(&k, scanned)| (k as f64, scanned.millis)).collect();
-        chart
-            .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))
-            .unwrap()
-            .label(format!("{} KiB", figures.page_kib))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-    }
-    let flat = [(1.0, row_order), (16.0, row_order)];
-    let ideal = [(1.0, ideal_millis(rows, 1, raw)), (16.0, ideal_millis(rows, 16, raw))];
-    let others = [("row order", flat, RED), ("ideal", ideal, BLACK)];
-    for (label, points, color) in others {
-        chart
-            .draw_series(DashedLineSeries::new(points, 6, 4, color.stroke_width(2)))
-            .unwrap()
-            .label(label)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .unwrap();
-    root.present().unwrap();
+    let panel = Panel {
+        title: "By page size; dashed: row order".to_owned(),
+        x_label: "columns read".to_owned(),
+        y_label: "milliseconds".to_owned(),
+        categories: PROJECTED.map(|columns| columns.to_string()).to_vec(),
+        series: all.iter().map(by_page).chain([Series::new("ideal", ideal)]).collect(),
+        bound: Some(row_order),
+        is_logarithmic: false,
+    };
+    write_svg(path, "Scan of the first k of 16 columns", &[panel], 1).unwrap();
 }

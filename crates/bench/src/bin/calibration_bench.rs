@@ -1,7 +1,7 @@
 //! What calibration finds, on a real device and on drives whose truth is known.
 //!
 //! ```sh
-//! cargo run --release -p nandina-device --example calibration_bench -- DIR docs/benchmarks/calibration.md
+//! cargo run --release -p nandina-bench --bin calibration_bench -- --directory <on the disk>
 //! ```
 //!
 //! Writes a page of tables: what a quick and a full calibration find and take, one worker beside many, the stop rule
@@ -11,18 +11,31 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a program that is watched")]
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
+use clap::Parser;
+use nandina_bench::runner;
 use nandina_device::calibration::{Calibration, DeviceProfile, ReadPoint};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
 
+/// Calibrate a disk and models of drives.
+#[derive(Debug, Parser)]
+#[command(name = "calibration_bench")]
+struct Arguments {
+    /// On the disk to be measured.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    directory: PathBuf,
+    /// Markdown file for the results.
+    #[arg(long, default_value = "docs/benchmarks/calibration.md")]
+    out: PathBuf,
+}
+
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().unwrap_or_else(|| std::env::temp_dir().display().to_string());
-    let out = arguments.next();
+    let Arguments { directory, out } = Arguments::parse();
     let mut page = String::from(
         "# Calibration\n\n\
-         `cargo run --release -p nandina-device --example calibration_bench -- DIR docs/benchmarks/calibration.md`\n\n\
+         `cargo run --release -p nandina-bench --bin calibration_bench -- --directory <on the disk>`\n\n\
          Seconds and figures of simulated drives are in their own, virtual time. The real device is the virtual disk of \
          a two-processor machine whose host is shared: figures differ from hour to hour.\n\n",
     );
@@ -32,10 +45,8 @@ fn main() {
     workers(&mut page, &directory);
     stop_rule(&mut page);
     curves(&mut page, &subjects);
-    match out {
-        Some(file) => std::fs::write(file, page).unwrap(),
-        None => println!("{page}"),
-    }
+    println!("{page}");
+    runner::write(&out, page).unwrap();
 }
 
 fn simulated(name: &str) -> Device {
@@ -47,7 +58,7 @@ fn simulated(name: &str) -> Device {
     device
 }
 
-fn real(directory: &str) -> Device {
+fn real(directory: &Path) -> Device {
     Device::open(directory, DeviceOptions { max_depth: 512, ..DeviceOptions::default() }).unwrap()
 }
 
@@ -58,7 +69,7 @@ struct Subject {
 }
 
 /// Each device, measured quickly and fully. A simulated one is new for each.
-fn subjects(directory: &str) -> Vec<Subject> {
+fn subjects(directory: &Path) -> Vec<Subject> {
     let go_on = &mut |_| true;
     let names = std::iter::once("real").chain(DriveModel::NAMES);
     names
@@ -192,7 +203,7 @@ fn truths(page: &mut String, subjects: &[Subject]) {
     .unwrap();
 }
 
-fn workers(page: &mut String, directory: &str) {
+fn workers(page: &mut String, directory: &Path) {
     page.push_str(
         "## One worker beside many\n\n\
          Microseconds per random 4 KiB page over 64 MiB: one worker with a ring of buffers, and as many workers as the \

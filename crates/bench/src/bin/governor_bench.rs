@@ -13,8 +13,7 @@
 //! On drive models in virtual time, and on the disk behind a directory in real time, where the three ways take turns.
 //!
 //! ```text
-//! cargo run --release -p nandina-device --example governor_bench -- [--directory <on the disk>] [--models nvme,p300,disk]
-//!     [--rounds 3] [--seconds 0.5] [--json <file>] [--markdown <file>] [--svg <file>]
+//! cargo run --release -p nandina-bench --bin governor_bench -- --directory <on the disk>
 //! ```
 
 #![allow(
@@ -25,8 +24,6 @@
     reason = "a program for measuring"
 )]
 
-mod governor_plot;
-
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,7 +31,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use futures::StreamExt;
+use nandina_bench::plot::{Panel, Series, write_svg};
+use nandina_bench::{quantity, runner};
 use nandina_device::calibration::{Calibration, DeviceProfile};
 use nandina_device::drive::DriveModel;
 use nandina_device::{
@@ -72,44 +72,30 @@ impl Way {
     }
 }
 
+/// Time streams that share a device, by who lets their requests through.
+#[derive(Debug, Parser)]
+#[command(name = "governor_bench")]
 struct Arguments {
+    /// On the disk to be measured, if one is.
+    #[arg(long)]
     directory: Option<PathBuf>,
+    /// Models of drives.
+    #[arg(long, value_delimiter = ',', default_value = "nvme,p300,disk")]
     models: Vec<String>,
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Seconds of a run on the disk.
+    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+    /// JSON file for the results.
+    #[arg(long)]
     json: Option<PathBuf>,
+    /// Markdown file for the results.
+    #[arg(long)]
     markdown: Option<PathBuf>,
+    /// SVG file for the plot.
+    #[arg(long)]
     svg: Option<PathBuf>,
-}
-
-fn arguments() -> Arguments {
-    let mut arguments = Arguments {
-        directory: None,
-        models: ["nvme", "p300", "disk"].map(str::to_owned).to_vec(),
-        rounds: 3,
-        seconds: 0.5,
-        json: None,
-        markdown: None,
-        svg: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(name) = words.next() {
-        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
-        match name.as_str() {
-            "--directory" => arguments.directory = Some(value.into()),
-            "--models" => {
-                arguments.models =
-                    value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-            }
-            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
-            "--seconds" => arguments.seconds = value.parse().expect("seconds"),
-            "--json" => arguments.json = Some(value.into()),
-            "--markdown" => arguments.markdown = Some(value.into()),
-            "--svg" => arguments.svg = Some(value.into()),
-            other => panic!("unknown option {other}; see the head of this program"),
-        }
-    }
-    arguments
 }
 
 /// A device to measure on, for one cell.
@@ -512,11 +498,7 @@ fn rest(device: &Device) {
 
 /// Every figure the median of its own trials.
 fn median_cell(trials: &[Cell]) -> Cell {
-    let median = |of: &dyn Fn(&Cell) -> f64| {
-        let mut values: Vec<f64> = trials.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+    let median = |of: &dyn Fn(&Cell) -> f64| quantity::median(trials.iter().map(of)).unwrap();
     let three = |of: fn(&Cell) -> [f64; 3]| [0, 1, 2].map(|at| median(&|cell| of(cell)[at]));
     let first = &trials[0];
     Cell {
@@ -603,36 +585,40 @@ fn write_tables(report: &Report) -> String {
 }
 
 fn main() {
-    let arguments = arguments();
+    let arguments = Arguments::parse();
     let mut reports = Vec::new();
     if let Some(directory) = &arguments.directory {
         std::fs::create_dir_all(directory).unwrap();
         reports.push(on_disk(directory, arguments.rounds, arguments.seconds));
         println!("{}", write_tables(&reports[0]));
     }
-    for name in &arguments.models {
+    for name in arguments.models.iter().filter(|name| !name.is_empty()) {
         reports.push(on_model(name));
         println!("{}", write_tables(&reports[reports.len() - 1]));
     }
     if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_string_pretty(&reports).unwrap() + "\n").unwrap();
+        runner::write_json(path, &reports).unwrap();
     }
     if let Some(path) = &arguments.markdown {
-        std::fs::write(path, reports.iter().map(write_tables).collect::<String>()).unwrap();
+        runner::write(path, reports.iter().map(write_tables).collect::<String>()).unwrap();
     }
     if let Some(path) = &arguments.svg {
-        governor_plot::draw(path, &panels(&reports));
+        let title = "Streams of random 4 KiB reads that share a device, by their number";
+        write_svg(path, title, &panels(&reports), 3).unwrap();
     }
 }
 
 /// A row of three panels for every device.
-fn panels(reports: &[Report]) -> Vec<governor_plot::Panel> {
+fn panels(reports: &[Report]) -> Vec<Panel> {
     let panel = |report: &Report, title: &str, is_logarithmic: bool, of: &dyn Fn(usize, Way) -> f64| {
-        let line = |way: Way| (way.name(), STREAMS.iter().map(|&streams| of(streams, way)).collect());
-        governor_plot::Panel {
+        let line = |way: Way| Series::new(way.name(), STREAMS.map(|streams| Some(of(streams, way))).to_vec());
+        Panel {
             title: format!("{}: {title}", report.device),
+            x_label: "streams".to_owned(),
+            y_label: String::new(),
             categories: STREAMS.map(|streams| streams.to_string()).to_vec(),
-            lines: Way::ALL.map(line).to_vec(),
+            series: Way::ALL.map(line).to_vec(),
+            bound: None,
             is_logarithmic,
         }
     };

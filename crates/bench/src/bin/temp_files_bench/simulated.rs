@@ -1,12 +1,12 @@
 //! The joins on a model of a drive that is nearly full of other data, in virtual time.
 
 use bytes::Bytes;
+use nandina_bench::random::Random;
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, File, FileClass, SimulationOptions};
 use nandina_spill::{Discard, Preallocation, TempOptions, TempSpace};
 use std::time::Duration;
 
-use crate::random::Random;
 use crate::workload::{Space, Workload};
 
 const CAPACITY_BYTES: u64 = 4 << 30;
@@ -150,7 +150,7 @@ impl Setting {
         let free_bytes = CAPACITY_BYTES / 100 * (100 - self.full_percent);
         let kept_bytes = CAPACITY_BYTES - CAPACITY_BYTES / 4 - free_bytes;
         let share = |all: u64, random: &mut Random| {
-            let parts: Vec<u64> = (0..OTHER_FILES).map(|_| 1 + random.below(4)).collect();
+            let parts: Vec<u64> = (0..OTHER_FILES).map(|_| 1 + random.below(4) as u64).collect();
             let sum: u64 = parts.iter().sum();
             parts.into_iter().map(|part| all / sum * part / 4096 * 4096).collect::<Vec<u64>>()
         };

@@ -4,8 +4,7 @@
 //! medians and the median of the paired ratios, then the same as JSON.
 //!
 //! ```text
-//! cargo run --release -p nandina-device --example device_bench -- --directory <on the disk> [--gib 2]
-//!     [--seconds 1] [--ramp 1] [--rounds 4] [--only read|write|random] [--depths 1,32] [--json <file>] [--markdown <file>]
+//! cargo run --release -p nandina-bench --bin device_bench -- --directory <on the disk>
 //! ```
 
 #![allow(
@@ -16,63 +15,51 @@
     reason = "a program for measuring"
 )]
 
-mod fio;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bytes::Bytes;
+use clap::Parser;
 use futures::StreamExt;
+use nandina_bench::quantity::median;
+use nandina_bench::{fio, runner};
 use nandina_device::{Backend, Batch, Device, DeviceOptions, File, FileClass, Request};
+use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 const FILE_NAME: &str = "device-bench.data";
 
+/// Time requests beside fio.
+#[derive(Debug, Parser)]
+#[command(name = "device_bench")]
 struct Arguments {
+    /// On the disk to be measured.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
+    /// Size of the file.
+    #[arg(long, default_value_t = 2)]
     gib: u64,
+    /// Seconds of a run.
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Seconds before they are counted.
+    #[arg(long, default_value_t = 1.0)]
     ramp: f64,
+    #[arg(long, default_value_t = 4)]
     rounds: usize,
+    /// One of read, write and random.
+    #[arg(long)]
     only: Option<String>,
+    /// Requests in flight.
+    #[arg(long, value_delimiter = ',')]
     depths: Option<Vec<usize>>,
+    /// JSON file for the results.
+    #[arg(long)]
     json: Option<PathBuf>,
+    /// Markdown file for the results.
+    #[arg(long)]
     markdown: Option<PathBuf>,
-}
-
-fn arguments() -> Arguments {
-    let mut arguments = Arguments {
-        directory: std::env::temp_dir(),
-        gib: 2,
-        seconds: 1.0,
-        ramp: 1.0,
-        rounds: 4,
-        only: None,
-        depths: None,
-        json: None,
-        markdown: None,
-    };
-    let mut words = std::env::args().skip(1);
-    while let Some(name) = words.next() {
-        let value = words.next().unwrap_or_else(|| panic!("{name} needs a value"));
-        match name.as_str() {
-            "--directory" => arguments.directory = value.into(),
-            "--gib" => arguments.gib = value.parse().expect("a number of GiB"),
-            "--seconds" => arguments.seconds = value.parse().expect("seconds"),
-            "--ramp" => arguments.ramp = value.parse().expect("seconds"),
-            "--rounds" => arguments.rounds = value.parse().expect("a number of rounds"),
-            "--only" => arguments.only = Some(value),
-            "--depths" => {
-                arguments.depths =
-                    Some(value.split(',').map(|depth| depth.parse().expect("a depth")).collect());
-            }
-            "--json" => arguments.json = Some(value.into()),
-            "--markdown" => arguments.markdown = Some(value.into()),
-            other => panic!("unknown option {other}; see the head of this program"),
-        }
-    }
-    arguments
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -276,12 +263,6 @@ fn drain(window: Batch) {
     window.wait().unwrap();
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
-}
-
 /// Random bytes, so that nothing below can take short cuts with zeros or repetition.
 fn random_contents(device: &Device) -> Bytes {
     let mut buffer = device.buffer(MIB as usize);
@@ -296,7 +277,7 @@ fn random_contents(device: &Device) -> Bytes {
 }
 
 fn main() {
-    let arguments = arguments();
+    let arguments = Arguments::parse();
     std::fs::create_dir_all(&arguments.directory).unwrap();
     let open = |backend| Device::open(&arguments.directory, DeviceOptions { backend, ..Default::default() });
     let ring = open(Backend::IoUring).unwrap();
@@ -363,13 +344,11 @@ fn main() {
                     rates[contestant].push(rate);
                 }
             }
-            let ratio = |of: usize| {
-                let mut paired: Vec<f64> =
-                    rates[of].iter().zip(&rates[0]).map(|(ours, fio)| ours / fio).collect();
-                median(&mut paired)
-            };
+            let ratio =
+                |of: usize| median(rates[of].iter().zip(&rates[0]).map(|(ours, fio)| ours / fio)).unwrap();
             let ratios = [ratio(1), ratio(2), ratio(3)];
-            let medians: Vec<f64> = rates.iter_mut().map(|rates| median(rates) * unit).collect();
+            let medians: Vec<f64> =
+                rates.iter().map(|rates| median(rates.iter().copied()).unwrap() * unit).collect();
             println!(
                 "{depth:>6} {:>10.0} {:>10.0} {:>5.2} {:>10.0} {:>5.2} {:>10.0} {:>5.2}",
                 medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
@@ -380,21 +359,21 @@ fn main() {
                 medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
             )
             .unwrap();
-            json.push(format!(
-                "{{\"pattern\":\"{}\",\"depth\":{depth},\"fio\":{:.1},\"blocking\":{:.1},\"blocking_ratio\":{:.3},\
-                 \"async\":{:.1},\"async_ratio\":{:.3},\"thread_pool\":{:.1},\"thread_pool_ratio\":{:.3}}}",
-                pattern.key(), medians[0], medians[1], ratios[0], medians[2], ratios[1], medians[3], ratios[2]
-            ));
+            json.push(json!({
+                "pattern": pattern.key(), "depth": depth, "fio": medians[0],
+                "blocking": medians[1], "blocking_ratio": ratios[0],
+                "async": medians[2], "async_ratio": ratios[1],
+                "thread_pool": medians[3], "thread_pool_ratio": ratios[2],
+            }));
         }
         markdown.push('\n');
     }
     ring.remove(FILE_NAME).unwrap();
-    let json = format!("[\n  {}\n]\n", json.join(",\n  "));
     match &arguments.json {
-        Some(path) => std::fs::write(path, &json).unwrap(),
-        None => println!("{json}"),
+        Some(path) => runner::write_json(path, &json).unwrap(),
+        None => println!("{}", json!(json)),
     }
     if let Some(path) = &arguments.markdown {
-        std::fs::write(path, &markdown).unwrap();
+        runner::write(path, &markdown).unwrap();
     }
 }

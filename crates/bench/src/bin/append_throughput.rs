@@ -1,6 +1,6 @@
 //! How fast do rows go into pages? The hot loop of hash partitioning, one core, in cache.
 //!
-//! `cargo run --release -p nandina-pages --example append_throughput`
+//! `cargo run --release -p nandina-bench --bin append_throughput`
 
 #![allow(
     clippy::unwrap_used,
@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StringViewArray};
-use arrow_buffer::Buffer;
-use arrow_schema::{Field, Schema};
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StringViewArray};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{Field, Schema};
 use nandina_pages::{Page, PageBuilder, PageIdentity, PageSchema, Rows, Verify};
 
 const PAGE_BYTES: usize = 64 << 10;

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use bytes::Bytes;
+use nandina_bench::quantity::median;
+use nandina_bench::random::Random;
 use nandina_device::{Device, DeviceOptions, File, FileClass, Request};
 use nandina_spill::{Discard, Preallocation, TempOptions, TempSpace};
 
-use crate::random::Random;
 use crate::simulated::Management;
 use crate::workload::{Space, Workload};
 
@@ -100,7 +101,7 @@ fn noise(device: &Device) -> Bytes {
     let mut buffer = device.buffer(MIB);
     let mut random = Random::new(1);
     for word in buffer.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.next().to_le_bytes());
+        word.copy_from_slice(&random.number().to_le_bytes());
     }
     buffer.freeze()
 }
@@ -164,9 +165,11 @@ pub fn giving_back(directory: &Path, rounds: usize) -> (Vec<GivingBack>, Writing
         }
     }
     let figures = pieces.into_iter().zip(seconds);
-    let figures =
-        figures.map(|(piece_bytes, seconds)| GivingBack { piece_bytes, seconds_per_gb: median(seconds) });
-    let [new, reserved, again] = writing.map(median);
+    let figures = figures.map(|(piece_bytes, seconds)| GivingBack {
+        piece_bytes,
+        seconds_per_gb: median(seconds).unwrap_or_default(),
+    });
+    let [new, reserved, again] = writing.map(|seconds| median(seconds).unwrap_or_default());
     (figures.collect(), Writing { new, reserved, again })
 }
 
@@ -178,13 +181,4 @@ pub struct Writing {
     pub reserved: f64,
     /// Where something was written before.
     pub again: f64,
-}
-
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[count / 2],
-        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
-    }
 }

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use futures::executor::block_on;
 use futures::future::join_all;
+use nandina_bench::random::Random;
 use nandina_device::{Batch, Device, File, FileClass, Request};
 use nandina_spill::{Extent, TempSpace};
-
-use crate::random::Random;
 
 const SUB_BUFFER_BYTES: u64 = 16 << 10;
 const RING_SUB_BUFFERS: u64 = 4;
@@ -131,7 +130,8 @@ impl Workload {
         block_on(join_all((0..self.joins_at_once as u64).map(|at| async move {
             for number in 0..self.joins_each as u64 {
                 let mut random = Random::new(seed ^ (at << 32) ^ (number << 40));
-                let input_at = random.below(input.len().unwrap() / 2) / READ_BYTES * READ_BYTES;
+                let input_at =
+                    random.below(input.len().unwrap() as usize / 2) as u64 / READ_BYTES * READ_BYTES;
                 // Every other one is a hybrid hash join.
                 let resident = if (at + number) % 2 == 0 { 0 } else { self.partitions / 4 };
                 let (input, contents, device) = (input.clone(), contents.clone(), space.device());
@@ -161,7 +161,7 @@ impl Join<'_> {
         let mut full = vec![0; partitions];
         let mut in_flight: Option<Batch> = None;
         for _ in 0..bytes / SUB_BUFFER_BYTES {
-            let partition = self.random.below(partitions as u64) as usize;
+            let partition = self.random.below(partitions);
             if partition < self.resident {
                 continue;
             }
