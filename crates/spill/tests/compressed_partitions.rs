@@ -20,8 +20,8 @@ use arrow_array::{
 use nandina_device::{Device, FaultPlan, FileClass, OpenMode, Request, Simulation};
 use nandina_pages::PageSchema;
 use nandina_spill::{
-    Algorithm, Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, SpillError,
-    TempOptions, TempSpace, WriteUnit,
+    Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, SpillError, TempOptions,
+    TempSpace,
 };
 use proptest::prelude::*;
 
@@ -48,8 +48,6 @@ fn partitioner(batch: &RecordBatch, query: &Arc<QuerySpace>) -> Partitioner {
         max_page_rows: 8192,
         ring_pages: 4,
         extent_bytes: 256 << 10,
-        algorithm: Algorithm::OverlappedNHash,
-        write_unit: WriteUnit::Blocked,
     };
     let schema = PageSchema::try_new(batch.schema()).expect("a page schema");
     Partitioner::new(schema, options, Arc::clone(query))

@@ -1,4 +1,4 @@
-//! Whatever the algorithm, compressed or not, and whenever a partition is spilled, each partition reads back exactly its
+//! Compressed or not, and whenever a partition is spilled, each partition reads back exactly its
 //! rows.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
@@ -11,11 +11,9 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use nandina_device::{Device, FaultPlan};
 use nandina_pages::PageSchema;
 use nandina_spill::{
-    Algorithm, Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions,
-    TempSpace, WriteUnit, partition_of,
+    Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions, TempSpace,
+    partition_of,
 };
-
-const ALGORITHMS: [Algorithm; 3] = [Algorithm::Classic, Algorithm::NHash, Algorithm::OverlappedNHash];
 
 /// Simulated devices do not compress by themselves.
 const COMPRESSIONS: [Compression; 2] = [Compression::Off, Compression::On];
@@ -28,15 +26,13 @@ fn space(compression: Compression) -> (Arc<TempSpace>, Arc<QuerySpace>) {
     (space, query)
 }
 
-fn options(algorithm: Algorithm, write_unit: WriteUnit, ring_pages: usize) -> PartitionerOptions {
+fn options(ring_pages: usize) -> PartitionerOptions {
     PartitionerOptions {
         partition_bits: 3,
         page_bytes: 4096,
         max_page_rows: 8192,
         ring_pages,
         extent_bytes: 64 << 10,
-        algorithm,
-        write_unit,
     }
 }
 
@@ -122,25 +118,21 @@ fn check(partitioner: &Partitioner, rows: i64) -> Vec<Partition> {
 
 #[test]
 fn spilled_from_the_start() {
-    for algorithm in ALGORITHMS {
-        for (write_unit, ring_pages) in
-            [(WriteUnit::Blocked, 1), (WriteUnit::Blocked, 4), (WriteUnit::PageSized, 4)]
-        {
-            for compression in COMPRESSIONS {
-                let (_space, query) = space(compression);
-                let partitioner = partitioner(options(algorithm, write_unit, ring_pages), &query);
-                spill_all(&partitioner);
-                for first in (0..5000).step_by(500) {
-                    push(&partitioner, &batch(first, 500));
-                }
-                let partitions = check(&partitioner, 5000);
-                let is_spilled =
-                    |partition: &Partition| partition.resident.is_empty() && partition.file.is_some();
-                assert!(partitions.iter().all(is_spilled));
-                assert_eq!(partitioner.resident_rows(0), 0);
-                let page_bytes: u64 = partitions.iter().map(Partition::bytes).sum();
-                assert_eq!(query.spilled_page_bytes(), page_bytes);
+    for ring_pages in [1, 4] {
+        for compression in COMPRESSIONS {
+            let (_space, query) = space(compression);
+            let partitioner = partitioner(options(ring_pages), &query);
+            spill_all(&partitioner);
+            for first in (0..5000).step_by(500) {
+                push(&partitioner, &batch(first, 500));
             }
+            let partitions = check(&partitioner, 5000);
+            let is_spilled =
+                |partition: &Partition| partition.resident.is_empty() && partition.file.is_some();
+            assert!(partitions.iter().all(is_spilled));
+            assert_eq!(partitioner.resident_rows(0), 0);
+            let page_bytes: u64 = partitions.iter().map(Partition::bytes).sum();
+            assert_eq!(query.spilled_page_bytes(), page_bytes);
         }
     }
 }
@@ -149,7 +141,7 @@ fn spilled_from_the_start() {
 fn spilled_midway_or_never() {
     for compression in COMPRESSIONS {
         let (_space, query) = space(compression);
-        let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 4), &query);
+        let partitioner = partitioner(options(4), &query);
         for first in (0..5000).step_by(500) {
             push(&partitioner, &batch(first, 500));
             if first == 2000 {
@@ -170,7 +162,7 @@ fn spilled_midway_or_never() {
 #[test]
 fn empty_input_gives_empty_partitions() {
     let (_space, query) = space(Compression::Off);
-    let partitioner = partitioner(options(Algorithm::NHash, WriteUnit::Blocked, 2), &query);
+    let partitioner = partitioner(options(2), &query);
     partitioner.spill(1).expect("a spilled partition");
     let partitions = check(&partitioner, 0);
     assert_eq!(partitions.len(), 8);
@@ -181,7 +173,7 @@ fn empty_input_gives_empty_partitions() {
 fn everything_is_given_back() {
     for compression in COMPRESSIONS {
         let (space, query) = space(compression);
-        let partitioner = partitioner(options(Algorithm::OverlappedNHash, WriteUnit::Blocked, 2), &query);
+        let partitioner = partitioner(options(2), &query);
         spill_all(&partitioner);
         push(&partitioner, &batch(0, 5000));
         let partitions = check(&partitioner, 5000);
@@ -200,25 +192,16 @@ fn everything_is_given_back() {
 }
 
 #[test]
-fn n_hash_writes_rings_together_and_classic_alone() {
-    let requests_at_once = |algorithm| {
-        let (_space, query) = space(Compression::Off);
-        // Extents so large that no write has to be split where one ends.
-        let options =
-            PartitionerOptions { extent_bytes: 16 << 20, ..options(algorithm, WriteUnit::Blocked, 4) };
-        let partitioner = partitioner(options, &query);
-        spill_all(&partitioner);
-        for first in (0..20_000).step_by(500) {
-            push(&partitioner, &batch(first, 500));
-        }
-        let statistics = query.io().statistics();
-        (statistics.peak_in_flight, statistics.write_requests)
-    };
-    let (classic_depth, classic_requests) = requests_at_once(Algorithm::Classic);
-    let (n_hash_depth, n_hash_requests) = requests_at_once(Algorithm::NHash);
-    assert_eq!(classic_depth, 1);
-    assert!(n_hash_depth >= 4, "depth {n_hash_depth}");
-    assert!(n_hash_requests > classic_requests / 2, "{n_hash_requests} against {classic_requests}");
+fn rings_are_written_together() {
+    let (_space, query) = space(Compression::Off);
+    // Extents so large that no write has to be split where one ends.
+    let partitioner = partitioner(PartitionerOptions { extent_bytes: 16 << 20, ..options(4) }, &query);
+    spill_all(&partitioner);
+    for first in (0..20_000).step_by(500) {
+        push(&partitioner, &batch(first, 500));
+    }
+    let depth = query.io().statistics().peak_in_flight;
+    assert!(depth >= 4, "depth {depth}");
 }
 
 #[test]
@@ -231,25 +214,23 @@ fn rows_longer_than_pages_do_not_gather_in_rings() {
         RecordBatch::try_from_iter_with_nullable([("key", keys, false), ("text", texts, true)])
             .expect("a row")
     };
-    for algorithm in ALGORITHMS {
-        let (_space, query) = space(Compression::Off);
-        let options = PartitionerOptions { partition_bits: 0, ..options(algorithm, WriteUnit::Blocked, 16) };
-        let bound = options.write_buffer_bytes() + 3 * row_bytes;
-        let schema = PageSchema::try_new(row(0).schema()).expect("a page schema");
-        let partitioner = Partitioner::new(schema, options, Arc::clone(&query));
-        spill_all(&partitioner);
-        let mut peak = 0;
-        for key in 0..9 {
-            push(&partitioner, &row(key));
-            // What is in flight is for whoever pushes to wait for.
-            partitioner.drain_to_blocking(0).expect("written rows");
-            peak = peak.max(partitioner.memory_bytes());
-        }
-        assert!(peak > row_bytes && peak < bound, "{algorithm:?}: {peak} bytes in memory");
-        let partitions = partitioner.finish().expect("a finished partition");
-        partitioner.drain_to_blocking(0).expect("a written partition");
-        let found = rows_of(&partitions[0], partitioner.schema());
-        assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), (0..9).collect::<Vec<i64>>());
-        assert!(found.iter().all(|(_, text)| text.as_ref().is_some_and(|text| text.len() == row_bytes)));
+    let (_space, query) = space(Compression::Off);
+    let options = PartitionerOptions { partition_bits: 0, ..options(16) };
+    let bound = options.write_buffer_bytes() + 3 * row_bytes;
+    let schema = PageSchema::try_new(row(0).schema()).expect("a page schema");
+    let partitioner = Partitioner::new(schema, options, Arc::clone(&query));
+    spill_all(&partitioner);
+    let mut peak = 0;
+    for key in 0..9 {
+        push(&partitioner, &row(key));
+        // What is in flight is for whoever pushes to wait for.
+        partitioner.drain_to_blocking(0).expect("written rows");
+        peak = peak.max(partitioner.memory_bytes());
     }
+    assert!(peak > row_bytes && peak < bound, "{peak} bytes in memory");
+    let partitions = partitioner.finish().expect("a finished partition");
+    partitioner.drain_to_blocking(0).expect("a written partition");
+    let found = rows_of(&partitions[0], partitioner.schema());
+    assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), (0..9).collect::<Vec<i64>>());
+    assert!(found.iter().all(|(_, text)| text.as_ref().is_some_and(|text| text.len() == row_bytes)));
 }

@@ -11,13 +11,11 @@ use nandina_bench::partition::device_grid::megabytes;
 use nandina_bench::partition::report::Experiment;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
 use nandina_bench::partition::{
-    ALGORITHMS, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
-    algorithm_name,
+    Algorithm, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
 };
 use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
-use nandina_spill::Algorithm;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -199,8 +197,8 @@ fn measure(
     study: &mut Study,
 ) -> Result<Vec<Measured>> {
     let mut contenders: Vec<(Algorithm, Measured)> = Vec::new();
-    for algorithm in ALGORITHMS {
-        let name = algorithm_name(algorithm).to_owned();
+    for algorithm in Algorithm::ALL.into_iter().filter(|it| it.writes(setting.unit)) {
+        let name = algorithm.name().to_owned();
         match RingShape::of(algorithm, setting.unit, setting.output_bytes, study.blocked_bytes) {
             Some(ring) => contenders.push((
                 algorithm,
@@ -241,7 +239,7 @@ fn measure(
         }
     }
     let mut measured: Vec<Measured> = contenders.into_iter().map(|(_, measured)| measured).collect();
-    let classic = measured.iter().find(|measured| measured.algorithm == algorithm_name(Algorithm::Classic));
+    let classic = measured.iter().find(|measured| measured.algorithm == Algorithm::Classic.name());
     if let Some(classic) = classic.cloned() {
         for contender in &mut measured {
             contender.speed_up = contender.speed_up_over(&classic, reused.is_empty());

@@ -12,11 +12,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
-use nandina_bench::partition::{GraceAllocation, RingShape, Trial, Unit, Workbench};
+use nandina_bench::partition::{Algorithm, GraceAllocation, RingShape, Trial, Unit, Workbench};
 use nandina_bench::runner;
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, SimulationOptions};
-use nandina_spill::Algorithm;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

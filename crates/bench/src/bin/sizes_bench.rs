@@ -16,12 +16,11 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use clap::Parser;
 use nandina_bench::partition::trial::TrialOptions;
-use nandina_bench::partition::{RingShape, Unit, Workbench, algorithm_name};
+use nandina_bench::partition::{Algorithm, RingShape, Unit, Workbench};
 use nandina_bench::runner;
 use nandina_device::calibration::{Calibration, IoSizes};
 use nandina_device::drive::DriveModel;
 use nandina_device::{Contents, Device, DeviceOptions, SimulationOptions};
-use nandina_spill::Algorithm;
 use nandina_storage::{
     FetchOptions, IfExists, Mode, PageNumber, RowId, ScanOptions, Store, Table, TableDefinition, WriteOptions,
 };
@@ -288,8 +287,7 @@ fn partitioning(device: &Device, arguments: &Arguments, sizes: &IoSizes, rounds:
                     rings.push(ring);
                 }
             }
-            let work =
-                format!("{}, {partitions} partitions in {} MiB", algorithm_name(algorithm), memory / MIB);
+            let work = format!("{}, {partitions} partitions in {} MiB", algorithm.name(), memory / MIB);
             let run = |way: usize| {
                 let trial = bench.run(&TrialOptions {
                     algorithm,
