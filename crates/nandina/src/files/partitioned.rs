@@ -1,5 +1,5 @@
 //! File formats that write `PARTITIONED BY` one value after the other (`nandina_exec::partitioned_write`), and one file
-//! within the memory limit ([`file_sinks`]).
+//! within the memory limit ([`sinks`]).
 //!
 //! A format is where the partition columns of a write are known, whichever statement it is for: `COPY … TO`, or
 //! `INSERT INTO` a table made by `CREATE EXTERNAL TABLE`. Everything else is the wrapped format's.
@@ -25,11 +25,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_datasource::TableSchema;
 use nandina_exec::partitioned_write;
 
-use crate::csv_files::CsvFilesFactory;
-use crate::file_sinks;
+use crate::files::csv::CsvFilesFactory;
+use crate::files::json::JsonFilesFactory;
+use crate::files::parquet::AccountedParquetFactory;
 use crate::files::schema;
-use crate::json_files::JsonFilesFactory;
-use crate::parquet_files::AccountedParquetFactory;
+use crate::files::sinks;
 
 /// The formats that DataFusion knows, with our readers.
 pub(crate) fn formats() -> Vec<Arc<dyn FileFormatFactory>> {
@@ -156,7 +156,7 @@ impl FileFormat for ByValue {
         let by_value = partitioned_write::by_value(planned, &columns)?;
         let ours = match by_value {
             Some(by_value) => Some(by_value),
-            None => file_sinks::for_one_file(planned)?,
+            None => sinks::for_one_file(planned)?,
         };
         Ok(ours.map_or(plan, |ours| Arc::new(ours)))
     }

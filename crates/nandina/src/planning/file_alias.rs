@@ -15,7 +15,7 @@ use std::path::Path;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableFactor, VisitMut, VisitorMut};
 
-use crate::files::looks_like_path;
+use crate::files::names::looks_like_path;
 
 /// Gives the files in a statement their short names.
 pub(crate) fn add(statement: &mut Statement) {

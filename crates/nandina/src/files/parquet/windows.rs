@@ -44,7 +44,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::reader::AccountedReader;
-use crate::planning::SetOnDrop;
+use crate::set_on_drop::SetOnDrop;
 
 /// Page headers that are read at a time: as many requests as keep a device busy.
 const HEADERS_AT_A_TIME: usize = 16;

@@ -26,8 +26,8 @@ use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOption
 use parking_lot::RwLock;
 use tokio::task::JoinSet;
 
+use super::views;
 use crate::error::{Error, Result};
-use crate::session;
 
 /// Bytes in flight per lane that still make large writes.
 const SMALLEST_WINDOW_BYTES: usize = 1 << 20;
@@ -72,7 +72,7 @@ impl NativeSchema {
                 message: format!("view '{name}' cannot be planned without a session"),
             });
         };
-        let view = PLANNING.scope(planning, session::view_of(&state, statement)).await;
+        let view = PLANNING.scope(planning, views::view_of(&state, statement)).await;
         view.map_err(|error| Error::Query {
             message: format!("view '{name}' cannot be used any more: {error}; it was made by {statement}"),
         })

@@ -26,7 +26,7 @@ use datafusion_datasource::TableSchema;
 use super::chunks::ChunkSize;
 use super::infer::schema_of;
 use super::scan::CsvText;
-use crate::text_scan::TextScan;
+use crate::files::text_scan::TextScan;
 
 /// CSV files that are read record by record, and written by DataFusion.
 #[derive(Debug)]

@@ -8,7 +8,10 @@
 //! Columns are matched by their names, if the file has just those of the table, in whatever order; else, and if they are
 //! listed, by position, as in other databases. They are cast to the table's types. (`COPY … TO`: see `copy_to`.)
 
+use std::sync::Arc;
+
 use arrow::datatypes::Schema;
+use datafusion::catalog::TableProvider;
 use datafusion::common::TableReference;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
@@ -19,10 +22,9 @@ use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident,
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use crate::csv_files::{CsvDialect, by_name, columns_of_fields};
 use crate::error::{Error, Result};
-use crate::files;
-use crate::session::Session;
+use crate::files::csv::{CsvDialect, by_name, columns_of_fields};
+use crate::files::{self, names};
 use crate::suggestion;
 
 /// A parsed `COPY … FROM`.
@@ -73,15 +75,15 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
 
 /// The plan that inserts all rows of the files into the table.
 pub(crate) async fn insert_plan(
-    session: &Session,
+    target: impl Future<Output = Result<Arc<dyn TableProvider>>>,
     state: &SessionState,
     files: &[&str],
     from: &CopyFrom,
 ) -> Result<LogicalPlan> {
-    if files::looks_like_path(&from.table) {
+    if names::looks_like_path(&from.table) {
         return Err(Error::unsupported(format!("'{}' is a file; COPY FROM loads into a table", from.table)));
     }
-    let target = session.table(&from.table).await?;
+    let target = target.await?;
     let target_schema = target.schema();
     let given: Vec<String> = if from.columns.is_empty() {
         target_schema.fields().iter().map(|field| field.name().clone()).collect()

@@ -13,7 +13,7 @@ use arrow::ipc::{Message, RecordBatch, root_as_footer, root_as_message};
 use nandina_exec::guard::guarded;
 
 use crate::error::{Error, Result, panic_message};
-use crate::files::{describe, display};
+use crate::files::names::{describe, display};
 
 const MAGIC: &[u8] = b"ARROW1";
 /// Begins a message, before its length.

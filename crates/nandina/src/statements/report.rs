@@ -15,7 +15,7 @@ use nandina_report::{PlanNode, QueryReport, Sample, query_page};
 use nandina_spill::TempSpace;
 
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::names;
 use crate::media::Media;
 use crate::profile::{Operator, Profile};
 
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<ReportPage>> {
     if name.is_empty() || query.trim().is_empty() {
         return Err(not_understood());
     }
-    let path = files::absolute_path(name)?;
+    let path = names::absolute_path(name)?;
     if path.is_dir() {
         return Err(Error::file(name, "is a folder; the report is a file such as 'out.html'"));
     }

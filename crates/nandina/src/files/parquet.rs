@@ -19,9 +19,9 @@
 //! while one row group is decoded the next one is on its way.
 
 mod ahead;
-mod budget;
+pub(super) mod budget;
 mod decoding;
-mod footers;
+pub(super) mod footers;
 mod nans;
 mod reader;
 mod windows;
@@ -56,13 +56,11 @@ use nandina_device::{FlowId, IoAccount, Priority};
 use nandina_exec::flow::QueryFlow;
 use parquet::arrow::async_reader::AsyncFileReader;
 
-pub(crate) use self::budget::ReadBudget;
 use self::decoding::with_decoding_bytes;
-pub(crate) use self::footers::Footers;
 use self::nans::without_greatest;
 use self::reader::{AccountedReader, FileToRead, ScanOfFiles};
 use self::windows::{Wanted, WithPages};
-use crate::engine::Sources;
+use crate::files::sources::Sources;
 
 /// The share of the memory limit that columns may take which a filter has looked at and that are wanted afterwards. What
 /// does not fit is decoded twice.

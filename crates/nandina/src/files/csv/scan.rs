@@ -22,7 +22,7 @@ use super::columns::{columns_of_fields, unique_names};
 use super::infer::{format_of, header_of, reason, without_line};
 use super::records::{RecordEnds, Syntax};
 use crate::error::{self, Error};
-use crate::text_scan::{TextFile, TextFormat, from_thread};
+use crate::files::text_scan::{TextFile, TextFormat, from_thread};
 
 /// How CSV files are written, and what reading them may use.
 #[derive(Debug, Clone)]

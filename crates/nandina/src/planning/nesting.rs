@@ -23,8 +23,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
+use crate::planning::wrong_plans::visit_queries;
 use crate::profile::grouped;
-use crate::wrong_plans::visit_queries;
 
 /// Most levels of an expression.
 const MOST_LEVELS: usize = 1000;

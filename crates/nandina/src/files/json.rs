@@ -31,7 +31,7 @@ use futures::stream::{BoxStream, StreamExt as _};
 use tokio::sync::mpsc::Sender;
 
 use crate::error::{self, Error};
-use crate::text_scan::{TextFile, TextFormat, TextScan, from_thread};
+use crate::files::text_scan::{TextFile, TextFormat, TextScan, from_thread};
 
 /// Files of JSON: of lines, or of an array each.
 #[derive(Debug)]

@@ -23,8 +23,8 @@ use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::physical_expr::LexRequirement;
 
-use crate::copy_to::{final_path, is_provisional};
 use crate::error::Error;
+use crate::files::provisional::{final_path, is_provisional};
 
 /// The write that `planned` describes by a sink of ours; `None` if it is not of one local file, or needs what only
 /// DataFusion's sink can do.
@@ -47,7 +47,7 @@ pub(crate) fn for_one_file(planned: &DataSinkExec) -> Result<Option<DataSinkExec
     Ok(ours.map(|sink| DataSinkExec::new(Arc::clone(input), sink, order.clone())))
 }
 
-/// The local file to be written. Only a provisional one, which `copy_to` renames to its target once it is complete: the
+/// The local file to be written. Only a provisional one, which `COPY` renames to its target once it is complete: the
 /// sinks truncate what they write to.
 fn one_file(config: &FileSinkConfig) -> Result<Option<PathBuf>> {
     let [target] = config.table_paths.as_slice() else { return Ok(None) };

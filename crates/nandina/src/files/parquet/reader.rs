@@ -23,8 +23,8 @@ use super::ahead::Ahead;
 use super::budget::{Grant, TooLarge};
 use super::nans::with_nans;
 use crate::byte_size;
-use crate::engine::Sources;
 use crate::error::Error;
+use crate::files::sources::Sources;
 
 /// The share of the memory limit that the estimate for decoding a row group may take.
 const DECODING_SHARE: usize = 8;
