@@ -3,13 +3,14 @@
 //! What the measuring programs in `src/bin` are made of: [`partition`] repeats an experiment on hash
 //! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap, [`session`] runs
 //! Nandina's operators in this process. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say
-//! what they ran on ([`machine`]). [`program`] runs the program of this repository, and says what it took.
+//! what they ran on ([`machine`]); [`runner`] is what they begin and end with, [`fio`] the yardstick of devices. [`program`] runs the program of this repository, and says what it took.
 //!
 //! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take, and [`torture`] whether the
 //! program holds.
 
 pub mod corpus;
 pub mod error;
+pub mod fio;
 pub mod fuzz;
 pub mod machine;
 pub mod orders;
@@ -18,6 +19,8 @@ pub mod plot;
 pub mod program;
 pub mod quantity;
 pub mod query;
+pub mod random;
+pub mod runner;
 pub mod session;
 pub mod system;
 pub mod table;

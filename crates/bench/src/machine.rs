@@ -2,8 +2,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+
+use crate::runner;
 
 /// Processor, memory, kernel and file system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,11 +33,11 @@ impl Machine {
         let kibibytes: u64 = kibibytes.trim_end_matches("kB").trim().parse().unwrap_or(0);
         Self {
             processor: after(&file("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: runner::processors(),
             memory_bytes: kibibytes << 10,
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: file_system(&file("/proc/mounts"), folder).unwrap_or_else(unknown),
-            date: output(Command::new("date").arg("+%Y-%m-%d")).unwrap_or_else(unknown),
+            date: DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%d").to_string(),
         }
     }
 

@@ -8,6 +8,7 @@
     reason = "a test"
 )]
 
+#[path = "program/program.rs"]
 mod program;
 
 use std::fs::File;

@@ -5,7 +5,7 @@
 //! It may also be kept open as a *window*: [`Batch::add`] submits further requests while earlier ones are in
 //! flight, so that one waiter keeps the device at a constant depth. A window of small requests is best refilled one by
 //! one as they end: refilling in groups costs up to 17 % of the throughput at depths 8 to 64, as the device runs dry
-//! meanwhile (`examples/device_bench.rs`).
+//! meanwhile (the program `device_bench`).
 //!
 //! Invariants
 //! - Every request is reported exactly once, under the index it got at submission (counting on over `add`).

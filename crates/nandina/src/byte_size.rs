@@ -3,7 +3,9 @@
 //! Written: `256MB`, `1.5 GiB`, `64k`, `1048576`, and `60%` of a whole. As in other engines and in every
 //! tool that sizes memory, `KB` and `KiB` both mean 1024 bytes: a limit given as `256MB` and one given as
 //! `256MiB` should not differ by 12 MB that nobody asked for.
-//! Read: [`format`] prints three significant digits with a binary unit.
+//! Read: [`format`] writes three significant digits with a binary unit, as on the pages of reports.
+
+pub use nandina_report::quantity::bytes as format;
 
 /// Parses an amount of bytes. `whole_bytes` is what a percentage refers to.
 ///
@@ -40,34 +42,6 @@ pub fn parse(text: &str, whole_bytes: u64) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// Prints an amount of bytes with three significant digits: `640 B`, `61.3 MiB`, `1.25 GiB`.
-pub fn format(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64;
-    let mut name = "B";
-    for unit in UNITS {
-        // 999.5 would print as "1000", a fourth digit.
-        if value < 999.5 {
-            break;
-        }
-        value /= 1024.0;
-        name = unit;
-    }
-    let decimals = if value < 9.995 {
-        2
-    } else if value < 99.95 {
-        1
-    } else {
-        0
-    };
-    let text = format!("{value:.decimals$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {name}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,16 +70,5 @@ mod tests {
             assert!(message.contains(text), "{message}");
         }
         assert!(parse("99999999999999999999T", 1).is_err());
-    }
-
-    #[test]
-    fn three_digits_are_printed() {
-        assert_eq!(format(0), "0 B");
-        assert_eq!(format(1023), "1023 B");
-        assert_eq!(format(1024), "1 KiB");
-        assert_eq!(format(64_300_000), "61.3 MiB");
-        assert_eq!(format(256 << 20), "256 MiB");
-        assert_eq!(format(1_342_177_280), "1.25 GiB");
-        assert_eq!(format(1023 << 20), "1 GiB");
     }
 }

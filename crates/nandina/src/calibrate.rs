@@ -7,8 +7,6 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use nandina_device::calibration::{Calibration, Estimate, Progress as CalibrationProgress};
@@ -112,15 +110,6 @@ pub(crate) fn calibrate_with(
 /// What is known about a device, as a page.
 pub fn device_page(profile: &DeviceProfile) -> Result<nandina_report::Page> {
     nandina_report::device_page(profile).map_err(|error| Error::Query { message: error.to_string() })
-}
-
-/// Tells a calibration that nobody waits for it any more.
-pub(crate) struct StopWhenDropped(pub Arc<AtomicBool>);
-
-impl Drop for StopWhenDropped {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A profile in words: what, and how much.

@@ -9,7 +9,6 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::media::Media;
 use crate::options::{Options, Settings};
-use crate::session::Session;
 use crate::tables::Tables;
 
 /// A database that is open in this process. Cheap to clone; closed when the last clone and session is gone.
@@ -70,12 +69,6 @@ impl Database {
         let media = Media::new(engine::device_options(&settings), settings.open_device.clone(), None);
         let inner = Inner { directory: None, options, tables: Tables::in_memory(), media };
         Ok(Database { inner: Arc::new(inner) })
-    }
-
-    /// A new session with settings of its own.
-    pub fn session(&self) -> Result<Session> {
-        let settings = Settings::resolve(&self.inner.options, self.directory())?;
-        Session::new(self.clone(), settings, self.inner.options.resident)
     }
 
     /// Where the tables are; none for a database in memory.

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::config::MaxRowGroupBytes;
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
@@ -28,9 +28,9 @@ use nandina_exec::spill::SessionTempSpace;
 use nandina_spill::{TempOptions, TempSpace};
 
 use crate::error::{Error, Result};
+use crate::files::sources::Sources;
 use crate::media::Media;
 use crate::options::{IoBackend, Settings};
-use crate::parquet_files::{Footers, ReadBudget};
 
 /// Share of the memory limit that descriptions of files (Parquet footers, statistics, listings) may take.
 const CACHE_SHARE: u64 = 16;
@@ -67,7 +67,7 @@ impl Engine {
         let governor = Arc::new(governor.with_resident_bound(resident));
         let config = SessionConfig::new()
             .with_information_schema(true)
-            .with_default_catalog_and_schema(crate::session::CATALOG, crate::session::SCHEMA)
+            .with_default_catalog_and_schema(crate::catalog::CATALOG, crate::catalog::SCHEMA)
             .with_create_default_catalog_and_schema(false)
             // Without one, TIMESTAMP WITH TIME ZONE is a TIMESTAMP, and what is known of its offset is lost.
             .set_str("datafusion.execution.time_zone", "+00:00")
@@ -160,24 +160,6 @@ fn may_calibrate(settings: &Settings) -> bool {
 /// Under smaller limits, Parquet files are written in row groups of a share of the limit, by one thread each.
 const PARALLEL_WRITING_BYTES: u64 = 256 << 20;
 const ROW_GROUP_SHARE: u64 = 16;
-
-/// What files of the user's are read through, as an extension of the session's configuration.
-pub(crate) struct Sources {
-    pub media: Arc<Media>,
-    pub parquet: Arc<ReadBudget>,
-    pub footers: Footers,
-    /// Where the devices of the session may be measured.
-    pub folders: Vec<PathBuf>,
-    /// Whether they are without being asked.
-    pub auto_calibrate: AtomicBool,
-}
-
-impl Sources {
-    pub fn new(media: Arc<Media>, folders: Vec<PathBuf>, auto_calibrate: bool) -> Self {
-        let (parquet, footers) = Default::default();
-        Self { media, parquet, footers, folders, auto_calibrate: AtomicBool::new(auto_calibrate) }
-    }
-}
 
 /// How devices are opened under these settings.
 pub(crate) fn device_options(settings: &Settings) -> DeviceOptions {

@@ -217,7 +217,7 @@ fn translate(error: &DataFusionError) -> Error {
 /// The name in DataFusion's "table 'catalog.schema.name' not found".
 fn unknown_table(message: &str) -> Option<String> {
     let name = message.strip_prefix("table '")?.split_once("' not found")?.0;
-    let own_schema = format!("{}.{}.", crate::session::CATALOG, crate::session::SCHEMA);
+    let own_schema = format!("{}.{}.", crate::catalog::CATALOG, crate::catalog::SCHEMA);
     Some(name.strip_prefix(&own_schema).unwrap_or(name).to_owned())
 }
 

@@ -15,19 +15,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::SessionState;
-use datafusion::physical_plan::ExecutionPlan;
 use nandina_device::calibration::Calibration;
 use nandina_device::profile::{DeviceProfile, ProfileKind, ProfileStore};
 use nandina_device::{BufferPool, Device, DeviceOptions, ExternalFile};
-use nandina_exec::scan::TableScanExec;
 use parking_lot::Mutex;
 
-use crate::engine::Sources;
 use crate::options::OpenDevice;
 
 /// The devices that a database and its sessions use.
@@ -172,44 +165,6 @@ impl Media {
 /// Where profiles are kept: in the user's folder, or with the database.
 pub(crate) fn profile_store(database: Option<&Path>) -> ProfileStore {
     ProfileStore::new(ProfileStore::user_folder().into_iter().chain(database.map(PathBuf::from)).collect())
-}
-
-/// Statements that read less than this are over before a measurement would be.
-const WORTH_KNOWING_BYTES: u64 = 256 << 20;
-
-/// Before a plan runs that reads much: makes sure that the devices it uses are known.
-pub(crate) async fn know_before(state: &SessionState, plan: &Arc<dyn ExecutionPlan>) {
-    let Some(sources) = state.config().get_extension::<Sources>() else { return };
-    if sources.auto_calibrate.load(Ordering::Relaxed) && scanned_bytes(plan) >= WORTH_KNOWING_BYTES {
-        // It takes a while, and nothing else is to be done meanwhile.
-        let measured = tokio::task::spawn_blocking(move || {
-            for folder in &sources.folders {
-                sources.media.know(folder);
-            }
-        });
-        if let Err(error) = measured.await {
-            log::warn!("measuring devices failed: {error}");
-        }
-    }
-}
-
-/// Bytes of the files and tables that a plan reads.
-fn scanned_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
-    let own = if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        scan.table().file_bytes()
-    } else {
-        let config = plan
-            .downcast_ref::<DataSourceExec>()
-            .and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
-        let files = config.iter().flat_map(|config| &config.file_groups).flat_map(|group| group.iter());
-        files
-            .map(|file| match &file.range {
-                Some(range) => (range.end - range.start).max(0) as u64,
-                None => file.object_meta.size,
-            })
-            .sum()
-    };
-    own + plan.children().into_iter().map(scanned_bytes).sum::<u64>()
 }
 
 /// The topmost directory above `path` that lies on the same file system.

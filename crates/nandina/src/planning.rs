@@ -9,9 +9,15 @@
 //! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
 //! [`nesting`] accepts, and its caller can stop waiting at any time.
 
+mod file_alias;
+mod nesting;
+mod wide_files;
+mod wrong_plans;
+
+use std::ffi::OsStr;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use datafusion::execution::SessionState;
@@ -23,7 +29,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
-use crate::{copy_to, file_alias, nesting, statement_text, wide_files, wrong_plans};
+use crate::set_on_drop::SetOnDrop;
+use crate::statement_text;
 
 /// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
 const STACK_BYTES: usize = 256 << 20;
@@ -104,19 +111,10 @@ where
     result.await.unwrap_or_else(|_| Err(Error::bug("the planning thread ended without a plan")))
 }
 
-/// Tells a thread that nobody waits for it.
-pub(crate) struct SetOnDrop(pub Arc<AtomicBool>);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The logical plan of a statement, if it is one that is supported. On the thread of the caller.
 pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
-    copy_to::check_format(state, &statement)?;
+    check_copy_format(state, &statement)?;
     file_alias::add(&mut statement);
     wrong_plans::write_out_natural_joins(state, &mut statement).await?;
     let expressions = wrong_plans::avoid(&mut statement)?;
@@ -167,6 +165,29 @@ fn refuse(statement: &Statement) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Refuses a statement that does not say in which format to write.
+fn check_copy_format(state: &SessionState, statement: &Statement) -> Result<()> {
+    let copy = match statement {
+        Statement::Explain(explain) => return check_copy_format(state, &explain.statement),
+        Statement::CopyTo(copy) => copy,
+        _ => return Ok(()),
+    };
+    let is_known = |format: &str| state.get_file_format_factory(format).is_some();
+    let target = &copy.target;
+    let problem = match (&copy.stored_as, Path::new(target).extension().and_then(OsStr::to_str)) {
+        (Some(format), _) if is_known(format) => return Ok(()),
+        (None, Some(ending)) if is_known(ending) => return Ok(()),
+        (Some(format), _) => format!("there is no format '{format}'"),
+        (None, Some(ending)) => format!("'.{ending}' is the ending of no format"),
+        (None, None) => "the name does not tell the format".to_owned(),
+    };
+    let message = format!(
+        "COPY … TO '{target}': {problem}; end the name with .csv, .json or .parquet, or say STORED AS CSV, JSON or \
+         PARQUET behind it"
+    );
+    Err(Error::Unsupported { message })
 }
 
 pub(crate) fn cannot_change() -> Error {

@@ -2,73 +2,43 @@
 //!
 //! ```text
 //!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
-//!                              ├─ CALIBRATE, SHOW DEVICE ──────────► calibrate
-//!                              ├─ COPY t FROM 'file' ──────────────► copy_from
+//!                              ├─ CALIBRATE, SHOW DEVICE ──────────► statements::device
+//!                              ├─ COPY t FROM 'file' ──────────────► statements::copy_from
 //!                              └─ planning ────────────────────────► logical plan
 //!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
-//!                                    ├─ EXPLAIN ANALYZE ───────────► run, then profile
+//!                                    ├─ EXPLAIN ───────────────────► statements::explain
 //!                                    └─ everything else ───────────► physical plan ─► Query
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, StringArray, UInt64Array};
 use datafusion::catalog::memory::MemoryCatalogProvider;
 use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvider};
 use datafusion::common::{Constraints, TableReference};
-use datafusion::datasource::{ViewTable, provider_as_source};
+use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{
-    Analyze, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp,
-};
-use datafusion::optimizer::Analyzer;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp};
 use datafusion::prelude::SessionContext;
-use nandina_device::calibration::Progress as CalibrationProgress;
-use nandina_device::profile::DeviceProfile;
 use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
-use nandina_exec::execution::meter::metered;
 use parking_lot::Mutex;
 
-use crate::calibrate;
-use crate::copy_from;
-use crate::copy_to;
-use crate::csv_files::CsvDialect;
+use crate::catalog::{CATALOG, SCHEMA};
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files::{self, FileTables};
-use crate::media;
+use crate::files::csv::CsvDialect;
+use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
-use crate::partitioned_files;
 use crate::planning::{self, Planned};
-use crate::profile::Profile;
-use crate::progress::ToldShare;
 use crate::query::{Answer, Deadline, Query};
-use crate::report::{self, ReportPage, Watch, Watched};
-use crate::settings;
-use crate::snapshots::NewestSnapshots;
-use crate::statement_text;
-use crate::tables::Tables;
+use crate::statements::report::{self, ReportPage, Watched};
+use crate::statements::{self, copy_from, copy_to, device, explain};
+use crate::tables::snapshots::NewestSnapshots;
+use crate::tables::{Tables, views};
 use crate::tpch::TpchFunction;
-
-/// What is known about a device, as a table.
-fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
-    let complaint = complaint.map(|complaint| ("note".to_owned(), complaint));
-    let (what, value): (Vec<String>, Vec<String>) =
-        calibrate::device_facts(profile).into_iter().chain(complaint).unzip();
-    Ok(RecordBatch::try_from_iter([
-        ("what", Arc::new(StringArray::from(what)) as ArrayRef),
-        ("value", Arc::new(StringArray::from(value))),
-    ])?)
-}
-
-/// The catalog and schema in which tables are found by their bare names.
-pub(crate) const CATALOG: &str = "nandina";
-pub(crate) const SCHEMA: &str = "main";
+use crate::{calibrate, settings, statement_text};
 
 /// What importing does about a table that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,19 +61,23 @@ pub struct Session {
     settings: Mutex<Settings>,
 }
 
+impl Database {
+    /// A new session with settings of its own.
+    pub fn session(&self) -> Result<Session> {
+        let settings = Settings::resolve(self.options(), self.directory())?;
+        Session::new(self.clone(), settings, self.options().resident)
+    }
+}
+
 impl Session {
-    pub(crate) fn new(
-        database: Database,
-        settings: Settings,
-        resident: Option<ResidentBound>,
-    ) -> Result<Self> {
+    fn new(database: Database, settings: Settings, resident: Option<ResidentBound>) -> Result<Self> {
         let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
         let runs_on = SessionStateBuilder::new()
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime));
         let mut state = nandina_plan::session_state(runs_on)?;
         state.add_analyzer_rule(Arc::new(NewestSnapshots));
-        for format in partitioned_files::formats() {
+        for format in partitioned::formats() {
             state.register_file_format(format, true)?;
         }
         let context = SessionContext::new_with_state(state);
@@ -162,7 +136,8 @@ impl Session {
         let text = statement_text::without_leading_comments(text);
         // First: every other name behind SHOW is a setting's.
         if let Some(statement) = calibrate::parse(text)? {
-            return self.run_about_device(statement);
+            let media = Arc::clone(&self.engine.lock().media);
+            return device::start(media, &self.settings().temp_directory, statement);
         }
         if let Some(statement) = settings::parse(text)? {
             return self.run_setting(statement).await;
@@ -177,7 +152,7 @@ impl Session {
             else {
                 return Err(Error::unsupported("only a query can be analyzed"));
             };
-            return Box::pin(self.explain_analyze(&state, &analyze, Some(asked))).await;
+            return Box::pin(explain::analyze(&state, &analyze, Some(self.watched(asked)))).await;
         }
         match planning::plan_text(&state, text).await? {
             Planned::ShowTables => self.show_tables().await,
@@ -211,8 +186,8 @@ impl Session {
                 path: files.join(", "),
                 dialect: CsvDialect::default(),
             };
-            let plan = copy_from::insert_plan(self, &state, files, &from).await?;
-            return self.start_plan(&state, plan, Answer::RowsWritten).await;
+            let plan = copy_from::insert_plan(self.table(table), &state, files, &from).await?;
+            return statements::start_plan(&state, plan, Answer::RowsWritten).await;
         }
         let source = files::open(&state, files, &CsvDialect::default()).await?;
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
@@ -272,7 +247,7 @@ impl Session {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
                 Err(planning::cannot_change())
             }
-            LogicalPlan::Dml(_) => self.start_plan(state, plan, Answer::RowsWritten).await,
+            LogicalPlan::Dml(_) => statements::start_plan(state, plan, Answer::RowsWritten).await,
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 self.tables.create(state, create).await
@@ -282,7 +257,7 @@ impl Session {
                 Query::nothing()
             }
             LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
-                let view = as_view(state, &create)?;
+                let view = views::as_view(state, &create)?;
                 self.tables.create_view(create, text, view).await?;
                 Query::nothing()
             }
@@ -301,67 +276,13 @@ impl Session {
                 // EXECUTE of a prepared statement comes back as the plan to run.
                 match frame.logical_plan() {
                     LogicalPlan::EmptyRelation(_) => Query::nothing(),
-                    plan => self.start_plan(state, plan.clone(), Answer::Rows).await,
+                    plan => statements::start_plan(state, plan.clone(), Answer::Rows).await,
                 }
             }
-            LogicalPlan::Analyze(analyze) => self.explain_analyze(state, &analyze, None).await,
-            LogicalPlan::Explain(_) => self.explain(state, plan).await,
-            plan => self.start_plan(state, plan, Answer::Rows).await,
+            LogicalPlan::Analyze(analyze) => explain::analyze(state, &analyze, None).await,
+            LogicalPlan::Explain(_) => explain::plans(state, plan).await,
+            plan => statements::start_plan(state, plan, Answer::Rows).await,
         }
-    }
-
-    /// Starts a plan.
-    async fn start_plan(
-        &self,
-        state: &Arc<SessionState>,
-        plan: LogicalPlan,
-        answer: Answer,
-    ) -> Result<Query> {
-        let physical = planning::physical_plan(state, plan).await?;
-        media::know_before(state, &physical).await;
-        self.start(state, physical, answer)
-    }
-
-    /// Starts a physical plan.
-    fn start(&self, state: &SessionState, plan: Arc<dyn ExecutionPlan>, answer: Answer) -> Result<Query> {
-        let stream = execute_stream(Arc::clone(&plan), state.task_ctx())?;
-        Ok(Query::running(answer, plan, stream))
-    }
-
-    /// Runs the query to its end, drops its rows and returns what its operators did; draws it too if a page is asked
-    /// for.
-    async fn explain_analyze(
-        &self,
-        state: &Arc<SessionState>,
-        analyze: &Analyze,
-        page: Option<ReportPage>,
-    ) -> Result<Query> {
-        let input = match &*analyze.input {
-            LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
-                return Err(planning::cannot_change());
-            }
-            LogicalPlan::Copy(copy) => LogicalPlan::Copy(copy_to::with_absolute_target(copy.clone())?),
-            other => other.clone(),
-        };
-        let verbose = analyze.verbose;
-        let plan = planning::physical_plan(state, input).await?;
-        media::know_before(state, &plan).await;
-        let plan = metered(plan)?;
-        let watched = page.map(|page| self.watched(page));
-        let query = self.start(state, Arc::clone(&plan), Answer::Rows)?;
-        let executed = Arc::clone(&plan);
-        let work = async move {
-            let watch = watched.map(Watch::start);
-            query.drain().await?;
-            let profile = Profile::of(&executed);
-            let mut text = profile.render(verbose);
-            if let Some(watch) = watch {
-                let [page, data] = watch.end(&profile)?;
-                text += &format!("report: {} ({} holds its figures)\n", page.display(), data.display());
-            }
-            text_lines(&text)
-        };
-        Ok(Query::working(Answer::Text, text_schema(), Some(plan), work))
     }
 
     /// What a report of a statement is made from.
@@ -372,42 +293,10 @@ impl Session {
         Watched { page, media, governor, temp_space: engine.temp_space(), memory_limit_bytes }
     }
 
-    async fn explain(&self, state: &Arc<SessionState>, plan: LogicalPlan) -> Result<Query> {
-        let batches = self.start_plan(state, plan, Answer::Text).await?.collect().await?;
-        let mut text = String::new();
-        for batch in &batches {
-            for name in ["plan_type", "plan"] {
-                if batch.column_by_name(name).is_none() {
-                    return Err(Error::unsupported("this form of EXPLAIN is not supported"));
-                }
-            }
-            let column = |name: &str| -> Result<StringArray> {
-                let values = batch
-                    .column_by_name(name)
-                    .map(|values| arrow::compute::cast(values, &arrow::datatypes::DataType::Utf8));
-                let values = values.transpose()?;
-                let strings =
-                    values.as_ref().and_then(|values| values.as_any().downcast_ref::<StringArray>());
-                Ok(strings.cloned().unwrap_or_else(|| StringArray::new_null(batch.num_rows())))
-            };
-            let (kinds, plans) = (column("plan_type")?, column("plan")?);
-            for (kind, plan) in kinds.iter().zip(plans.iter()) {
-                text.push_str(&kind.unwrap_or_default().replace('_', " "));
-                text.push_str(":\n");
-                for line in plan.unwrap_or_default().trim_end().lines() {
-                    text.push_str("  ");
-                    text.push_str(line);
-                    text.push('\n');
-                }
-            }
-        }
-        Query::finished(Answer::Text, text_lines(&text)?)
-    }
-
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
-        let plan = copy_from::insert_plan(self, &state, &[&from.path], &from).await?;
-        self.start_plan(&state, plan, Answer::RowsWritten).await
+        let plan = copy_from::insert_plan(self.table(&from.table), &state, &[&from.path], &from).await?;
+        statements::start_plan(&state, plan, Answer::RowsWritten).await
     }
 
     async fn show_tables(&self) -> Result<Query> {
@@ -427,39 +316,6 @@ impl Session {
                 ("rows", Arc::new(UInt64Array::from(rows))),
             ],
         )
-    }
-
-    fn run_about_device(&self, statement: calibrate::Statement) -> Result<Query> {
-        let (calibrate::Statement::Calibrate { directory, .. } | calibrate::Statement::Show { directory }) =
-            &statement;
-        let directory = match directory {
-            Some(directory) => files::absolute_path(directory)?,
-            None => self.settings().temp_directory,
-        };
-        let media = Arc::clone(&self.engine.lock().media);
-        let device = media.directory(&directory).map_err(|error| Error::setting(error.to_string()))?;
-        let calibrate::Statement::Calibrate { full, .. } = statement else {
-            return Query::finished(Answer::Rows, device_table(&device.profile(), media.complaint(&device))?);
-        };
-        let schema = device_table(&device.profile(), None)?.schema();
-        let told = ToldShare::default();
-        let share = told.clone();
-        let work = async move {
-            let stop = Arc::new(AtomicBool::new(false));
-            let _stop_when_dropped = calibrate::StopWhenDropped(Arc::clone(&stop));
-            let measured = tokio::task::spawn_blocking(move || {
-                let database = media.database_folder();
-                let mut go_on = |progress: CalibrationProgress| {
-                    share.tell(progress.share);
-                    !stop.load(Ordering::Relaxed)
-                };
-                let found = calibrate::calibrate_with(&device, database.as_deref(), full, &mut go_on)?;
-                media.learn(&found.profile);
-                device_table(&found.profile, None)
-            });
-            measured.await.map_err(|error| Error::Query { message: error.to_string() })?
-        };
-        Ok(Query::working(Answer::Rows, schema, None, work).telling(told))
     }
 
     async fn run_setting(&self, statement: settings::Statement) -> Result<Query> {
@@ -530,32 +386,5 @@ impl Session {
         }
         *settings = changed;
         Ok(())
-    }
-}
-
-/// The schema of [`Answer::Text`].
-fn text_schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new("plan", DataType::Utf8, false)]))
-}
-
-/// The rows of [`Answer::Text`].
-fn text_lines(text: &str) -> Result<RecordBatch> {
-    let lines: ArrayRef = Arc::new(StringArray::from(text.lines().collect::<Vec<_>>()));
-    Ok(RecordBatch::try_new(text_schema(), vec![lines])?)
-}
-
-/// The view that a `CREATE VIEW` makes. Its types are settled now; its tables are looked up again for each statement.
-fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
-    let analyzer = Analyzer::with_rules(nandina_plan::type_rules());
-    let plan = create.input.as_ref().clone();
-    let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
-    Ok(Arc::new(ViewTable::new(plan, create.definition.clone())))
-}
-
-/// The view that a statement makes.
-pub(crate) async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableProvider>> {
-    match planning::logical_plan(state, planning::parse_one(state, statement)?).await? {
-        LogicalPlan::Ddl(DdlStatement::CreateView(create)) => as_view(state, &create),
-        _ => Err(Error::unsupported("the statement makes no view")),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nandina_spill::SpillError;
 
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::names;
 use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
@@ -242,7 +242,7 @@ fn policy<T: FromStr<Err = SpillError>>(name: &str, value: &str) -> Result<T> {
 }
 
 fn directory(value: &str) -> Result<PathBuf> {
-    let path = files::absolute_path(value)?;
+    let path = names::absolute_path(value)?;
     if path.exists() && !path.is_dir() {
         return Err(Error::setting(format!("temp_directory: '{}' is a file, not a folder", path.display())));
     }

@@ -3,6 +3,10 @@
 //! A database in a directory keeps them there (`native`); one without keeps them in memory, where they count
 //! against the memory limit of the session that filled them.
 
+mod native;
+pub(crate) mod snapshots;
+pub(crate) mod views;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -17,12 +21,12 @@ use futures::TryStreamExt as _;
 use nandina_storage::{IfExists, Store, TableDefinition};
 use parking_lot::{Mutex, RwLock};
 
+use self::native::NativeSchema;
+use crate::catalog::{CATALOG, SCHEMA};
 use crate::error::{Error, Result};
-use crate::media;
-use crate::native::{self, NativeSchema};
+use crate::files::sources;
 use crate::planning;
 use crate::query::{Answer, Query, count_row, count_schema};
-use crate::session::{CATALOG, SCHEMA};
 
 /// The tables of a database, shared by its sessions.
 pub(crate) struct Tables {
@@ -111,7 +115,7 @@ impl Tables {
         refuse_duplicates(&name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
         let is_filled = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
         let plan = planning::physical_plan(state, Arc::unwrap_or_clone(create.input)).await?;
-        media::know_before(state, &plan).await;
+        sources::know_before(state, &plan).await;
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let work = async move { count_row(tables.fill(name, create.or_replace, input, task).await?) };
@@ -286,7 +290,7 @@ fn bare_name(reference: &TableReference) -> Result<String> {
             "'{reference}': tables have no schema here; write just '{name}'"
         )));
     }
-    if crate::files::looks_like_path(name) {
+    if crate::files::names::looks_like_path(name) {
         return Err(Error::unsupported(format!(
             "'{name}' would read as a file; use COPY … TO '{name}' to write one, or another name for a table"
         )));

@@ -1,7 +1,7 @@
 //! Writes the pages of a simulated drive and of a made-up query into a folder:
 //! `cargo run -p nandina-report --example show_pages -- /tmp/pages`
 
-#[path = "../tests/made_up/mod.rs"]
+#[path = "../tests/reports/made_up/mod.rs"]
 mod made_up;
 
 use std::path::PathBuf;

@@ -3,11 +3,13 @@
 //! Three digits that count, no zeros behind them. Sizes are in powers of 1,024 (KiB), as buffers and pages are; rates
 //! in powers of 1,000 (MB/s), as data sheets give them. What is no number (`NaN`, infinity) is a dash.
 
+use chrono::DateTime;
+
 /// A value that cannot be said.
 pub(crate) const NOTHING: &str = "–";
 
-/// `256 KiB`.
-pub(crate) fn bytes(bytes: u64) -> String {
+/// `640 B`, `61.3 MiB`, `1.25 GiB`.
+pub fn bytes(bytes: u64) -> String {
     size(bytes as f64)
 }
 
@@ -83,17 +85,8 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// Seconds since 1970 as `2026-11-21 14:05 UTC`.
 pub(crate) fn moment(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years from 1 March, in eras of 400 years (Howard Hinnant, "chrono-compatible low-level date algorithms").
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+    let moment = i64::try_from(unix_seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    moment.map_or_else(|| NOTHING.to_owned(), |moment| moment.format("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// Prose in which no line ends between a number and its unit.
@@ -120,19 +113,21 @@ fn scaled(value: f64, step: f64, first: f64, units: &[&str]) -> String {
     }
     let mut amount = value / first;
     let mut unit = units.first().copied().unwrap_or_default();
+    let mut wanted = 3;
     for next in units.iter().skip(1) {
-        // Half a digit earlier, so that 999.7 becomes 1 of the next unit and not 1,000.
-        if amount.abs() < step - 0.5 {
+        // What would be written with a fourth digit is one of the next unit; only single bytes are counted to the end.
+        if amount.abs() < if unit == "B" { step - 0.5 } else { 999.5 } {
             break;
         }
         amount /= step;
         unit = next;
+        wanted = if amount.abs() < 1.0 { 2 } else { 3 };
     }
     // No time is measured in less than these.
     if value == 0.0 {
         unit = units.last().filter(|unit| **unit == "s").copied().unwrap_or(unit);
     }
-    format!("{} {unit}", digits(amount, 3)).trim_end().to_owned()
+    format!("{} {unit}", digits(amount, wanted)).trim_end().to_owned()
 }
 
 /// With so many digits that count, and no zeros behind the point.
@@ -156,10 +151,26 @@ mod tests {
 
     #[test]
     fn sizes_and_rates() {
-        let sizes = [0, 1, 1023, 1024, 1536, 256 << 10, (1 << 20) - 1, 61 << 20, 8 << 30, u64::MAX];
+        let sizes = [
+            0,
+            1,
+            1023,
+            1024,
+            1536,
+            256 << 10,
+            (1 << 20) - 1,
+            64_300_000,
+            1023 << 20,
+            1_342_177_280,
+            8 << 30,
+            u64::MAX,
+        ];
         assert_eq!(
             sizes.map(bytes),
-            ["0 B", "1 B", "1023 B", "1 KiB", "1.5 KiB", "256 KiB", "1 MiB", "61 MiB", "8 GiB", "16 EiB"]
+            [
+                "0 B", "1 B", "1023 B", "1 KiB", "1.5 KiB", "256 KiB", "1 MiB", "61.3 MiB", "1 GiB",
+                "1.25 GiB", "8 GiB", "16 EiB"
+            ]
         );
         let rates = [0.0, 999.7, 1.4e9, 1_657_000_000.0, 125e6, f64::NAN, 3.2e3];
         assert_eq!(
@@ -211,7 +222,7 @@ mod tests {
 
     #[test]
     fn moments() {
-        let of = [0, 951_782_399, 951_782_400, 1_795_269_900, 4_102_444_800];
+        let of = [0, 951_782_399, 951_782_400, 1_795_269_900, 4_102_444_800, u64::MAX];
         assert_eq!(
             of.map(moment),
             [
@@ -219,7 +230,8 @@ mod tests {
                 "2000-02-28 23:59 UTC",
                 "2000-02-29 00:00 UTC",
                 "2026-11-21 14:05 UTC",
-                "2100-01-01 00:00 UTC"
+                "2100-01-01 00:00 UTC",
+                "–"
             ]
         );
     }

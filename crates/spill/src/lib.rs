@@ -21,7 +21,7 @@ pub mod temp_space;
 pub use compression::Compression;
 pub use error::{Result, SpillError};
 pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader, SealedPage};
-pub use partitioner::{Algorithm, Partition, Partitioner, PartitionerOptions, SpillObserver, WriteUnit};
+pub use partitioner::{Partition, Partitioner, PartitionerOptions, SpillObserver};
 pub use run::{Run, RunWriter};
 pub use scatter::{Scatter, partition_of};
 pub use space_policy::{Discard, Preallocation};

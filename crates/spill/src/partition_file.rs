@@ -37,7 +37,8 @@ pub struct SealedPage {
 }
 
 impl SealedPage {
-    pub(crate) fn new(buffer: AlignedBuffer, rows: u32) -> Self {
+    /// A page of so many rows that has been encoded into `buffer`.
+    pub fn new(buffer: AlignedBuffer, rows: u32) -> Self {
         Self { bytes: buffer.freeze(), rows }
     }
 

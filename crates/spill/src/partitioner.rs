@@ -2,7 +2,7 @@
 //!
 //! Every partition has one page being filled (a [`PageBuilder`]) and a ring of full ones, its *sub-buffers*.
 //! A partition is *resident* (full pages pile up in memory) until [`Partitioner::spill`] makes it *spilled*;
-//! from then on its full pages go to the device by one of three algorithms:
+//! from then on its full pages go to the device by overlapped N-Hash:
 //!
 //! ```text
 //!   partition 0   [page being filled]  ring: [full][full][full]   ← this ring is full
@@ -10,16 +10,14 @@
 //!   partition 2   [page being filled]  ring: [full][full]
 //!   partition 3   [page being filled]  ring:
 //!
-//!   classic              writes ring 0, alone, and waits
-//!   N-Hash               writes rings 0, 1, 2 as one batch of three requests, and waits for all
-//!   overlapped N-Hash    writes the same requests, in groups, and goes on filling while they are in flight
+//!   writes rings 0, 1, 2 as three requests, in groups, and goes on filling while they are in flight
 //! ```
 //!
 //! N-Hash: Shin et al., *Optimizing Hash Partitioning for Solid State Drives*, SAC 2016, section 3 and
 //! Algorithm 1. The rule: when a row does not fit into its ring, collect the full sub-buffers of *all* rings;
-//! contiguous ones of one ring form one batch entry (a ring that wraps gives two); submit everything together.
-//! With page-sized writes every sub-buffer is a request of its own. Rings with no full sub-buffer are left
-//! alone, so a hot partition never forces near-empty pages of others to the device.
+//! those of one ring form one batch entry; submit everything together. Rings with no full sub-buffer are left
+//! alone, so a hot partition never forces near-empty pages of others to the device. The paper's algorithm waits for
+//! the batch; here filling goes on (`docs/benchmarks/partitioning.md` compares both, and writing rings alone).
 //!
 //! Pages that are compressed are packed when they become full. A ring then holds as many bytes, and more pages.
 //!
@@ -41,26 +39,6 @@ use crate::partition_file::{Outgoing, PartitionFile, SealedPage};
 use crate::scatter::Scatter;
 use crate::temp_space::QuerySpace;
 
-/// How full sub-buffers of spilled partitions are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// One output buffer per partition, written alone when full; the writer waits.
-    Classic,
-    /// All full sub-buffers of all partitions, submitted together; the writer waits (SAC 2016).
-    NHash,
-    /// As N-Hash, but filling goes on while the batch is in flight.
-    OverlappedNHash,
-}
-
-/// What one write request covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteUnit {
-    /// Contiguous full sub-buffers of a ring go into one request.
-    Blocked,
-    /// Every sub-buffer is a request of its own.
-    PageSized,
-}
-
 /// Shape of a [`Partitioner`].
 #[derive(Clone, Debug)]
 pub struct PartitionerOptions {
@@ -74,8 +52,6 @@ pub struct PartitionerOptions {
     pub ring_pages: usize,
     /// Unit in which a spilled partition takes temporary space.
     pub extent_bytes: usize,
-    pub algorithm: Algorithm,
-    pub write_unit: WriteUnit,
 }
 
 impl PartitionerOptions {
@@ -88,10 +64,8 @@ impl PartitionerOptions {
     /// single rows are longer than a page.
     pub fn write_buffer_bytes(&self) -> usize {
         let rings = self.partitions() * self.page_bytes * (1 + self.ring_pages);
-        match self.algorithm {
-            Algorithm::OverlappedNHash => rings + rings / 2,
-            Algorithm::Classic | Algorithm::NHash => rings,
-        }
+        // While rings fill, half of what they held may still be in flight.
+        rings + rings / 2
     }
 }
 
@@ -103,8 +77,6 @@ struct Filling {
     /// How much of the ring is taken: a sub-buffer for each page, more for one of a row that is longer, and of packed
     /// ones only their bytes.
     ring_taken_bytes: usize,
-    /// Position in the ring of its first full sub-buffer: where the ring wraps, a write must end.
-    ring_head: usize,
     /// Full pages kept in memory (resident partitions only).
     resident: Vec<SealedPage>,
     file: Option<PartitionFile>,
@@ -172,7 +144,6 @@ impl Partitioner {
             builder: PageBuilder::new(Arc::clone(&schema), options.page_bytes, options.max_page_rows),
             ring: Vec::new(),
             ring_taken_bytes: 0,
-            ring_head: 0,
             resident: Vec::new(),
             file: None,
             rows: 0,
@@ -234,8 +205,7 @@ impl Partitioner {
 
     /// Appends the rows of `batch` to the partitions that `scatter` chose for them.
     ///
-    /// With the classic and N-Hash algorithms a full ring is written and waited for here. With overlapped
-    /// N-Hash nothing waits: call [`Partitioner::throttle`] between pushes.
+    /// Nothing waits for writes here: call [`Partitioner::throttle`] between pushes.
     pub fn push(&self, batch: &RecordBatch, scatter: &Scatter) -> Result<()> {
         for (number, partition) in self.partitions.iter().enumerate() {
             let mut rows = scatter.rows_of(number);
@@ -300,69 +270,26 @@ impl Partitioner {
         self.space.outgoing(page)
     }
 
-    /// Writes the full ring of partition `number` and, unless classic, every other full sub-buffer with it.
+    /// Writes the full ring of partition `number`, and every other full sub-buffer with it.
     fn flush(&self, number: usize, filling: &mut Filling) -> Result<()> {
         let mut writes = Vec::new();
-        self.collect(filling, &mut writes)?;
-        if self.options.algorithm != Algorithm::Classic {
-            for (other, partition) in self.partitions.iter().enumerate() {
-                // A ring that another worker is filling is left to that worker's next flush.
-                if let Some(mut other_filling) = (other != number).then(|| partition.try_lock()).flatten()
-                    && !other_filling.ring.is_empty()
-                {
-                    self.collect(&mut other_filling, &mut writes)?;
-                    self.recount(other, &mut other_filling);
-                }
+        collect(filling, &mut writes)?;
+        for (other, partition) in self.partitions.iter().enumerate() {
+            // A ring that another worker is filling is left to that worker's next flush.
+            if let Some(mut other_filling) = (other != number).then(|| partition.try_lock()).flatten()
+                && !other_filling.ring.is_empty()
+            {
+                collect(&mut other_filling, &mut writes)?;
+                self.recount(other, &mut other_filling);
             }
         }
-        self.submit(writes)
-    }
-
-    /// Moves the full sub-buffers of one ring into write requests.
-    fn collect(&self, filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<()> {
-        let Filling { ring, ring_head, ring_bytes, ring_taken_bytes, file: Some(file), .. } = filling else {
-            return Ok(());
-        };
-        let ring_pages = self.options.ring_pages.max(1);
-        let taken_pages = ring_taken_bytes.div_ceil(self.options.page_bytes.max(1)).min(ring_pages);
-        (*ring_bytes, *ring_taken_bytes) = (0, 0);
-        let until_wrap = match self.options.algorithm {
-            // Vectored writes take sub-buffers from anywhere: only the seed's rings have to end where they wrap.
-            Algorithm::OverlappedNHash => ring.len(),
-            Algorithm::Classic | Algorithm::NHash => ring.len().min(ring_pages - *ring_head),
-        };
-        *ring_head = (*ring_head + taken_pages) % ring_pages;
-        let wrapped = ring.split_off(until_wrap);
-        for mut contiguous in [std::mem::take(ring), wrapped] {
-            match self.options.write_unit {
-                WriteUnit::Blocked if contiguous.is_empty() => {}
-                WriteUnit::Blocked => writes.extend(file.append_outgoing(&mut contiguous)?),
-                WriteUnit::PageSized => {
-                    for page in contiguous {
-                        writes.extend(file.append_outgoing(&mut vec![page])?);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits the writes of a flush; waits for them unless filling may overlap.
-    fn submit(&self, writes: Vec<(File, Request)>) -> Result<()> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        if self.options.algorithm == Algorithm::OverlappedNHash {
-            self.submit_in_background(writes);
-        } else {
-            self.space.device().submit_many(writes, Some(self.space.io())).wait()?;
-        }
+        self.submit(writes);
         Ok(())
     }
 
     /// Submits the writes of a flush, one group right after the other. Groups are waited for one by one: who needs
     /// room goes on when enough of it is there, while the rest of the flush is still on its way.
-    fn submit_in_background(&self, mut writes: Vec<(File, Request)>) {
+    fn submit(&self, mut writes: Vec<(File, Request)>) {
         let total: usize = writes.iter().map(|(_, request)| request.len_bytes()).sum();
         let group_bytes = self.space.device().sizes().write_group_bytes();
         // All of it from the beginning, so that nobody who looks in between misses a part.
@@ -467,8 +394,7 @@ impl Partitioner {
         filling.file = Some(file);
         let bytes = std::mem::take(&mut filling.resident_bytes);
         self.recount(number, filling);
-        // Also with the algorithms that wait: the caller waits with `drain_to`.
-        self.submit_in_background(writes);
+        self.submit(writes);
         Ok(bytes)
     }
 
@@ -491,7 +417,7 @@ impl Partitioner {
                 filling.builder.encode(PageIdentity::default(), &mut buffer)?;
                 self.keep(&mut filling, SealedPage::new(buffer, rows));
             }
-            self.collect(&mut filling, &mut writes)?;
+            collect(&mut filling, &mut writes)?;
             filling.builder = PageBuilder::new(Arc::clone(&self.schema), 0, 1);
             filling.resident_bytes = 0;
             finished.push(Partition {
@@ -501,7 +427,7 @@ impl Partitioner {
             });
             self.recount(number, &mut filling);
         }
-        self.submit_in_background(writes);
+        self.submit(writes);
         Ok(finished)
     }
 
@@ -516,6 +442,15 @@ impl Partitioner {
             rows.store(if filling.file.is_some() { 0 } else { filling.rows as usize }, Ordering::Relaxed);
         }
     }
+}
+
+/// Moves the full sub-buffers of one ring into write requests.
+fn collect(filling: &mut Filling, writes: &mut Vec<(File, Request)>) -> Result<()> {
+    if let Some(file) = &mut filling.file {
+        (filling.ring_bytes, filling.ring_taken_bytes) = (0, 0);
+        writes.extend(file.append_outgoing(&mut std::mem::take(&mut filling.ring))?);
+    }
+    Ok(())
 }
 
 /// Makes `now` out of what `total` had `counted` so far.

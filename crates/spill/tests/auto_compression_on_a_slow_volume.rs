@@ -12,9 +12,7 @@ use nandina_device::DeviceOptions;
 use nandina_pages::PageSchema;
 use nandina_simulation::PacedDrive;
 use nandina_simulation::drive::{DriveModel, VolumeParameters};
-use nandina_spill::{
-    Algorithm, Compression, Partitioner, PartitionerOptions, Scatter, TempOptions, TempSpace, WriteUnit,
-};
+use nandina_spill::{Compression, Partitioner, PartitionerOptions, Scatter, TempOptions, TempSpace};
 
 const ROWS: i64 = 8192;
 /// 64 KiB each.
@@ -42,8 +40,6 @@ fn pages_are_compressed_where_the_device_is_waited_for() {
         max_page_rows: 8192,
         ring_pages: 4,
         extent_bytes: 1 << 20,
-        algorithm: Algorithm::OverlappedNHash,
-        write_unit: WriteUnit::Blocked,
     };
     let schema = PageSchema::try_new(batch(0).schema()).unwrap();
     let partitioner = Partitioner::new(Arc::clone(&schema), options, Arc::clone(&query));

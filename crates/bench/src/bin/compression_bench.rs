@@ -17,7 +17,7 @@ use clap::Parser;
 use nandina_bench::machine::Machine;
 use nandina_bench::plot::{Panel, Series, write_svg};
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use serde::Serialize;
 
 /// Time queries that spill, by whether spilled pages are compressed.
@@ -110,13 +110,7 @@ struct Cell {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("compression_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
@@ -133,11 +127,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         page.push_str(&format!("\n## {}\n\n{}", capitalised(&case.title()), table.to_markdown()));
         cells.extend(measured);
     }
-    let json = serde_json::to_string_pretty(&cells).map_err(|error| BenchError::Setup(error.to_string()))?;
-    for (extension, text) in [("md", page), ("json", json)] {
-        let file = arguments.out.with_extension(extension);
-        std::fs::write(&file, text).map_err(BenchError::file(&file))?;
-    }
+    runner::write(&arguments.out.with_extension("md"), page)?;
+    runner::write_json(&arguments.out.with_extension("json"), &cells)?;
     let panels: Vec<Panel> = arguments.cases.iter().map(|case| panel(case, &cells)).collect();
     write_svg(&arguments.out.with_extension("svg"), "Spilled pages, compressed or not", &panels, 2)
 }

@@ -18,7 +18,7 @@ use datafusion::prelude::SessionConfig;
 use nandina_bench::machine::Machine;
 use nandina_bench::session::{register_files, session, sum};
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_exec::memory::MemoryGovernor;
 use nandina_exec::spill::DestagePolicy;
 use serde::Serialize;
@@ -75,13 +75,7 @@ const JOINS: [(&str, &str, &str); 3] = [
 ];
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("destage_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 /// What one run gave.
@@ -112,11 +106,7 @@ impl Cell {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(arguments.threads)
-        .enable_all()
-        .build()
-        .map_err(|error| BenchError::Setup(error.to_string()))?;
+    let runtime = runner::runtime(arguments.threads)?;
     let mut cells = Vec::new();
     let mut page = head(arguments);
     for (join, build_key, probe_key) in JOINS {
@@ -130,10 +120,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         page.push_str(&format!("\n## {join}\n\n```sql\n{sql}\n```\n\n{}", table.to_markdown()));
         cells.extend(measured);
     }
-    let json = serde_json::to_string_pretty(&cells).map_err(|error| BenchError::Setup(error.to_string()))?;
-    let json_file = arguments.out.with_extension("json");
-    std::fs::write(&json_file, json).map_err(BenchError::file(&json_file))?;
-    std::fs::write(&arguments.out, page).map_err(BenchError::file(&arguments.out))
+    runner::write_json(&arguments.out.with_extension("json"), &cells)?;
+    runner::write(&arguments.out, page)
 }
 
 /// Runs a join under every limit; policies take turns, so that what disturbs the machine disturbs all.

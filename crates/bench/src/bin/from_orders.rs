@@ -13,11 +13,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use nandina_bench::fuzz::random::Random;
 use nandina_bench::orders::check::{Report, check};
 use nandina_bench::orders::suites::{self, Suite};
+use nandina_bench::random::Random;
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result};
+use nandina_bench::{BenchError, Result, runner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -58,14 +58,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("from_orders: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments: Arguments| run(&arguments).map(runner::verdict))
 }
 
 fn run(arguments: &Arguments) -> Result<bool> {
@@ -80,8 +73,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if let Some(folder) = &arguments.tpcds {
         all.push(suites::tpcds(folder, arguments.orders, &mut random)?);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(BenchError::file(&arguments.work))?;
+    let runtime = runner::runtime(runner::processors())?;
     let mut table = Table::new(1, ["suite", "queries", "runs", "wrong", "refused at the limit"]);
     let mut is_right = true;
     std::fs::remove_dir_all(&arguments.work).ok();
@@ -119,7 +111,7 @@ fn write_scripts(suite: &Suite, report: &Report, out: &Path) -> Result<()> {
             text += &format!("-- {order}\n{sql};\n");
         }
         let path = out.join(format!("{}-{}.sql", suite.name, query.name.replace([' ', ','], "-")));
-        std::fs::write(&path, text).map_err(BenchError::file(&path))?;
+        runner::write(&path, text)?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use nandina_bench::machine::Machine;
 use nandina_bench::plot::{self, Panel, Series};
 use nandina_bench::session::{failed, register_files, session, sum};
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_exec::memory::{MemoryGovernor, ReclaimOrder};
 use serde::Serialize;
 
@@ -91,13 +91,7 @@ WHERE suppliers > 1",
 ];
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memory_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 /// What one run gave.
@@ -131,11 +125,7 @@ impl Cell {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(arguments.threads)
-        .enable_all()
-        .build()
-        .map_err(|error| BenchError::Setup(error.to_string()))?;
+    let runtime = runner::runtime(arguments.threads)?;
     let mut page = head(arguments);
     let (mut cells, mut panels) = (Vec::new(), Vec::new());
     for (plan, about, sql) in PLANS {
@@ -152,10 +142,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         cells.extend(measured);
     }
     plot::write_svg(&arguments.out.with_extension("svg"), "Spilled bytes by memory limit", &panels, 2)?;
-    let json = serde_json::to_string_pretty(&cells).map_err(|error| BenchError::Setup(error.to_string()))?;
-    let json_file = arguments.out.with_extension("json");
-    std::fs::write(&json_file, json).map_err(BenchError::file(&json_file))?;
-    std::fs::write(&arguments.out, page).map_err(BenchError::file(&arguments.out))
+    runner::write_json(&arguments.out.with_extension("json"), &cells)?;
+    runner::write(&arguments.out, page)
 }
 
 /// Runs a plan under every limit; orders take turns, so that what disturbs the machine disturbs both.

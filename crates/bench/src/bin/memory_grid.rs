@@ -15,7 +15,7 @@ use nandina_bench::machine::Machine;
 use nandina_bench::program::Program;
 use nandina_bench::table::Table;
 use nandina_bench::torture::memory::{Cell, Operation, PROMISED_BYTES, Shape, is_refused, make, measure};
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 
 /// Measure what is resident under a memory limit.
 #[derive(Debug, Parser)]
@@ -60,13 +60,7 @@ impl Measured {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memory_grid: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
@@ -129,7 +123,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     print!("{summary}");
     page.push_str(&format!("\n{summary}"));
     match &arguments.out {
-        Some(out) => std::fs::write(out, page).map_err(BenchError::file(out)),
+        Some(out) => runner::write(out, page),
         None => Ok(()),
     }
 }

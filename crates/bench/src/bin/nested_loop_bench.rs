@@ -17,7 +17,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use nandina_bench::machine::Machine;
 use nandina_bench::session::{failed, session};
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_exec::memory::MemoryGovernor;
 use serde::Serialize;
 
@@ -85,21 +85,11 @@ struct Cell {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nested_loop_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(arguments.threads)
-        .enable_all()
-        .build()
-        .map_err(BenchError::file(&arguments.work))?;
+    let runtime = runner::runtime(arguments.threads)?;
     let cells = runtime.block_on(measure(arguments))?;
     let table = report(&cells);
     println!("{}", table.to_text());
@@ -116,10 +106,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         quantity::bytes(arguments.limit),
         table.to_markdown(),
     );
-    std::fs::write(&arguments.out, page).map_err(BenchError::file(&arguments.out))?;
-    let figures = arguments.out.with_extension("json");
-    let json = serde_json::to_string_pretty(&cells).unwrap_or_default();
-    std::fs::write(&figures, json).map_err(BenchError::file(&figures))
+    runner::write(&arguments.out, page)?;
+    runner::write_json(&arguments.out.with_extension("json"), &cells)
 }
 
 /// An engine with the tables in it.

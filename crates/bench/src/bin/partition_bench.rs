@@ -11,14 +11,12 @@ use nandina_bench::partition::device_grid::megabytes;
 use nandina_bench::partition::report::Experiment;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
 use nandina_bench::partition::{
-    ALGORITHMS, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
-    algorithm_name,
+    Algorithm, DeviceGrid, GraceAllocation, Measured, RingShape, Setting, Study, Unit, Workbench,
 };
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 use nandina_device::{Device, DeviceOptions};
 use nandina_simulation::drive::DriveModel;
 use nandina_simulation::{Contents, SimulationOptions};
-use nandina_spill::Algorithm;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -68,13 +66,7 @@ struct Arguments {
 const INPUT_BUFFER_BYTES: usize = 4 << 20;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("partition_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
@@ -206,8 +198,8 @@ fn measure(
     study: &mut Study,
 ) -> Result<Vec<Measured>> {
     let mut contenders: Vec<(Algorithm, Measured)> = Vec::new();
-    for algorithm in ALGORITHMS {
-        let name = algorithm_name(algorithm).to_owned();
+    for algorithm in Algorithm::ALL.into_iter().filter(|it| it.writes(setting.unit)) {
+        let name = algorithm.name().to_owned();
         match RingShape::of(algorithm, setting.unit, setting.output_bytes, study.blocked_bytes) {
             Some(ring) => contenders.push((
                 algorithm,
@@ -248,7 +240,7 @@ fn measure(
         }
     }
     let mut measured: Vec<Measured> = contenders.into_iter().map(|(_, measured)| measured).collect();
-    let classic = measured.iter().find(|measured| measured.algorithm == algorithm_name(Algorithm::Classic));
+    let classic = measured.iter().find(|measured| measured.algorithm == Algorithm::Classic.name());
     if let Some(classic) = classic.cloned() {
         for contender in &mut measured {
             contender.speed_up = contender.speed_up_over(&classic, reused.is_empty());

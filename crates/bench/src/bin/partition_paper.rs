@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use nandina_bench::partition::trial::{Computing, TrialOptions};
-use nandina_bench::partition::{GraceAllocation, RingShape, Trial, Unit, Workbench};
+use nandina_bench::partition::{Algorithm, GraceAllocation, RingShape, Trial, Unit, Workbench};
+use nandina_bench::runner;
 use nandina_simulation::drive::DriveModel;
 use nandina_simulation::{Contents, SimulationOptions};
-use nandina_spill::Algorithm;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -130,7 +130,7 @@ fn main() {
         write!(page, "\n## {}\n", paper.name).unwrap();
         table_1(paper, &bench, &mut page);
         figures(paper, &bench, &mut page);
-        std::fs::write(&arguments.out, &page).unwrap();
+        runner::write(&arguments.out, &page).unwrap();
     }
     println!("{page}");
 }

@@ -8,10 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use nandina_bench::machine::Machine;
-use nandina_bench::query::{
-    Cell, Engine, Outcome, Query, Results, Suite, Workshop, cap_bytes, limit_name, report,
-};
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::query::{Cell, Engine, Outcome, Query, Results, Suite, Workshop, cap_bytes, report};
+use nandina_bench::{BenchError, Result, quantity, runner};
 
 /// Time queries under memory limits, beside other engines.
 #[derive(Debug, Parser)]
@@ -33,8 +31,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     queries: Vec<String>,
     /// Memory limits, with 'none' for no limit.
-    #[arg(long, value_delimiter = ',', default_value = "none,2GB,1GB,512MB,256MB,128MB,64MB")]
-    limits: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "none,2GB,1GB,512MB,256MB,128MB,64MB", value_parser = quantity::parse_limit)]
+    limits: Vec<Option<u64>>,
     /// Measure only what the JSON file does not have yet.
     #[arg(long)]
     only_missing: bool,
@@ -65,14 +63,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("query_bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments: Arguments| run(&arguments).map(runner::verdict))
 }
 
 /// What to measure, checked.
@@ -97,17 +88,13 @@ impl Arguments {
                 BenchError::Setup(format!("there is no query '{name}', only {}", names.join(", ")))
             })
         };
-        let limit = |text: &String| match text.as_str() {
-            "none" => Ok(None),
-            size => quantity::parse_bytes(size).map(Some).map_err(BenchError::Setup),
-        };
         Ok(Plan {
             engines: if self.engines.is_empty() { suite.engines.to_vec() } else { self.engines.clone() },
             queries: match self.queries.as_slice() {
                 [] => suite.queries.iter().collect(),
                 names => names.iter().map(query).collect::<Result<_>>()?,
             },
-            limits: self.limits.iter().map(limit).collect::<Result<_>>()?,
+            limits: self.limits.clone(),
         })
     }
 
@@ -136,7 +123,11 @@ impl Arguments {
         let mut words = vec!["cargo run --release -p nandina-bench --bin query_bench --".to_owned()];
         words.push(format!("--suite {}", self.suite));
         words.push(format!("--scale {} --runs {} --threads {}", self.scale, self.runs, self.threads));
-        words.push(format!("--limits {}", self.limits.join(",")));
+        let limit = |limit: &Option<u64>| {
+            limit.map_or_else(|| "none".to_owned(), |bytes| quantity::bytes(bytes).replace(' ', ""))
+        };
+        let limits: Vec<String> = self.limits.iter().map(limit).collect();
+        words.push(format!("--limits {}", limits.join(",")));
         let engines = self.engines.iter().filter_map(ValueEnum::to_possible_value);
         let engines: Vec<String> = engines.map(|engine| engine.get_name().to_owned()).collect();
         for (option, chosen) in [("--engines", engines), ("--queries", self.queries.clone())] {
@@ -254,7 +245,7 @@ fn measure(
                     cell.message.as_deref().unwrap_or("")
                 ),
             };
-            println!("  {:<9} {:<22} {outcome}", limit_name(limit_bytes), engine.name());
+            println!("  {:<9} {:<22} {outcome}", quantity::limit(limit_bytes), engine.name());
             cell.runs.push(attempt.run);
         }
     }
@@ -265,7 +256,7 @@ fn agree(results: &Results) -> bool {
     let wrong: Vec<&Cell> = results.cells.iter().filter(|cell| cell.outcome == Outcome::Mismatch).collect();
     for cell in &wrong {
         let said = cell.message.as_deref().unwrap_or("");
-        eprintln!("{} {} at {}: {said}", cell.query, cell.engine, limit_name(cell.limit_bytes));
+        eprintln!("{} {} at {}: {said}", cell.query, cell.engine, quantity::limit(cell.limit_bytes));
     }
     wrong.is_empty()
 }

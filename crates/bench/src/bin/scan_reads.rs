@@ -21,7 +21,7 @@ use nandina_bench::machine::Machine;
 use nandina_bench::program::{Program, run};
 use nandina_bench::system::evict;
 use nandina_bench::table::Table;
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{BenchError, Result, quantity, runner};
 
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// How many columns are read.
@@ -76,13 +76,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match measure(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("scan_reads: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| measure(&arguments))
 }
 
 fn measure(arguments: &Arguments) -> Result<()> {
@@ -125,7 +119,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Machine::this(&arguments.work).describe(),
         table.to_markdown()
     );
-    std::fs::write(out, page).map_err(BenchError::file(out))
+    runner::write(out, page)
 }
 
 /// Writes the files of all writers that there are.

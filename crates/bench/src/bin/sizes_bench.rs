@@ -16,13 +16,13 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use clap::Parser;
 use nandina_bench::partition::trial::TrialOptions;
-use nandina_bench::partition::{RingShape, Unit, Workbench, algorithm_name};
+use nandina_bench::partition::{Algorithm, RingShape, Unit, Workbench};
+use nandina_bench::runner;
 use nandina_device::calibration::Calibration;
 use nandina_device::profile::IoSizes;
 use nandina_device::{Device, DeviceOptions};
 use nandina_simulation::drive::DriveModel;
 use nandina_simulation::{Contents, SimulationOptions};
-use nandina_spill::Algorithm;
 use nandina_storage::{
     FetchOptions, IfExists, Mode, PageNumber, RowId, ScanOptions, Store, Table, TableDefinition, WriteOptions,
 };
@@ -72,7 +72,7 @@ fn main() {
         std::fs::create_dir_all(&arguments.work).unwrap();
         one_device(name, &arguments, &mut page);
         std::fs::remove_dir_all(&arguments.work).unwrap();
-        std::fs::write(&arguments.out, &page).unwrap();
+        runner::write(&arguments.out, &page).unwrap();
     }
     println!("{page}");
 }
@@ -289,8 +289,7 @@ fn partitioning(device: &Device, arguments: &Arguments, sizes: &IoSizes, rounds:
                     rings.push(ring);
                 }
             }
-            let work =
-                format!("{}, {partitions} partitions in {} MiB", algorithm_name(algorithm), memory / MIB);
+            let work = format!("{}, {partitions} partitions in {} MiB", algorithm.name(), memory / MIB);
             let run = |way: usize| {
                 let trial = bench.run(&TrialOptions {
                     algorithm,

@@ -21,7 +21,7 @@ use nandina_bench::corpus::children::{FileRun, Supervision, run_all};
 use nandina_bench::corpus::outcome::Class;
 use nandina_bench::corpus::run_file::{self, Assignment};
 use nandina_bench::corpus::{files, report};
-use nandina_bench::{BenchError, Result, quantity};
+use nandina_bench::{Result, quantity, runner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -33,8 +33,8 @@ struct Arguments {
     /// Folders with *.test files, or such files.
     places: Vec<PathBuf>,
     /// Memory limits, with 'none' for no limit.
-    #[arg(long, value_delimiter = ',', default_value = "none,16MB,4MB")]
-    limits: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "none,16MB,4MB", value_parser = quantity::parse_limit)]
+    limits: Vec<Option<u64>>,
     /// Files that are run at the same time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -78,36 +78,19 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let done = match (&arguments.child, &arguments.folder) {
-        (Some(file), Some(folder)) => child(&arguments, file.clone(), folder.clone()).map(|()| true),
-        _ => run(&arguments),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("sql_corpus: {error}");
-            ExitCode::FAILURE
+    runner::main(|arguments: Arguments| match (&arguments.child, &arguments.folder) {
+        (Some(file), Some(folder)) => {
+            child(&arguments, file.clone(), folder.clone()).map(|()| runner::verdict(true))
         }
-    }
-}
-
-impl Arguments {
-    fn limits(&self) -> Result<Vec<Option<u64>>> {
-        let limit = |text: &String| match text.as_str() {
-            "none" => Ok(None),
-            size => quantity::parse_bytes(size).map(Some).map_err(BenchError::Setup),
-        };
-        self.limits.iter().map(limit).collect()
-    }
+        _ => run(&arguments).map(runner::verdict),
+    })
 }
 
 fn child(arguments: &Arguments, file: PathBuf, folder: PathBuf) -> Result<()> {
     run_file::run(&Assignment {
         file,
         folder,
-        memory_limit: arguments.limits()?.first().copied().flatten(),
+        memory_limit: arguments.limits.first().copied().flatten(),
         threads: arguments.threads,
         statement_time: Duration::from_secs(arguments.statement_seconds),
         file_time: Duration::from_secs(arguments.file_seconds),
@@ -118,7 +101,7 @@ fn child(arguments: &Arguments, file: PathBuf, folder: PathBuf) -> Result<()> {
 
 /// Whether nothing is wrong.
 fn run(arguments: &Arguments) -> Result<bool> {
-    let (files, limits) = (files::find(&arguments.places)?, arguments.limits()?);
+    let (files, limits) = (files::find(&arguments.places)?, &arguments.limits);
     let supervision = Supervision {
         threads: arguments.threads,
         jobs: arguments.jobs,
@@ -129,13 +112,13 @@ fn run(arguments: &Arguments) -> Result<bool> {
         arbiter: arguments.arbiter.then(|| arguments.python.clone()),
     };
     let (through, all) = (AtomicUsize::new(0), files.len() * limits.len());
-    let runs = run_all(&files, &limits, &supervision, |run| {
+    let runs = run_all(&files, limits, &supervision, |run| {
         let through = through.fetch_add(1, Ordering::Relaxed) + 1;
         tell(run, through, all);
     })?;
     let (differences, for_memory) = report::limit_differences(&runs);
     for limit in report::limits(&runs) {
-        println!("\n{}\n\n{}", report::limit_name(limit), report::folders(&runs, limit).to_text());
+        println!("\n{}\n\n{}", quantity::limit(limit), report::folders(&runs, limit).to_text());
         for (class, most) in [
             (Class::Refused, arguments.refusals),
             (Class::Skipped, arguments.refusals),
@@ -172,7 +155,7 @@ fn tell(run: &FileRun, through: usize, all: usize) {
     let count = |class: Class| run.outcomes.iter().filter(|outcome| outcome.class == class).count();
     let (wrong, panics, hangs) = (count(Class::Wrong), count(Class::Panic), count(Class::Hang));
     if wrong + panics + hangs > 0 || through.is_multiple_of(50) {
-        let limit = report::limit_name(run.memory_limit);
+        let limit = quantity::limit(run.memory_limit);
         eprintln!(
             "{through}/{all} {} at {limit}: {wrong} wrong, {panics} panics, {hangs} hangs, {:.1} s",
             run.file.name, run.seconds

@@ -16,7 +16,7 @@ use nandina_bench::fuzz::engines::Storage;
 use nandina_bench::fuzz::generate::Avoid;
 use nandina_bench::fuzz::oracle::Oracle;
 use nandina_bench::fuzz::run::{Plan, run};
-use nandina_bench::{BenchError, Result};
+use nandina_bench::{Result, runner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -73,15 +73,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match fuzz(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("sql_fuzz: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments| fuzz(arguments).map(runner::verdict))
 }
 
 fn fuzz(arguments: Arguments) -> Result<bool> {
@@ -103,8 +95,7 @@ fn fuzz(arguments: Arguments) -> Result<bool> {
         reports_refusals: arguments.refusals,
         shrinks: !arguments.no_shrinking,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(BenchError::file(&plan.work))?;
+    let runtime = runner::runtime(runner::processors())?;
     let summary = runtime.block_on(run(&plan))?;
     // A query that has been given up may compute on.
     runtime.shutdown_background();

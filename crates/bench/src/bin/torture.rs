@@ -14,7 +14,7 @@ use clap::Parser;
 use nandina_bench::machine::Machine;
 use nandina_bench::program::Program;
 use nandina_bench::torture::{Plan, names, run};
-use nandina_bench::{BenchError, Result};
+use nandina_bench::{BenchError, Result, runner};
 
 /// Try to break the program.
 #[derive(Debug, Parser)]
@@ -47,14 +47,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match torture(Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("torture: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::main(|arguments: Arguments| torture(arguments).map(runner::verdict))
 }
 
 fn torture(arguments: Arguments) -> Result<bool> {
@@ -76,8 +69,7 @@ fn torture(arguments: Arguments) -> Result<bool> {
     let report = run(&plan)?;
     println!("{}\n{} tries, {} broke", report.table().to_text(), report.attempts(), report.broke());
     if let Some(page) = &arguments.page {
-        std::fs::write(page, format!("On {machine}.\n\n{}", report.to_markdown()))
-            .map_err(BenchError::file(page))?;
+        runner::write(page, format!("On {machine}.\n\n{}", report.to_markdown()))?;
     }
     Ok(report.broke() == 0)
 }

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::children::FileRun;
 use super::outcome::{Class, Outcome};
-use crate::error::{BenchError, Result};
-use crate::quantity;
+use crate::error::Result;
 use crate::table::Table;
+use crate::{quantity, runner};
 
 /// A record whose answer is not the same under all limits.
 #[derive(Debug, Serialize)]
@@ -23,11 +23,6 @@ pub struct LimitDifference {
     pub courses: Vec<(String, String)>,
     /// Whether SQL leaves open which rows are answered.
     pub is_open: bool,
-}
-
-/// How a limit is called.
-pub fn limit_name(limit: Option<u64>) -> String {
-    limit.map_or_else(|| "no limit".to_owned(), quantity::bytes)
 }
 
 type Counts = BTreeMap<Class, usize>;
@@ -165,7 +160,7 @@ pub fn limit_differences(runs: &[FileRun]) -> (Vec<LimitDifference>, usize) {
         let told = found.iter().zip(courses).map(|((run, outcome), course)| {
             let reason =
                 if outcome.reason.is_empty() { String::new() } else { format!(" ({})", outcome.reason) };
-            (limit_name(run.memory_limit), format!("{course}{reason}"))
+            (quantity::limit(run.memory_limit), format!("{course}{reason}"))
         });
         differences.push(LimitDifference {
             place: format!("{name}:{}", outcome.line),
@@ -189,7 +184,7 @@ pub fn write_details(path: &Path, runs: &[FileRun], differences: &[LimitDifferen
     for class in order {
         for run in runs {
             for outcome in run.outcomes.iter().filter(|outcome| outcome.class == class) {
-                let limit = limit_name(run.memory_limit);
+                let limit = quantity::limit(run.memory_limit);
                 let _ = writeln!(
                     text,
                     "== {} {}:{} ({limit}): {}",
@@ -223,7 +218,7 @@ pub fn write_details(path: &Path, runs: &[FileRun], differences: &[LimitDifferen
         }
         text.push('\n');
     }
-    std::fs::write(path, text).map_err(BenchError::file(path))
+    runner::write(path, text)
 }
 
 #[derive(Serialize)]
@@ -255,9 +250,7 @@ pub fn write_json(path: &Path, runs: &[FileRun], limit_differences: &[LimitDiffe
         outcomes: run.outcomes.iter().filter(is_told).collect(),
     });
     let json = Json { runs: runs.collect(), limit_differences };
-    let text = serde_json::to_string_pretty(&json)
-        .map_err(|source| BenchError::Json { path: path.to_path_buf(), source })?;
-    std::fs::write(path, text).map_err(BenchError::file(path))
+    runner::write_json(path, &json)
 }
 
 #[cfg(test)]
@@ -285,7 +278,7 @@ mod tests {
         let other = [run(None, vec![answer(1)]), run(Some(1 << 20), vec![answer(2)])];
         let (differences, _) = limit_differences(&other);
         assert_eq!(differences[0].place, "x/a.test:7");
-        assert_eq!(differences[0].courses[1].0, "1 MB");
+        assert_eq!(differences[0].courses[1].0, "1 MiB");
     }
 
     #[test]

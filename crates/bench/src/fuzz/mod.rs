@@ -14,7 +14,6 @@ pub mod engines;
 pub mod generate;
 pub mod oracle;
 mod print;
-pub mod random;
 pub mod run;
 pub mod schema;
 pub mod script;

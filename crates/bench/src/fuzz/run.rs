@@ -7,13 +7,13 @@ use super::duckdb::DuckDb;
 use super::engines::{Engines, Storage};
 use super::generate::{Avoid, Generator};
 use super::oracle::{Case, Failure, FailureKind, Judge, Oracle, Verdict};
-use super::random::Random;
 use super::schema::{Palette, random_schema};
 use super::script::script;
 use super::shrink::shrink;
 use super::summary::Summary;
 use super::types::Dialect;
 use crate::error::{BenchError, Result};
+use crate::random::Random;
 
 /// What is run, and for how long.
 #[derive(Debug, Clone)]

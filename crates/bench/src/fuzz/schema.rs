@@ -1,7 +1,7 @@
 //! Random tables: many columns of the same names in all of them, and few different values.
 
-use super::random::Random;
 use super::types::{Dialect, INT, Rarities, Type, Value, random_value};
+use crate::random::Random;
 
 /// A table with its rows.
 #[derive(Debug, Clone)]

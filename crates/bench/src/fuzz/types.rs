@@ -1,6 +1,6 @@
 //! Types of columns and the values that stand in them, as SQL of either engine.
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Whose SQL is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

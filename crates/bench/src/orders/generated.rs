@@ -5,7 +5,7 @@
 //! before it.
 
 use super::Variants;
-use crate::fuzz::random::Random;
+use crate::random::Random;
 
 const TABLES: usize = 20;
 const ROWS: usize = 40;

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::Variants;
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
+use crate::random::Random;
 
 /// How lists are permuted.
 enum Order<'a> {

@@ -6,7 +6,7 @@ use nandina::tpch;
 
 use super::{Variants, generated, permute};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
+use crate::random::Random;
 
 /// Queries and how to make their tables.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! How much memory each partition gets, and how it is cut into sub-buffers.
 
 use nandina_device::BLOCK_BYTES;
-use nandina_spill::{Algorithm, WriteUnit};
 use serde::{Deserialize, Serialize};
+
+use super::Algorithm;
 
 /// The page of systems that write page by page, and the unit in which the formulas allocate.
 pub const PAGE_BYTES: usize = 8 << 10;
@@ -22,13 +23,6 @@ impl Unit {
         match self {
             Unit::Blocked => "blocked",
             Unit::PageSized => "page-sized",
-        }
-    }
-
-    pub fn write_unit(self) -> WriteUnit {
-        match self {
-            Unit::Blocked => WriteUnit::Blocked,
-            Unit::PageSized => WriteUnit::PageSized,
         }
     }
 }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::allocation::{RingShape, Unit};
 use super::device_grid::{DeviceGrid, megabytes};
 use super::trial::Trial;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::machine::Machine;
 use crate::plot::{self, Panel, Series};
-use crate::quantity;
 use crate::table::Table;
+use crate::{quantity, runner};
 
 const JSON_NAME: &str = "partitioning.json";
 
@@ -95,22 +95,11 @@ pub struct Study {
 impl Study {
     /// What an earlier call left in `folder`, if anything.
     pub fn load(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(JSON_NAME);
-        match std::fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(BenchError::File { path, source }),
-            Ok(text) => {
-                serde_json::from_slice(&text).map(Some).map_err(|source| BenchError::Json { path, source })
-            }
-        }
+        runner::read_json(&folder.join(JSON_NAME))
     }
 
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(JSON_NAME);
-        let text = serde_json::to_string_pretty(self);
-        let mut text = text.map_err(|source| BenchError::Json { path: path.clone(), source })?;
-        text.push('\n');
-        std::fs::write(&path, text).map_err(BenchError::file(&path))
+        runner::write_json(&folder.join(JSON_NAME), self)
     }
 
     /// Whether a setting has been measured, or skipped, with all algorithms.
@@ -201,8 +190,7 @@ impl Study {
 
     pub fn write(&self, folder: &Path) -> Result<()> {
         self.save(folder)?;
-        let path = folder.join("partitioning.md");
-        std::fs::write(&path, self.markdown()).map_err(BenchError::file(&path))?;
+        runner::write(&folder.join("partitioning.md"), self.markdown())?;
         let grid = folder.join("write-bandwidth.svg");
         plot::write_svg(&grid, "Psync writes: bandwidth by I/O size", &[self.grid_panel()], 1)?;
         let title = format!("Partitioning ORDERS at scale {} by O_CUSTKEY", self.scale);
@@ -425,7 +413,7 @@ mod tests {
         assert!(text.contains("## Fixed partitions, page-sized writes") && text.contains("- too little"));
         let line = text.lines().find(|line| line.starts_with("| classic")).unwrap();
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        assert_eq!(&cells[1..7], ["classic", "8", "64 MB", "8 KB", "8 KB", "3.25"]);
+        assert_eq!(&cells[1..7], ["classic", "8", "64 MiB", "8 KiB", "8 KiB", "3.25"]);
         assert_eq!(cells[13], "1.00", "the bound: 1 MB at 1 MB/s");
     }
 }

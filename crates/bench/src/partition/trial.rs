@@ -6,12 +6,16 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use nandina_device::Device;
 use nandina_simulation::Simulation;
-use nandina_spill::{Algorithm, Partition, Partitioner, PartitionerOptions, Scatter, TempOptions, TempSpace};
+use nandina_spill::{
+    Compression, Partition, Partitioner, PartitionerOptions, QuerySpace, Scatter, TempOptions, TempSpace,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::Algorithm;
 use super::allocation::{RingShape, Unit};
 use super::input::{Input, KEY_COLUMN};
+use super::waiting::WaitingPartitioner;
 use crate::error::{BenchError, Result};
 use crate::machine;
 
@@ -76,7 +80,11 @@ impl Workbench {
             device: device.clone(),
             computing,
             input: Input::open(device, scale)?,
-            temp: TempSpace::open(device.clone(), TempOptions::default())?,
+            // As in the paper.
+            temp: TempSpace::open(
+                device.clone(),
+                TempOptions { compression: Compression::Off, ..TempOptions::default() },
+            )?,
         })
     }
 
@@ -90,16 +98,9 @@ impl Workbench {
             max_page_rows: 1 << 20,
             ring_pages: options.ring.sub_buffers,
             extent_bytes: extent_bytes(&options.ring),
-            algorithm: options.algorithm,
-            write_unit: options.unit.write_unit(),
         };
         let (cpu, start) = (machine::processor_seconds(), self.device.now());
-        let partitioner =
-            Partitioner::new(Arc::clone(self.input.schema()), partitioner_options, Arc::clone(&space));
-        for partition in 0..options.partitions {
-            partitioner.spill(partition)?;
-        }
-        let most_in_flight = options.partitions * options.ring.bytes() / 2;
+        let mut contender = Contender::new(options, self.input.schema(), partitioner_options, &space)?;
         let mut scatter = Scatter::default();
         let mut hashes = Vec::new();
         let (mut rows, mut peak) = (0, 0);
@@ -110,14 +111,12 @@ impl Workbench {
                 let nanos = computing.nanos_per_row * batch.num_rows() as u64;
                 computing.simulation.pass(Duration::from_nanos(nanos));
             }
-            partitioner.push(batch, &scatter)?;
-            partitioner.drain_to_blocking(most_in_flight)?;
+            contender.push(batch, &scatter)?;
             rows += batch.num_rows() as u64;
-            peak = peak.max(partitioner.memory_bytes() as u64);
+            peak = peak.max(contender.memory_bytes() as u64);
             Ok(())
         })?;
-        let partitions = partitioner.finish()?;
-        partitioner.drain_to_blocking(0)?;
+        let partitions = contender.finish()?;
         let elapsed_s = (self.device.now() - start).as_secs_f64();
         let writes = space.io().statistics();
         let kept: u64 = partitions.iter().map(|partition| partition.rows).sum();
@@ -138,6 +137,59 @@ impl Workbench {
             peak_buffer_bytes: peak,
             rows,
         })
+    }
+}
+
+/// Whoever partitions.
+enum Contender {
+    Waiting(WaitingPartitioner),
+    Overlapped { partitioner: Partitioner, most_in_flight_bytes: usize },
+}
+
+impl Contender {
+    fn new(
+        trial: &TrialOptions,
+        schema: &Arc<nandina_pages::PageSchema>,
+        options: PartitionerOptions,
+        space: &Arc<QuerySpace>,
+    ) -> Result<Self> {
+        if trial.algorithm != Algorithm::OverlappedNHash {
+            let contender = (trial.algorithm, trial.unit);
+            return Ok(Self::Waiting(WaitingPartitioner::new(schema, contender, options, space)));
+        }
+        let partitioner = Partitioner::new(Arc::clone(schema), options, Arc::clone(space));
+        for partition in 0..trial.partitions {
+            partitioner.spill(partition)?;
+        }
+        Ok(Self::Overlapped { partitioner, most_in_flight_bytes: trial.partitions * trial.ring.bytes() / 2 })
+    }
+
+    fn push(&mut self, batch: &RecordBatch, scatter: &Scatter) -> Result<()> {
+        match self {
+            Self::Waiting(partitioner) => partitioner.push(batch, scatter),
+            Self::Overlapped { partitioner, most_in_flight_bytes } => {
+                partitioner.push(batch, scatter)?;
+                Ok(partitioner.drain_to_blocking(*most_in_flight_bytes)?)
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Waiting(partitioner) => partitioner.memory_bytes(),
+            Self::Overlapped { partitioner, .. } => partitioner.memory_bytes(),
+        }
+    }
+
+    fn finish(self) -> Result<Vec<Partition>> {
+        match self {
+            Self::Waiting(partitioner) => partitioner.finish(),
+            Self::Overlapped { partitioner, .. } => {
+                let partitions = partitioner.finish()?;
+                partitioner.drain_to_blocking(0)?;
+                Ok(partitions)
+            }
+        }
     }
 }
 
@@ -206,7 +258,6 @@ fn verify(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partition::ALGORITHMS;
     use nandina_device::DeviceOptions;
 
     #[test]
@@ -215,8 +266,8 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let device = Device::open(&folder, DeviceOptions::default()).unwrap();
         let bench = Workbench::open(&device, 0.01, None).unwrap();
-        for algorithm in ALGORITHMS {
-            for unit in Unit::ALL {
+        for algorithm in Algorithm::ALL {
+            for unit in Unit::ALL.into_iter().filter(|unit| algorithm.writes(*unit)) {
                 for partitions in [1, 5, 32] {
                     let ring = RingShape::of(algorithm, unit, 24 << 10, 64 << 10).unwrap();
                     let input_buffer_bytes = 256 << 10;

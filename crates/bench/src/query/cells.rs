@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::machine::Machine;
-use crate::quantity;
+use crate::{quantity, runner};
 
 /// Everything in one file; cells are added to it run by run, so that an interrupted measurement continues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -119,20 +119,11 @@ impl Cell {
 impl Results {
     /// What an earlier call left, if anything.
     pub fn load(path: &Path) -> Result<Option<Self>> {
-        match std::fs::read(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(BenchError::File { path: path.to_path_buf(), source }),
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|source| BenchError::Json { path: path.to_path_buf(), source }),
-        }
+        runner::read_json(path)
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(self)
-            .map_err(|source| BenchError::Json { path: path.to_path_buf(), source })?;
-        text.push('\n');
-        std::fs::write(path, text).map_err(BenchError::file(path))
+        runner::write_json(path, self)
     }
 
     pub fn cell(&self, query: &str, engine: &str, limit_bytes: Option<u64>) -> Option<&Cell> {

@@ -20,19 +20,12 @@ pub use cells::{Cell, Outcome, Results, Run};
 pub use engines::{Engine, Workshop};
 pub use suites::{Query, Suite};
 
-use crate::quantity;
-
 /// The least by which the cap exceeds the limit.
 const CAP_MARGIN_BYTES: u64 = 256 << 20;
 
 /// The hard cap that belongs to a limit.
 pub fn cap_bytes(limit_bytes: u64) -> u64 {
     (2 * limit_bytes).max(limit_bytes + CAP_MARGIN_BYTES)
-}
-
-/// How a limit is called in tables.
-pub fn limit_name(limit_bytes: Option<u64>) -> String {
-    limit_bytes.map_or_else(|| "no limit".to_owned(), quantity::bytes)
 }
 
 #[cfg(test)]

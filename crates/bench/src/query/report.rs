@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::cells::{Cell, Outcome, Results};
-use super::limit_name;
 use super::suites::{Query, Source, Suite};
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::plot::{self, Panel, Series};
-use crate::quantity;
 use crate::table::Table;
+use crate::{quantity, runner};
 
 const OURS: &str = "Nandina";
 const RIVAL: &str = "DuckDB";
@@ -17,7 +16,7 @@ const RIVAL: &str = "DuckDB";
 /// Writes both files into `folder`.
 pub fn write(suite: &Suite, results: &Results, folder: &Path) -> Result<()> {
     let path = folder.join(suite.name).with_extension("md");
-    std::fs::write(&path, markdown(suite, results)).map_err(BenchError::file(&path))?;
+    runner::write(&path, markdown(suite, results))?;
     let panels: Vec<Panel> = match suite.is_sum {
         true => vec![sum_panel(suite, results)],
         false => measured_queries(suite, results).map(|query| panel(results, query)).collect(),
@@ -29,8 +28,8 @@ pub fn write(suite: &Suite, results: &Results, folder: &Path) -> Result<()> {
 /// The times of one query for the terminal.
 pub fn times_table(results: &Results, query: &Query) -> Table {
     let limits = limits(results, Some(query.name));
-    let header =
-        std::iter::once(format!("{} (s)", query.name)).chain(limits.iter().map(|limit| limit_name(*limit)));
+    let header = std::iter::once(format!("{} (s)", query.name))
+        .chain(limits.iter().map(|limit| quantity::limit(*limit)));
     let mut table = Table::new(1, header);
     for engine in engines(results, Some(query.name)) {
         let cells =
@@ -88,7 +87,7 @@ fn markdown(suite: &Suite, results: &Results) -> String {
             let _ = writeln!(
                 text,
                 "## {}\n\n{}",
-                limit_name(limit),
+                quantity::limit(limit),
                 sum_table(suite, results, limit).to_markdown()
             );
             for cell in results.cells.iter().filter(|cell| cell.limit_bytes == limit) {
@@ -108,7 +107,11 @@ fn markdown(suite: &Suite, results: &Results) -> String {
                 usage_table(results, query).to_markdown(),
             );
             for cell in results.cells.iter().filter(|cell| cell.query == query.name) {
-                add_message(&mut text, &format!("{} at {}", cell.engine, limit_name(cell.limit_bytes)), cell);
+                add_message(
+                    &mut text,
+                    &format!("{} at {}", cell.engine, quantity::limit(cell.limit_bytes)),
+                    cell,
+                );
             }
             text.push('\n');
         }
@@ -146,7 +149,7 @@ fn sum_table(suite: &Suite, results: &Results, limit: Option<u64>) -> Table {
     table.row(std::iter::once("sum".to_owned()).chain(sums).chain([ratio(sum(OURS), sum(RIVAL))]));
     let peaks = engines.iter().map(|engine| {
         let cells = results.cells.iter().filter(|cell| cell.engine == *engine && cell.limit_bytes == limit);
-        mebibytes(cells.map(Cell::peak_rss).max().unwrap_or(0))
+        quantity::bytes(cells.map(Cell::peak_rss).max().unwrap_or(0))
     });
     table.row(std::iter::once("largest peak resident".to_owned()).chain(peaks).chain([String::new()]));
     let rests = engines.iter().map(|engine| {
@@ -188,7 +191,7 @@ fn empty_panel(limits: &[Option<u64>]) -> Panel {
         title: String::new(),
         x_label: "memory limit (× no result)".to_owned(),
         y_label: "seconds".to_owned(),
-        categories: limits.iter().map(|limit| limit_name(*limit)).collect(),
+        categories: limits.iter().map(|limit| quantity::limit(*limit)).collect(),
         series: Vec::new(),
         bound: None,
         is_logarithmic: true,
@@ -206,21 +209,17 @@ fn usage_table(results: &Results, query: &Query) -> Table {
             let Some(run) = cell.median_run().filter(|_| cell.outcome == Outcome::Ok) else { continue };
             table.row([
                 engine.clone(),
-                limit_name(limit),
+                quantity::limit(limit),
                 quantity::seconds(run.seconds),
                 quantity::seconds(run.usage.user_s + run.usage.sys_s),
-                mebibytes(cell.peak_rss()),
-                mebibytes(run.usage.peak_charged),
-                mebibytes(run.usage.read_bytes()),
-                mebibytes(run.usage.written_bytes()),
+                quantity::bytes(cell.peak_rss()),
+                quantity::bytes(run.usage.peak_charged),
+                quantity::bytes(run.usage.read_bytes()),
+                quantity::bytes(run.usage.written_bytes()),
             ]);
         }
     }
     table
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.0} MB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn time(cell: &Cell) -> String {

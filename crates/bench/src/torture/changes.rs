@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::fuzz::random::Random;
 use crate::program::{Program, run};
+use crate::random::Random;
 
 const TABLES: [&str; 3] = ["a", "b", "c"];
 const PATIENCE: Duration = Duration::from_secs(120);

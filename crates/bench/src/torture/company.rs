@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, Ran, Running};
+use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Rows of one statement of the writer.

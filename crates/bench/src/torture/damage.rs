@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::changes::names_below;
 use super::{Trial, Verdict, make_empty};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, run};
+use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -7,8 +7,8 @@ use super::changes::{Change, State, acknowledged, expected, found, script};
 use super::disk::Disk;
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, Running};
+use crate::random::Random;
 
 /// Ends of one database.
 const ROUNDS: usize = 4;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, run};
+use crate::random::Random;
 
 /// Nobody waits longer for an error.
 const PATIENCE: Duration = Duration::from_secs(30);

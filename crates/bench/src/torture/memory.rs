@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, Ran, run};
+use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 pub const PROMISED_BYTES: u64 = 64 << 20;

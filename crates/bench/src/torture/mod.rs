@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::program::Program;
 
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
+use crate::random::Random;
 use crate::table::Table;
 
 /// What became of one attempt.

@@ -8,8 +8,8 @@ use super::changes::{Change, State, expected, found, names_below};
 use super::disk::Disk;
 use super::{Trial, Verdict};
 use crate::error::{BenchError, Result};
-use crate::fuzz::random::Random;
 use crate::program::{Program, Ran, Running, run};
+use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

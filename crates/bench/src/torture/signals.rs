@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::changes::{State, expected, found, names_below};
 use super::{Trial, Verdict};
 use crate::error::Result;
-use crate::fuzz::random::Random;
 use crate::program::{Program, Running};
+use crate::random::Random;
 
 /// What is promised is a second; the rest is for machines that are busy with something else, too.
 const BOUND: Duration = Duration::from_millis(1500);

@@ -26,8 +26,8 @@ use super::output::{Begin, Output, Running};
 use super::producer::produce;
 use super::queue::Queues;
 use crate::error::pages_error;
-use crate::execution::meter::inherited;
 use crate::execution::SharedExecution;
+use crate::execution::meter::inherited;
 use crate::spill::{SpillContext, SpillShape, operator_space};
 
 /// Hands rows of several inputs over to several outputs, in memory that is bounded. See the

@@ -270,12 +270,10 @@ mod tests {
                 let _inner = inner.charge();
                 compute(millis(20));
             }
-            let work = inherited_work(|| compute(millis(30)));
-            let task = inherited(async { compute(millis(40)) });
+            let work = inherited_work(move || compute(millis(30)));
+            let task = inherited(async move { compute(millis(40)) });
             std::thread::spawn(work).join().unwrap();
-            std::thread::spawn(|| futures::executor::block_on(Box::pin(async { compute(millis(50)) })))
-                .join()
-                .unwrap();
+            std::thread::spawn(move || compute(millis(50))).join().unwrap();
             futures::executor::block_on(task);
         }
         compute(millis(60));

@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use nandina_device::profile::IoSizes;
-use nandina_spill::{Algorithm, MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions, WriteUnit};
+use nandina_spill::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionerOptions};
 
 use crate::batch::data_bytes;
 
@@ -84,8 +84,6 @@ pub fn partitioner_options(
         max_page_rows: MAX_PAGE_ROWS,
         ring_pages: sizes.ring_writes,
         extent_bytes: 0,
-        algorithm: Algorithm::OverlappedNHash,
-        write_unit: WriteUnit::Blocked,
     };
     // Fewer bytes per page first, down to a size of which a ring still writes well; then fewer partitions, which means
     // another pass sooner.

@@ -256,8 +256,9 @@ mod tests {
     use datafusion::execution::memory_pool::MemoryPool;
     use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge};
     use futures::executor::block_on;
-    use nandina_device::{Device, FaultPlan};
+
     use nandina_pages::PageSchema;
+    use nandina_simulation::FaultPlan;
     use nandina_spill::{TempOptions, TempSpace};
 
     use super::*;
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_reclaim_that_fails_leaves_what_is_held_reserved() {
-        let (device, faults) = Device::simulated(FaultPlan::none());
+        let (device, faults) = nandina_simulation::in_memory(FaultPlan::none());
         let space = TempSpace::open(device, TempOptions::default()).unwrap().query("test");
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
         let limit = Some(64 << 20);

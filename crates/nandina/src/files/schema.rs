@@ -12,8 +12,7 @@ use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use nandina_exec::scan::guard::Guarded;
 
-use super::{Format, describe, display};
-use crate::arrow_files;
+use super::names::{Format, describe, display};
 use crate::error::{Error, Result, panic_message};
 
 /// The columns of all `files` together. An error names the file that it is about.
@@ -78,7 +77,7 @@ fn unreadable(format: &dyn FileFormat, file: &ObjectMeta, error: Error) -> Resul
 pub(crate) fn check(format: &dyn FileFormat, files: &[ObjectMeta]) -> Result<()> {
     let check = match Format::of_reader(format) {
         Some(Format::Parquet) => check_footer,
-        Some(Format::Arrow) => arrow_files::check,
+        Some(Format::Arrow) => super::arrow::check,
         Some(Format::Csv | Format::Json) | None => return Ok(()),
     };
     files.iter().try_for_each(|file| check(&path_of(file)?))

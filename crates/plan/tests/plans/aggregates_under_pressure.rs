@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
-use nandina_device::FileClass;
 use nandina_simulation::FaultPlan;
-use tokio::task::JoinHandle;
 
 use crate::harness::aggregates::{Functions, aggregation, right_rows};
 use crate::harness::input::{Ending, Tap, scripted};
+use crate::harness::pressure::{
+    assert_spilled, begun_and_then_one_after_the_other, fails_cleanly, faults_noticed, one_after_the_other,
+    read_until_spilled_pages_come_back, take_what_is_held,
+};
 use crate::harness::rows::assert_same_rows;
-use crate::harness::streams::{errors, read_all, streams};
+use crate::harness::streams::{cancel_when, read_all, streams};
 use crate::harness::tables::{KeyType, Table, TableShape};
 use crate::harness::{Engine, KIB, MIB, metric, run};
 
@@ -45,7 +46,7 @@ async fn gives_memory_back(table: &Table, functions: Functions, batches_first: u
         let reader = tokio::spawn(read_all(vec![first]));
         tap.runs_dry().await;
         streams.clear();
-        let other = ask(&engine, wanted, limit, &what).await;
+        let other = take_what_is_held(&engine, wanted, limit, &what).await;
         if !keeps {
             drop(other);
             tap.release();
@@ -58,29 +59,11 @@ async fn gives_memory_back(table: &Table, functions: Functions, batches_first: u
         }
         return;
     }
-    let other = ask(&engine, wanted, limit, &what).await;
+    let other = take_what_is_held(&engine, wanted, limit, &what).await;
     let kept = keeps.then_some(other);
     let outcomes = read_all(streams).await;
     drop(kept);
     finish(&engine, table, functions, &plan, outcomes, rows, &what).await;
-}
-
-/// Takes memory from the aggregation as another operator.
-async fn ask(
-    engine: &Engine,
-    wanted: usize,
-    limit: usize,
-    what: &str,
-) -> datafusion::execution::memory_pool::MemoryReservation {
-    let held = engine.governor.used_bytes();
-    assert!(held > limit - wanted, "{what}: the aggregation holds only {held} bytes");
-    let other = MemoryConsumer::new("another operator").register(&engine.pool());
-    // The governor spills on the thread that asks: not one that runs the aggregation's tasks.
-    let other = tokio::task::spawn_blocking(move || other.try_grow(wanted).map(|()| other));
-    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(engine.governor.used_bytes() <= limit, "{what}");
-    assert!(engine.space.used_bytes() > 0, "{what}: nothing was spilled");
-    other
 }
 
 async fn finish(
@@ -133,26 +116,15 @@ async fn cancel_in(phase: Phase, keep_plan: bool) {
     let plan = keep_plan.then_some(plan);
     match phase {
         Phase::Input => {
-            let readers: Vec<JoinHandle<()>> = streams
-                .into_iter()
-                .map(|mut stream| tokio::spawn(async move { while stream.next().await.is_some() {} }))
-                .collect();
-            tap.runs_dry().await;
-            for reader in readers {
-                reader.abort();
-                let _cancelled = reader.await;
-            }
+            cancel_when(streams, tap.runs_dry()).await;
         }
         Phase::Merging => {
-            let counters = engine.space.device().counters();
-            while counters.of(FileClass::Temp).bytes_read == 0 {
-                streams[0].next().await.expect("more rows").expect("a batch");
-            }
+            read_until_spilled_pages_come_back(&engine, &mut streams[0]).await;
             assert!(engine.space.used_bytes() > 0);
             drop(streams);
         }
     }
-    assert!(engine.space.device().counters().of(FileClass::Temp).bytes_written > 0, "nothing was spilled");
+    assert_spilled(&engine);
     engine.assert_clean(&format!("an aggregation cancelled in {phase:?}, plan kept {keep_plan}")).await;
     drop(plan);
 }
@@ -174,11 +146,9 @@ fn an_input_that_fails_fails_the_aggregation() {
             let engine = Engine::new(Some(LIMIT), partitions);
             let input = scripted(&table, partitions, Ending::Error("the input broke"), &Tap::open());
             let plan = aggregation(&table, Functions::Flat, input);
-            let errors = errors(&read_all(streams(&engine, &plan)).await);
+            let errors = fails_cleanly(&engine, plan, "an aggregation whose input failed").await;
             assert_eq!(errors.len(), partitions, "{errors:?}");
             assert!(errors.iter().all(|error| error.contains("the input broke")), "{errors:?}");
-            drop(plan);
-            engine.assert_clean("an aggregation whose input failed").await;
         });
     }
 }
@@ -190,14 +160,12 @@ fn a_quota_that_is_exceeded_is_named() {
         let engine = Engine::new(Some(LIMIT), 2);
         engine.space.set_quota_bytes(Some(256 * KIB as u64));
         let plan = aggregation(&table, Functions::Flat, table.scan(2));
-        let errors = errors(&read_all(streams(&engine, &plan)).await);
+        let errors = fails_cleanly(&engine, plan, "an aggregation beyond the quota").await;
         assert_eq!(errors.len(), 2, "{errors:?}");
         for error in errors {
             assert!(error.contains("temporary space is used up"), "{error}");
             assert!(error.contains("hash aggregation"), "{error}");
         }
-        drop(plan);
-        engine.assert_clean("an aggregation beyond the quota").await;
     });
 }
 
@@ -208,49 +176,18 @@ fn a_full_device_is_named() {
         let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
         faults.set_plan(FaultPlan::none().capacity(256 * KIB as u64));
         let plan = aggregation(&table, Functions::Flat, table.scan(2));
-        let errors = errors(&read_all(streams(&engine, &plan)).await);
+        let errors = fails_cleanly(&engine, plan, "an aggregation on a full device").await;
         assert!(!errors.is_empty());
         assert!(errors.iter().all(|error| error.contains("no space left")), "{errors:?}");
-        drop(plan);
-        engine.assert_clean("an aggregation on a full device").await;
     });
 }
 
 #[test]
 fn any_request_may_fail() {
     let table = table();
-    let (right, requests) = run(async {
-        let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-        let before = faults.requests();
-        let plan = aggregation(&table, Functions::Flat, table.scan(1));
-        let right = engine.collect(&plan).await.expect("rows");
-        (right, faults.requests() - before)
-    });
-    assert!(requests > 50, "{requests} requests");
-    let mut failed = 0;
-    // Some of the writes, some of the reads: the run is the same up to the fault.
-    for nth in (0..requests).step_by(requests as usize / 24) {
-        run(async {
-            let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-            faults.set_plan(FaultPlan::none().fail_request(faults.requests() + nth));
-            let plan = aggregation(&table, Functions::Flat, table.scan(1));
-            let mut outcomes = read_all(streams(&engine, &plan)).await;
-            drop(plan);
-            match outcomes.pop().expect("one stream") {
-                Ok(rows) => assert_same_rows(&rows, &right, &format!("request {nth} failed unnoticed")),
-                Err(error) => {
-                    failed += 1;
-                    let error = error.to_string();
-                    assert!(
-                        error.contains("extents-0") && error.contains("failed"),
-                        "request {nth}: {error}"
-                    );
-                }
-            }
-            drop(outcomes);
-            engine.assert_clean(&format!("an aggregation whose request {nth} failed")).await;
-        });
-    }
+    let plan = || aggregation(&table, Functions::Flat, table.scan(1));
+    // Some of the writes, some of the reads.
+    let failed = faults_noticed(24, plan, assert_same_rows, "an aggregation");
     assert!(failed > 20, "{failed} of 24 faults were noticed");
 }
 
@@ -263,18 +200,7 @@ fn outputs_may_be_read_one_after_the_other() {
             for execute_late in [false, true] {
                 let engine = Engine::new(Some(limit), 4);
                 let plan = aggregation(&table, Functions::Flat, table.scan(4));
-                let mut rows = Vec::new();
-                let mut all = if execute_late { Vec::new() } else { streams(&engine, &plan) };
-                all.reverse();
-                for partition in 0..4 {
-                    let stream = match all.pop() {
-                        Some(stream) => stream,
-                        None => plan.execute(partition, engine.task()).expect("a stream"),
-                    };
-                    for outcome in read_all(vec![stream]).await {
-                        rows.extend(outcome.expect("rows"));
-                    }
-                }
+                let rows = one_after_the_other(&engine, &plan, execute_late).await;
                 assert!(metric(&plan, "spilled_partitions") > 0);
                 assert_same_rows(&rows, &right, &format!("executed late {execute_late}"));
                 engine.assert_clean("outputs read one after the other").await;
@@ -289,17 +215,7 @@ fn outputs_may_be_begun_and_then_read_one_after_the_other() {
         let table = table();
         let engine = Engine::new(Some(LIMIT), 3);
         let plan = aggregation(&table, Functions::Flat, table.scan(3));
-        let mut rows = Vec::new();
-        let mut begun = Vec::new();
-        for mut stream in streams(&engine, &plan) {
-            rows.push(stream.next().await.expect("a first batch").expect("rows"));
-            begun.push(stream);
-        }
-        for stream in begun {
-            for outcome in read_all(vec![stream]).await {
-                rows.extend(outcome.expect("rows"));
-            }
-        }
+        let rows = begun_and_then_one_after_the_other(&engine, &plan).await;
         assert_same_rows(&rows, &right_rows(&table, Functions::Flat).await, "outputs begun at once");
     });
 }

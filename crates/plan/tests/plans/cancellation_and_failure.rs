@@ -6,15 +6,17 @@ use datafusion::common::JoinType;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use futures::StreamExt;
-use nandina_device::FileClass;
 use nandina_simulation::FaultPlan;
 use nandina_spill::Compression;
 
 use crate::harness::input::{Ending, Tap, scripted};
 use crate::harness::joins::Join;
+use crate::harness::pressure::{
+    PHASES, Phase, begun_and_then_one_after_the_other, cancel_join, fails_cleanly, faults_noticed,
+    one_after_the_other, read_until_spilled_pages_come_back,
+};
 use crate::harness::rows::{assert_same_rows, row_count};
-use crate::harness::streams::{cancel_when, errors, read_all, streams};
+use crate::harness::streams::{errors, read_all, streams};
 use crate::harness::tables::{KeyType, Table, TableShape};
 use crate::harness::{Engine, KIB, MIB, metric, run};
 
@@ -30,48 +32,15 @@ fn spilling_join(join_type: JoinType) -> Join {
     Join::new(join_type, build, probe)
 }
 
-/// Drops a join's streams at a moment at which something has been spilled; `keep_plan` as `EXPLAIN ANALYZE` does.
+/// Drops a join's streams at a moment at which something has been spilled.
 async fn cancel_in(phase: Phase, join_type: JoinType, keep_plan: bool) {
     let join = spilling_join(join_type);
     let engine = Engine::new(Some(LIMIT), 2);
-    let (build_tap, probe_tap) = match phase {
-        Phase::Build => (Tap::after(20), Tap::open()),
-        Phase::Probe => (Tap::open(), Tap::after(12)),
-        Phase::Spilled => (Tap::open(), Tap::open()),
-    };
-    let build = scripted(&join.build, 2, Ending::Complete, &build_tap);
-    let probe = scripted(&join.probe, 2, Ending::Complete, &probe_tap);
-    let plan = join.plan_of(build, probe);
-    let mut streams = streams(&engine, &plan);
-    let plan = keep_plan.then_some(plan);
-    match phase {
-        Phase::Build => cancel_when(streams, build_tap.runs_dry()).await,
-        Phase::Probe => cancel_when(streams, probe_tap.runs_dry()).await,
-        Phase::Spilled => {
-            // One stream is read until the first spilled page has come back; the other waits in the same phase.
-            let counters = engine.space.device().counters();
-            let mut second = streams.pop().expect("two streams");
-            let mut first = streams.pop().expect("two streams");
-            let second = tokio::spawn(async move { while second.next().await.is_some() {} });
-            while counters.of(FileClass::Temp).bytes_read == 0 {
-                first.next().await.expect("more rows").expect("a batch");
-            }
-            assert!(engine.space.used_bytes() > 0);
-            drop(first);
-            second.abort();
-            let _cancelled = second.await;
-        }
-    }
-    assert!(engine.space.device().counters().of(FileClass::Temp).bytes_written > 0, "nothing was spilled");
-    engine.assert_clean(&format!("a {join_type} join cancelled in {phase:?}, plan kept {keep_plan}")).await;
-    drop(plan);
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Phase {
-    Build,
-    Probe,
-    Spilled,
+    let sides = (&join.build, &join.probe);
+    let plan_of = |build, probe| join.plan_of(build, probe);
+    let read = async |stream: &mut _| read_until_spilled_pages_come_back(&engine, stream).await;
+    let what = format!("a {join_type} join");
+    cancel_join(&engine, phase, sides, plan_of, keep_plan, read, &what).await;
 }
 
 #[test]
@@ -94,7 +63,7 @@ fn cancelling_among_spilled_partitions_leaves_nothing() {
 
 #[test]
 fn a_plan_that_outlives_its_streams_holds_nothing() {
-    for phase in [Phase::Build, Phase::Probe, Phase::Spilled] {
+    for phase in PHASES {
         run(cancel_in(phase, JoinType::Left, true));
     }
 }
@@ -125,12 +94,9 @@ fn an_input_that_fails_fails_the_join() {
                 let build = scripted(&join.build, partitions, build_end, &Tap::open());
                 let probe = scripted(&join.probe, partitions, probe_end, &Tap::open());
                 let plan = join.plan_of(build, probe);
-                let outcomes = read_all(streams(&engine, &plan)).await;
-                let errors = errors(&outcomes);
+                let errors = fails_cleanly(&engine, plan, message).await;
                 assert_eq!(errors.len(), partitions, "{errors:?}");
                 assert!(errors.iter().all(|error| error.contains(message)), "{errors:?}");
-                drop(plan);
-                engine.assert_clean(message).await;
             });
         }
     }
@@ -145,22 +111,10 @@ fn one_probe_input_that_fails_does_not_hang_the_others() {
         let bad = scripted(&join.probe, 1, Ending::Error("one of two broke"), &Tap::open());
         let probe = datafusion::physical_plan::union::UnionExec::try_new(vec![good, bad]).expect("a union");
         let plan = join.plan_of(join.build.scan(2), probe);
-        let outcomes = read_all(streams(&engine, &plan)).await;
-        let errors = errors(&outcomes);
+        let errors = fails_cleanly(&engine, plan, "a join of which one input failed").await;
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains("one of two broke"), "{errors:?}");
-        drop(plan);
-        engine.assert_clean("a join of which one input failed").await;
     });
-}
-
-/// Runs a join to its end on an engine that lacks something; the errors, and that nothing is left.
-async fn fails_cleanly(engine: &Engine, plan: Arc<dyn ExecutionPlan>, what: &str) -> Vec<String> {
-    let outcomes = read_all(streams(engine, &plan)).await;
-    let errors = errors(&outcomes);
-    drop((outcomes, plan));
-    engine.assert_clean(what).await;
-    errors
 }
 
 #[test]
@@ -226,37 +180,8 @@ fn a_full_device_is_named() {
 #[test]
 fn any_request_may_fail() {
     let join = spilling_join(JoinType::Full);
-    let (right, requests) = run(async {
-        let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-        let before = faults.requests();
-        let right = engine.collect(&join.plan(1)).await.expect("rows");
-        (right, faults.requests() - before)
-    });
-    assert!(requests > 50, "{requests} requests");
-    let mut failed = 0;
-    // Some of the writes of either side, some of the reads: the run is the same up to the fault.
-    for nth in (0..requests).step_by(requests as usize / 24) {
-        run(async {
-            let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-            faults.set_plan(FaultPlan::none().fail_request(faults.requests() + nth));
-            let plan = join.plan(1);
-            let mut outcomes = read_all(streams(&engine, &plan)).await;
-            drop(plan);
-            match outcomes.pop().expect("one stream") {
-                Ok(rows) => assert_same_rows(&rows, &right, &format!("request {nth} failed unnoticed")),
-                Err(error) => {
-                    failed += 1;
-                    let error = error.to_string();
-                    assert!(
-                        error.contains("extents-0") && error.contains("failed"),
-                        "request {nth}: {error}"
-                    );
-                }
-            }
-            drop(outcomes);
-            engine.assert_clean(&format!("a join whose request {nth} failed")).await;
-        });
-    }
+    // Some of the writes of either side, some of the reads.
+    let failed = faults_noticed(24, || join.plan(1), assert_same_rows, "a join");
     assert!(failed > 20, "{failed} of 24 faults were noticed");
 }
 
@@ -283,18 +208,7 @@ fn outputs_may_be_read_one_after_the_other() {
             for execute_late in [false, true] {
                 let engine = Engine::new(Some(LIMIT), 4);
                 let plan = join.plan(4);
-                let mut rows = Vec::new();
-                let mut all = if execute_late { Vec::new() } else { streams(&engine, &plan) };
-                all.reverse();
-                for partition in 0..4 {
-                    let stream = match all.pop() {
-                        Some(stream) => stream,
-                        None => plan.execute(partition, engine.task()).expect("a stream"),
-                    };
-                    for outcome in read_all(vec![stream]).await {
-                        rows.extend(outcome.expect("rows"));
-                    }
-                }
+                let rows = one_after_the_other(&engine, &plan, execute_late).await;
                 assert!(metric(&plan, "spilled_partitions") > 0);
                 assert_same_rows(&rows, &right, &format!("{join_type}, executed late {execute_late}"));
                 engine.assert_clean("outputs read one after the other").await;
@@ -310,17 +224,7 @@ fn outputs_may_be_begun_and_then_read_one_after_the_other() {
         let right = join.right_rows().await;
         let engine = Engine::new(Some(LIMIT), 3);
         let plan = join.plan(3);
-        let mut rows = Vec::new();
-        let mut begun = Vec::new();
-        for mut stream in streams(&engine, &plan) {
-            rows.push(stream.next().await.expect("a first batch").expect("rows"));
-            begun.push(stream);
-        }
-        for stream in begun {
-            for outcome in read_all(vec![stream]).await {
-                rows.extend(outcome.expect("rows"));
-            }
-        }
+        let rows = begun_and_then_one_after_the_other(&engine, &plan).await;
         assert_same_rows(&rows, &right, "outputs begun at once and read one after the other");
     });
 }

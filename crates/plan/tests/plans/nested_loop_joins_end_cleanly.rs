@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
@@ -11,14 +11,16 @@ use futures::StreamExt;
 use nandina_device::FileClass;
 use nandina_simulation::FaultPlan;
 use nandina_spill::Compression;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
 use crate::harness::input::{Ending, Tap, scripted};
 use crate::harness::joins::JOIN_TYPES;
 use crate::harness::loops::{Condition, LoopJoin};
+use crate::harness::pressure::{
+    PHASES, Phase, begun_and_then_one_after_the_other, beside_a_restless_consumer, cancel_join, collecting,
+    fails_cleanly, faults_noticed, one_after_the_other, take,
+};
 use crate::harness::rows::{assert_same_rows, row_count};
-use crate::harness::streams::{cancel_when, errors, read_all, streams};
+use crate::harness::streams::{cancel_when, streams};
 use crate::harness::tables::{KeyType, Table, TableShape};
 use crate::harness::{Engine, KIB, MIB, metric, run};
 
@@ -38,50 +40,23 @@ fn spilling_join(join_type: JoinType) -> LoopJoin {
     )
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Phase {
-    Build,
-    Probe,
-    Spilled,
-}
-
-/// Drops a join's streams at a moment at which something has been spilled; `keep_plan` as `EXPLAIN ANALYZE` does.
+/// Drops a join's streams at a moment at which something has been spilled.
 async fn cancel_in(phase: Phase, join_type: JoinType, keep_plan: bool) {
     let join = spilling_join(join_type);
     let engine = Engine::new(Some(LIMIT), 2);
-    let (build_tap, probe_tap) = match phase {
-        Phase::Build => (Tap::after(20), Tap::open()),
-        Phase::Probe => (Tap::open(), Tap::after(12)),
-        Phase::Spilled => (Tap::open(), Tap::open()),
+    let sides = (&join.build, &join.probe);
+    let plan_of = |build, probe| join.plan_of(build, probe);
+    let read = async |stream: &mut SendableRecordBatchStream| {
+        stream.next().await.expect("a row").expect("a batch");
+        assert!(engine.space.device().counters().of(FileClass::Temp).bytes_read > 0);
     };
-    let build = scripted(&join.build, 2, Ending::Complete, &build_tap);
-    let probe = scripted(&join.probe, 2, Ending::Complete, &probe_tap);
-    let plan = join.plan_of(build, probe);
-    let mut streams = streams(&engine, &plan);
-    let plan = keep_plan.then_some(plan);
-    match phase {
-        Phase::Build => cancel_when(streams, build_tap.runs_dry()).await,
-        Phase::Probe => cancel_when(streams, probe_tap.runs_dry()).await,
-        Phase::Spilled => {
-            let mut second = streams.pop().expect("two streams");
-            let mut first = streams.pop().expect("two streams");
-            let second = tokio::spawn(async move { while second.next().await.is_some() {} });
-            first.next().await.expect("a row").expect("a batch");
-            assert!(engine.space.device().counters().of(FileClass::Temp).bytes_read > 0);
-            assert!(engine.space.used_bytes() > 0);
-            drop(first);
-            second.abort();
-            let _cancelled = second.await;
-        }
-    }
-    assert!(engine.space.device().counters().of(FileClass::Temp).bytes_written > 0, "nothing was spilled");
-    engine.assert_clean(&format!("a {join_type} join cancelled in {phase:?}, plan kept {keep_plan}")).await;
-    drop(plan);
+    let what = format!("a {join_type} join");
+    cancel_join(&engine, phase, sides, plan_of, keep_plan, read, &what).await;
 }
 
 #[test]
 fn cancelling_leaves_nothing() {
-    for phase in [Phase::Build, Phase::Probe, Phase::Spilled] {
+    for phase in PHASES {
         for join_type in [JoinType::Inner, JoinType::Left, JoinType::RightAnti, JoinType::Full] {
             run(cancel_in(phase, join_type, join_type == JoinType::Left));
         }
@@ -119,24 +94,12 @@ fn an_input_that_fails_fails_the_join() {
                 let build = scripted(&join.build, partitions, build_end, &Tap::open());
                 let probe = scripted(&join.probe, partitions, probe_end, &Tap::open());
                 let plan = join.plan_of(build, probe);
-                let outcomes = read_all(streams(&engine, &plan)).await;
-                let errors = errors(&outcomes);
+                let errors = fails_cleanly(&engine, plan, message).await;
                 assert_eq!(errors.len(), partitions, "{errors:?}");
                 assert!(errors.iter().all(|error| error.contains(message)), "{errors:?}");
-                drop((outcomes, plan));
-                engine.assert_clean(message).await;
             });
         }
     }
-}
-
-/// Runs a join to its end on an engine that lacks something; the errors, and that nothing is left.
-async fn fails_cleanly(engine: &Engine, plan: Arc<dyn ExecutionPlan>, what: &str) -> Vec<String> {
-    let outcomes = read_all(streams(engine, &plan)).await;
-    let errors = errors(&outcomes);
-    drop((outcomes, plan));
-    engine.assert_clean(what).await;
-    errors
 }
 
 #[test]
@@ -178,36 +141,8 @@ fn a_quota_that_is_exceeded_is_named() {
 #[test]
 fn any_request_may_fail() {
     let join = spilling_join(JoinType::Full);
-    let (right, requests) = run(async {
-        let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-        let before = faults.requests();
-        let right = engine.collect(&join.plan(1)).await.expect("rows");
-        (right, faults.requests() - before)
-    });
-    assert!(requests > 50, "{requests} requests");
-    let mut failed = 0;
-    for nth in (0..requests).step_by(requests as usize / 16) {
-        run(async {
-            let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-            faults.set_plan(FaultPlan::none().fail_request(faults.requests() + nth));
-            let plan = join.plan(1);
-            let mut outcomes = read_all(streams(&engine, &plan)).await;
-            drop(plan);
-            match outcomes.pop().expect("one stream") {
-                Ok(rows) => assert_same_rows(&rows, &right, &format!("request {nth} failed unnoticed")),
-                Err(error) => {
-                    failed += 1;
-                    let error = error.to_string();
-                    assert!(
-                        error.contains("extents-0") && error.contains("failed"),
-                        "request {nth}: {error}"
-                    );
-                }
-            }
-            drop(outcomes);
-            engine.assert_clean(&format!("a join whose request {nth} failed")).await;
-        });
-    }
+    // Some of the writes of either side, some of the reads.
+    let failed = faults_noticed(16, || join.plan(1), assert_same_rows, "a join");
     assert!(failed > 12, "{failed} of 16 faults were noticed");
 }
 
@@ -220,18 +155,7 @@ fn outputs_may_be_read_one_after_the_other() {
             for execute_late in [false, true] {
                 let engine = Engine::new(Some(LIMIT), 3);
                 let plan = join.plan(3);
-                let mut rows = Vec::new();
-                let mut all = if execute_late { Vec::new() } else { streams(&engine, &plan) };
-                all.reverse();
-                for partition in 0..3 {
-                    let stream = match all.pop() {
-                        Some(stream) => stream,
-                        None => plan.execute(partition, engine.task()).expect("a stream"),
-                    };
-                    for outcome in read_all(vec![stream]).await {
-                        rows.extend(outcome.expect("rows"));
-                    }
-                }
+                let rows = one_after_the_other(&engine, &plan, execute_late).await;
                 assert!(metric(&plan, "build_blocks") > 0);
                 assert_same_rows(&rows, &right, &format!("{join_type}, executed late {execute_late}"));
                 engine.assert_clean("outputs read one after the other").await;
@@ -247,17 +171,7 @@ fn outputs_may_be_begun_and_then_read_one_after_the_other() {
         let right = join.right_rows().await;
         let engine = Engine::new(None, 3);
         let plan = join.plan(3);
-        let mut rows = Vec::new();
-        let mut begun = Vec::new();
-        for mut stream in streams(&engine, &plan) {
-            rows.push(stream.next().await.expect("a first batch").expect("rows"));
-            begun.push(stream);
-        }
-        for stream in begun {
-            for outcome in read_all(vec![stream]).await {
-                rows.extend(outcome.expect("rows"));
-            }
-        }
+        let rows = begun_and_then_one_after_the_other(&engine, &plan).await;
         assert_same_rows(&rows, &right, "outputs begun at once and read one after the other");
     });
 }
@@ -288,15 +202,10 @@ async fn gives_memory_back(join: &LoopJoin, while_building: bool, keeps: bool) {
     let build = scripted(&join.build, 2, Ending::Complete, build_tap);
     let probe = scripted(&join.probe, 2, Ending::Complete, probe_tap);
     let plan = join.plan_of(build, probe);
-    let (running, task) = (Arc::clone(&plan), engine.task());
-    let reader = tokio::spawn(async move { datafusion::physical_plan::collect(running, task).await });
+    let reader = collecting(&engine, &plan);
     tap.runs_dry().await;
-    let wanted = 7 * MIB;
     assert!(engine.governor.used_bytes() > MIB, "{what}: the join holds too little");
-    let other = MemoryConsumer::new("another operator").register(&engine.pool());
-    // The governor spills on the thread that asks: not one that runs the join's tasks.
-    let other = tokio::task::spawn_blocking(move || other.try_grow(wanted).map(|()| other));
-    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
+    let other = take(&engine, 7 * MIB, &what).await;
     assert!(engine.space.used_bytes() > 0, "{what}: nothing was spilled");
     if !keeps {
         other.free();
@@ -339,25 +248,8 @@ fn a_consumer_that_comes_and_goes_changes_no_row() {
             let tap = Tap::open();
             let build = scripted(&join.build, 4, Ending::Complete, &tap);
             let probe = scripted(&join.probe, 4, Ending::Complete, &tap);
-            let (plan, task) = (join.plan_of(build, probe), engine.task());
-            let mut reader =
-                tokio::spawn(async move { datafusion::physical_plan::collect(plan, task).await });
-            let other = MemoryConsumer::new("another operator").register(&engine.pool());
-            let mut random = StdRng::seed_from_u64(seed as u64);
-            let rows = loop {
-                tokio::select! {
-                    rows = &mut reader => break rows.expect("a reader").expect("rows"),
-                    () = tokio::time::sleep(std::time::Duration::from_millis(2)) => {}
-                }
-                let bytes = random.random_range(0..5 * MIB + 512 * KIB);
-                if bytes < other.size() {
-                    other.resize(bytes);
-                } else {
-                    // May be refused: then the join goes on as it is.
-                    let _refused = tokio::task::block_in_place(|| other.try_resize(bytes));
-                }
-            };
-            other.free();
+            let plan = join.plan_of(build, probe);
+            let rows = beside_a_restless_consumer(&engine, plan, 5 * MIB + 512 * KIB, seed as u64).await;
             assert_same_rows(&rows, &join.right_rows().await, &format!("{join_type} join, seed {seed}"));
             engine.assert_clean("a join beside a restless consumer").await;
         });

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::{JoinType, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::ExecutionPlan;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
 use crate::harness::input::{Ending, Tap, scripted};
 use crate::harness::joins::{JOIN_TYPES, Join};
+use crate::harness::pressure::{
+    beside_a_restless_consumer, collecting, other_consumer, take, take_what_is_held,
+};
 use crate::harness::rows::assert_same_rows;
 use crate::harness::tables::{KeyType, Table, TableShape};
 use crate::harness::{Engine, MIB, metric, run};
@@ -61,14 +61,9 @@ impl Stopped {
         let build = scripted(&join.build, 2, Ending::Complete, build_tap);
         let probe = scripted(&join.probe, 2, Ending::Complete, probe_tap);
         let plan = join.plan_of(build, probe);
-        let (running, task) = (Arc::clone(&plan), engine.task());
-        let reader = tokio::spawn(async move { datafusion::physical_plan::collect(running, task).await });
+        let reader = collecting(&engine, &plan);
         tap.runs_dry().await;
         Self { engine, plan, tap, reader }
-    }
-
-    fn other_consumer(&self) -> MemoryReservation {
-        MemoryConsumer::new("another operator").register(&self.engine.pool())
     }
 
     /// Lets the join go on, and compares its rows.
@@ -85,14 +80,7 @@ impl Stopped {
 async fn takes_memory(moment: Moment, join: &Join, keeps: bool) {
     let what = format!("{} join, {moment:?}, kept {keeps}", join.join_type);
     let stopped = Stopped::at(moment, join).await;
-    let held = stopped.engine.governor.used_bytes();
-    assert!(held > LIMIT - WANTED, "{what}: the join holds only {held} bytes");
-    let other = stopped.other_consumer();
-    // The governor spills on the thread that asks: not one that runs the join's tasks.
-    let other = tokio::task::spawn_blocking(move || other.try_grow(WANTED).map(|()| other));
-    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(stopped.engine.governor.used_bytes() <= LIMIT, "{what}");
-    assert!(stopped.engine.space.used_bytes() > 0, "{what}: nothing was spilled");
+    let other = take_what_is_held(&stopped.engine, WANTED, LIMIT, &what).await;
     if keeps {
         stopped.tap.release();
         let rows = stopped.reader.await.expect("a reader").unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -151,9 +139,7 @@ fn matches_of_a_partition_spilled_while_probed_survive_joining_it_in_blocks() {
 async fn takes_all(join: &Join) {
     let what = format!("{} join whose memory is taken", join.join_type);
     let stopped = Stopped::at(Moment::WhileProbing, join).await;
-    let other = stopped.other_consumer();
-    let other = tokio::task::spawn_blocking(move || other.try_grow(LIMIT - 3 * MIB).map(|()| other));
-    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
+    let other = take(&stopped.engine, LIMIT - 3 * MIB, &what).await;
     stopped.tap.release();
     let rows = stopped.reader.await.expect("a reader").unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_same_rows(&rows, &join.right_rows().await, &what);
@@ -168,7 +154,7 @@ fn a_spill_that_fails_leaves_the_join_whole() {
         run(async {
             let join = join(JoinType::Inner);
             let stopped = Stopped::at(moment, &join).await;
-            let other = stopped.other_consumer();
+            let other = other_consumer(&stopped.engine);
             stopped.engine.space.set_quota_bytes(Some(0));
             assert!(other.try_grow(WANTED).is_err(), "{moment:?}: nothing can be written");
             stopped.engine.space.set_quota_bytes(None);
@@ -188,8 +174,7 @@ fn several_joins_share_a_limit_that_fits_one() {
         let joins: Vec<Join> = [JoinType::Inner, JoinType::Left, JoinType::RightSemi].map(join).into();
         let mut running = Vec::new();
         for join in &joins {
-            let (plan, task) = (join.plan(2), engine.task());
-            running.push(tokio::spawn(async move { datafusion::physical_plan::collect(plan, task).await }));
+            running.push(collecting(&engine, &join.plan(2)));
         }
         for (join, rows) in joins.iter().zip(running) {
             let rows = rows.await.expect("a reader").expect("rows");
@@ -212,25 +197,8 @@ fn a_consumer_that_comes_and_goes_changes_no_row() {
             let tap = Tap::open();
             let build = scripted(&join.build, 4, Ending::Complete, &tap);
             let probe = scripted(&join.probe, 4, Ending::Complete, &tap);
-            let (plan, task) = (join.plan_of(build, probe), engine.task());
-            let mut reader =
-                tokio::spawn(async move { datafusion::physical_plan::collect(plan, task).await });
-            let other = MemoryConsumer::new("another operator").register(&engine.pool());
-            let mut random = StdRng::seed_from_u64(seed as u64);
-            let rows = loop {
-                tokio::select! {
-                    rows = &mut reader => break rows.expect("a reader").expect("rows"),
-                    () = tokio::time::sleep(std::time::Duration::from_millis(2)) => {}
-                }
-                let bytes = random.random_range(0..WANTED);
-                if bytes < other.size() {
-                    other.resize(bytes);
-                } else {
-                    // May be refused: then the join goes on as it is.
-                    let _refused = tokio::task::block_in_place(|| other.try_resize(bytes));
-                }
-            };
-            other.free();
+            let plan = join.plan_of(build, probe);
+            let rows = beside_a_restless_consumer(&engine, plan, WANTED, seed as u64).await;
             assert_same_rows(&rows, &join.right_rows().await, &format!("{join_type} join, seed {seed}"));
             engine.assert_clean("a join beside a restless consumer").await;
         });

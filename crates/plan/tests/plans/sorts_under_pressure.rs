@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_plan::ExecutionPlanProperties as _;
 use futures::StreamExt;
-use nandina_device::FileClass;
 use nandina_simulation::FaultPlan;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::harness::input::{Ending, Tap, scripted};
+use crate::harness::pressure::{assert_spilled, fails_cleanly, faults_noticed, take_what_is_held};
 use crate::harness::sorts::{DIRECTIONS, Sort};
-use crate::harness::streams::{cancel_when, errors, read_all, streams};
+use crate::harness::streams::{cancel_when, read_all, streams};
 use crate::harness::tables::{KeyType, Table, TableShape};
 use crate::harness::{Engine, MIB, metric, run};
 
@@ -29,19 +29,6 @@ fn sorts() -> [Sort; 3] {
     [sort.clone(), sort.clone().first(12_000), sort.by_partition()]
 }
 
-/// Takes memory from the sort as another operator.
-async fn ask(engine: &Engine, wanted: usize, limit: usize, what: &str) -> MemoryReservation {
-    let held = engine.governor.used_bytes();
-    assert!(held > limit - wanted, "{what}: the sort holds only {held} bytes");
-    let other = MemoryConsumer::new("another operator").register(&engine.pool());
-    // The governor spills on the thread that asks: not one that runs the sort's tasks.
-    let other = tokio::task::spawn_blocking(move || other.try_grow(wanted).map(|()| other));
-    let other = other.await.expect("an asker").unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(engine.governor.used_bytes() <= limit, "{what}");
-    assert!(engine.space.used_bytes() > 0, "{what}: nothing was spilled");
-    other
-}
-
 /// Another consumer asks for most of the memory after so many batches of the input or, if those are all, after so many
 /// of the output.
 async fn gives_memory_back(sort: &Sort, batches_in: usize, batches_out: usize, keeps: bool) {
@@ -56,7 +43,7 @@ async fn gives_memory_back(sort: &Sort, batches_in: usize, batches_out: usize, k
     if batches_in < table.batches.len() {
         let reader = tokio::spawn(read_all(vec![stream]));
         tap.runs_dry().await;
-        kept.push(ask(&engine, wanted, limit, &what).await);
+        kept.push(take_what_is_held(&engine, wanted, limit, &what).await);
         kept.truncate(usize::from(keeps));
         tap.release();
         rows.extend(reader.await.unwrap().remove(0).unwrap_or_else(|error| panic!("{what}: {error}")));
@@ -64,7 +51,7 @@ async fn gives_memory_back(sort: &Sort, batches_in: usize, batches_out: usize, k
         for _ in 0..batches_out {
             rows.push(stream.next().await.expect("a batch").expect("rows"));
         }
-        kept.push(ask(&engine, wanted, limit, &what).await);
+        kept.push(take_what_is_held(&engine, wanted, limit, &what).await);
         kept.truncate(usize::from(keeps));
         rows.extend(read_all(vec![stream]).await.remove(0).unwrap_or_else(|error| panic!("{what}: {error}")));
     }
@@ -118,7 +105,7 @@ async fn cancel_in_phase(sort: &Sort, batches_in: usize, keep_plan: bool) {
         assert!(engine.space.used_bytes() > 0);
         drop(all);
     }
-    assert!(engine.space.device().counters().of(FileClass::Temp).bytes_written > 0, "nothing was spilled");
+    assert_spilled(&engine);
     engine.assert_clean(&format!("{sort:?} cancelled after {batches_in}, plan kept {keep_plan}")).await;
     drop(plan);
 }
@@ -160,13 +147,10 @@ fn an_input_that_fails_fails_the_sort() {
                 let engine = Engine::new(Some(LIMIT), partitions);
                 let input = scripted(&table(), partitions, Ending::Error("the input broke"), &Tap::open());
                 let plan = sort.plan(input);
-                let all = streams(&engine, &plan);
-                let outputs = all.len();
-                let errors = errors(&read_all(all).await);
+                let outputs = plan.output_partitioning().partition_count();
+                let errors = fails_cleanly(&engine, plan, "a sort whose input failed").await;
                 assert_eq!(errors.len(), outputs, "{errors:?}");
                 assert!(errors.iter().all(|error| error.contains("the input broke")), "{errors:?}");
-                drop(plan);
-                engine.assert_clean("a sort whose input failed").await;
             });
         }
     }
@@ -180,13 +164,11 @@ fn a_quota_that_is_exceeded_is_named() {
             // Less than is written, however well pages are compressed.
             engine.space.set_quota_bytes(Some(64 << 10));
             let plan = sort.plan(table().scan(2));
-            let errors = errors(&read_all(streams(&engine, &plan)).await);
+            let errors = fails_cleanly(&engine, plan, "a sort beyond the quota").await;
             assert!(!errors.is_empty());
             for error in errors {
                 assert!(error.contains("temporary space is used up: sort needs"), "{error}");
             }
-            drop(plan);
-            engine.assert_clean("a sort beyond the quota").await;
         });
     }
 }
@@ -197,11 +179,9 @@ fn a_full_device_is_named() {
         let (engine, faults) = Engine::simulated(Some(LIMIT), 2);
         faults.set_plan(FaultPlan::none().capacity(MIB as u64));
         let plan = Sort::by(DIRECTIONS[0]).plan(table().scan(2));
-        let errors = errors(&read_all(streams(&engine, &plan)).await);
+        let errors = fails_cleanly(&engine, plan, "a sort on a full device").await;
         assert_eq!(errors.len(), 1);
         assert!(errors[0].contains("no space left"), "{errors:?}");
-        drop(plan);
-        engine.assert_clean("a sort on a full device").await;
     });
 }
 
@@ -209,38 +189,8 @@ fn a_full_device_is_named() {
 fn any_request_may_fail() {
     let table = table();
     let sort = Sort::by(DIRECTIONS[0]);
-    let (right, requests) = run(async {
-        let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-        let before = faults.requests();
-        let right = engine.collect(&sort.plan(table.scan(1))).await.expect("rows");
-        (right, faults.requests() - before)
-    });
-    assert!(requests > 50, "{requests} requests");
-    let mut failed = 0;
-    for nth in (0..requests).step_by(requests as usize / 24) {
-        run(async {
-            let (engine, faults) = Engine::simulated(Some(LIMIT), 1);
-            faults.set_plan(FaultPlan::none().fail_request(faults.requests() + nth));
-            let plan = sort.plan(table.scan(1));
-            let mut outcomes = read_all(streams(&engine, &plan)).await;
-            drop(plan);
-            match outcomes.pop().expect("one stream") {
-                Ok(rows) => {
-                    sort.assert_right(&rows, &right, &table, &format!("request {nth} failed unnoticed"))
-                }
-                Err(error) => {
-                    failed += 1;
-                    let error = error.to_string();
-                    assert!(
-                        error.contains("extents-0") && error.contains("failed"),
-                        "request {nth}: {error}"
-                    );
-                }
-            }
-            drop(outcomes);
-            engine.assert_clean(&format!("a sort whose request {nth} failed")).await;
-        });
-    }
+    let assert_right = |rows: &[_], right: &[_], what: &str| sort.assert_right(rows, right, &table, what);
+    let failed = faults_noticed(24, || sort.plan(table.scan(1)), assert_right, "a sort");
     // A run that could not be written when others asked for memory is still there, and is written again.
     assert!(failed > 10, "{failed} of 24 faults were noticed");
 }

@@ -12,13 +12,13 @@
 
 use std::ops::Range;
 
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged};
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 use crate::quantity;
 
 /// What an axis counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     Bytes,
     BytesPerSecond,
     Seconds,
@@ -28,9 +28,9 @@ pub(crate) enum Unit {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Axis {
+    pub low: f64,
+    pub high: f64,
     pub(crate) is_logarithmic: bool,
     unit: Unit,
 }
@@ -40,7 +40,7 @@ const LEAST_FACTOR: f64 = 8.0;
 
 impl Axis {
     /// From 0 to a little more than the largest value.
-    pub(crate) fn linear(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
+    pub fn linear(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let high = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let high = if high > 0.0 { (high * 1.12).min(f64::MAX / 4.0) } else { 1.0 };
         Self { low: 0.0, high, is_logarithmic: false, unit }
@@ -53,7 +53,7 @@ impl Axis {
     }
 
     /// Around the values that are above zero.
-    pub(crate) fn logarithmic(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
+    pub fn logarithmic(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let usual = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) =
             usual.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
@@ -89,7 +89,7 @@ impl Axis {
         if every.is_empty() { vec![self.low, self.high] } else { every }
     }
 
-    pub(crate) fn tick_label(&self, value: f64) -> String {
+    pub fn tick_label(&self, value: f64) -> String {
         match self.unit {
             Unit::Bytes => quantity::size(value),
             Unit::BytesPerSecond => quantity::rate(value),
@@ -159,6 +159,12 @@ impl Ranged for Axis {
 
     fn range(&self) -> Range<f64> {
         self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        self.tick_label(*value)
     }
 }
 

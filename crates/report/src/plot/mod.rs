@@ -20,7 +20,7 @@ mod draw;
 
 use plotters::style::RGBColor;
 
-pub(crate) use self::axis::{Axis, Unit};
+pub use self::axis::{Axis, Unit};
 use crate::error::Result;
 use crate::html::{Html, Tag};
 
@@ -67,10 +67,11 @@ pub(crate) struct Plot {
 }
 
 /// Colours of series in the style sheet.
-pub(crate) const COLOURS: usize = 7;
+pub const COLOURS: usize = 7;
 
-/// Okabe and Ito's colours, for whoever takes the drawing without the style sheet.
-const DRAWN: [RGBColor; COLOURS] = [
+/// Okabe and Ito's colours, which also people who do not see red and green apart can tell from each other: for drawings
+/// without the style sheet.
+pub const DRAWN: [RGBColor; COLOURS] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -79,7 +80,7 @@ const DRAWN: [RGBColor; COLOURS] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-const INK: RGBColor = RGBColor(40, 40, 40);
+pub const INK: RGBColor = RGBColor(40, 40, 40);
 
 /// More points than this are a line without dots.
 const MOST_DOTS: usize = 48;

@@ -17,9 +17,9 @@ mod windows;
 pub use partitions::{Partitioned, Shape};
 
 use super::ast::Expr;
-use super::random::Random;
 use super::schema::{ROW_NUMBER, Table};
 use super::types::{Family, Type};
+use crate::random::Random;
 
 /// What FROM can name: a table, or a query of WITH.
 #[derive(Debug, Clone)]

@@ -36,11 +36,11 @@ use super::single_key_filters::{is_referenced, with_filters_of_keys};
 use super::state::JoinState;
 use super::worker::{Work, output};
 use crate::execution::SharedExecution;
+use crate::execution::meter::inherited;
 use crate::join::metrics::JoinMetrics;
 use crate::join::outputs::{BuildDone, Workers, build_done, output_stream};
 use crate::join::spec::{JoinSpec, output_columns};
 use crate::memory::{output_bytes, pool_limit};
-use crate::execution::meter::inherited;
 use crate::plan_properties::{mixing_rows, without_padded_sides};
 use crate::spill::{DestagePolicy, operator_space};
 

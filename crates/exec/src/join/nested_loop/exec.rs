@@ -21,11 +21,11 @@ use datafusion::physical_plan::{
 use super::state::LoopState;
 use super::worker::{Work, output};
 use crate::execution::SharedExecution;
+use crate::execution::meter::inherited;
 use crate::join::metrics::JoinMetrics;
 use crate::join::outputs::{BuildDone, Workers, build_done, output_stream};
 use crate::join::spec::{JoinSpec, output_columns};
 use crate::memory::{output_bytes, pool_limit};
-use crate::execution::meter::inherited;
 use crate::plan_properties::without_padded_sides;
 use crate::spill::operator_space;
 

@@ -11,6 +11,7 @@ pub mod files;
 pub mod input;
 pub mod joins;
 pub mod loops;
+pub mod pressure;
 pub mod rows;
 pub mod sorts;
 pub mod streams;

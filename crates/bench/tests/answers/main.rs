@@ -1,0 +1,5 @@
+//! The programs that ask whether answers are right.
+
+mod corpus_classes;
+mod orders_of_from_answer_alike;
+mod random_sql_is_answered_alike;

@@ -1,0 +1,4 @@
+//! Native tables in queries.
+
+mod native_tables;
+mod row_filters;

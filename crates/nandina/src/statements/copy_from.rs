@@ -1,0 +1,219 @@
+//! `COPY table FROM 'file'`: loads files into a table that exists.
+//!
+//! ```sql
+//! COPY orders FROM 'orders-*.csv' (DELIMITER ';', HEADER false);
+//! COPY orders (o_orderkey, o_comment) FROM 'some.parquet';
+//! ```
+//!
+//! Columns are matched by their names, if the file has just those of the table, in whatever order; else, and if they are
+//! listed, by position, as in other databases. They are cast to the table's types. (`COPY … TO`: see `copy_to`.)
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, col, lit};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident, ObjectName, Statement};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::error::{Error, Result};
+use crate::files::csv::{CsvDialect, by_name, columns_of_fields};
+use crate::files::{self, names};
+use crate::suggestion;
+
+/// A parsed `COPY … FROM`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CopyFrom {
+    pub table: String,
+    /// The table's columns that the file has, in the file's order; empty: all.
+    pub columns: Vec<String>,
+    pub path: String,
+    pub dialect: CsvDialect,
+}
+
+/// Recognises `COPY … FROM`; other statements, `COPY … TO` among them, are `None`.
+pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
+    let is_copy = text.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("copy"));
+    if !is_copy {
+        return Ok(None);
+    }
+    // What is not COPY FROM fails here with reasons of another grammar than the one that will judge it.
+    let Ok(mut statements) = Parser::parse_sql(&GenericDialect {}, text) else {
+        return if mentions_from(text) { Err(misspelt()) } else { Ok(None) };
+    };
+    let (Some(Statement::Copy { source, to: false, target, options, legacy_options, .. }), true) =
+        (statements.pop(), statements.is_empty())
+    else {
+        return Ok(None);
+    };
+    let (CopySource::Table { table_name, columns }, CopyTarget::File { filename }) = (source, target) else {
+        return Err(misspelt());
+    };
+    if !legacy_options.is_empty() {
+        return Err(misspelt());
+    }
+    let mut dialect = CsvDialect::default();
+    for option in options {
+        match option {
+            CopyOption::Delimiter(delimiter) => dialect.delimiter = Some(ascii("DELIMITER", delimiter)?),
+            CopyOption::Quote(quote) => dialect.quote = Some(ascii("QUOTE", quote)?),
+            CopyOption::Escape(escape) => dialect.escape = Some(ascii("ESCAPE", escape)?),
+            CopyOption::Header(header) => dialect.header = Some(header),
+            CopyOption::Format(format) => check_format(&format, &filename)?,
+            other => return Err(Error::unsupported(format!("COPY FROM does not have the option {other}"))),
+        }
+    }
+    let columns = columns.iter().map(name_of).collect();
+    Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, path: filename, dialect }))
+}
+
+/// The plan that inserts all rows of the files into the table.
+pub(crate) async fn insert_plan(
+    target: impl Future<Output = Result<Arc<dyn TableProvider>>>,
+    state: &SessionState,
+    files: &[&str],
+    from: &CopyFrom,
+) -> Result<LogicalPlan> {
+    if names::looks_like_path(&from.table) {
+        return Err(Error::unsupported(format!("'{}' is a file; COPY FROM loads into a table", from.table)));
+    }
+    let target = target.await?;
+    let target_schema = target.schema();
+    let given: Vec<String> = if from.columns.is_empty() {
+        target_schema.fields().iter().map(|field| field.name().clone()).collect()
+    } else {
+        from.columns.clone()
+    };
+    let dialect = CsvDialect { columns: Some(given.clone()), ..from.dialect.clone() };
+    let source = files::open(state, files, &dialect).await?;
+    let source_schema = source.schema();
+    if given.len() != source_schema.fields().len() {
+        return Err(Error::file(
+            &from.path,
+            format!(
+                "the file has {} columns, but {} are to be loaded into '{}'",
+                source_schema.fields().len(),
+                given.len(),
+                from.table
+            ),
+        ));
+    }
+    for (position, name) in given.iter().enumerate() {
+        let known = || target_schema.fields().iter().map(|field| field.name().as_str());
+        if !known().any(|other| other == name) {
+            let hint = suggestion::phrase(name, known());
+            return Err(Error::UnknownColumn { name: format!("{}.{name}", from.table), hint });
+        }
+        if given.iter().take(position).any(|earlier| earlier == name) {
+            return Err(Error::unsupported(format!("column '{name}' is listed twice")));
+        }
+    }
+    let sources = sources(from, &given, &source_schema)?;
+    let mut values: Vec<Expr> = Vec::with_capacity(target_schema.fields().len());
+    for field in target_schema.fields() {
+        let position = given.iter().position(|name| name == field.name());
+        #[allow(clippy::indexing_slicing, reason = "there is a source for each column that is given")]
+        let loaded = position.map(|position| source_schema.field(sources[position]));
+        let value = match loaded {
+            Some(column) if column.data_type() == field.data_type() => quoted_column(column.name()),
+            Some(column) => cast(quoted_column(column.name()), field.data_type().clone()),
+            None => lit(ScalarValue::try_from(field.data_type())?),
+        };
+        values.push(value.alias(field.name()));
+    }
+    let rows =
+        LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.project(values)?.build()?;
+    let table = TableReference::bare(from.table.as_str());
+    let insert = LogicalPlanBuilder::insert_into(rows, table, provider_as_source(target), InsertOp::Append)?;
+    Ok(insert.build()?)
+}
+
+/// For each column that is loaded, which one of the file it is.
+fn sources(from: &CopyFrom, given: &[String], source: &Schema) -> Result<Vec<usize>> {
+    let names: Vec<String> = source.fields().iter().map(|field| field.name().clone()).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    if from.columns.is_empty() {
+        if let Some(by_name) = by_name(given, &known) {
+            return Ok(by_name);
+        }
+        // Refuses names that are those of other columns.
+        let columns: Vec<&str> = given.iter().map(String::as_str).collect();
+        columns_of_fields(&from.path, &names, &columns)?;
+    }
+    Ok((0..given.len()).collect())
+}
+
+fn quoted_column(name: &str) -> Expr {
+    col(datafusion::common::Column::new_unqualified(name))
+}
+
+fn name_of(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn table_of(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [part] => part.as_ident().map(name_of).ok_or_else(misspelt),
+        _ => Err(Error::unsupported(format!("'{name}': tables have no schema here; write the bare name"))),
+    }
+}
+
+fn ascii(option: &str, value: char) -> Result<u8> {
+    u8::try_from(value).map_err(|_| Error::unsupported(format!("{option} is a single ASCII character")))
+}
+
+fn check_format(format: &Ident, file: &str) -> Result<()> {
+    let wanted = format.value.to_lowercase();
+    if file.to_lowercase().contains(&format!(".{wanted}")) {
+        return Ok(());
+    }
+    Err(Error::file(file, format!("the format is taken from the file's name, which does not say {wanted}")))
+}
+
+fn mentions_from(text: &str) -> bool {
+    let words = text.split_whitespace().map(str::to_ascii_uppercase).collect::<Vec<_>>();
+    words.get(2).is_some_and(|word| word == "FROM")
+}
+
+fn misspelt() -> Error {
+    Error::Syntax {
+        message: "write COPY table [(columns)] FROM 'file' [(DELIMITER ';', HEADER false, QUOTE '\"', ESCAPE '\\')]"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let parsed =
+            parse("COPY Orders (a, \"B\") FROM 'x.csv' (DELIMITER ';', HEADER false)").unwrap().unwrap();
+        assert_eq!(parsed.table, "orders");
+        assert_eq!(parsed.columns, ["a", "B"]);
+        assert_eq!(parsed.path, "x.csv");
+        assert_eq!(parsed.dialect.delimiter, Some(b';'));
+        assert_eq!(parsed.dialect.header, Some(false));
+    }
+
+    #[test]
+    fn copy_to_is_left_to_datafusion() {
+        assert_eq!(parse("COPY t TO 'x.parquet'").unwrap(), None);
+        assert_eq!(parse("COPY (SELECT 1 FROM t) TO 'x.csv' STORED AS CSV").unwrap(), None);
+        assert_eq!(parse("SELECT 1").unwrap(), None);
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        assert!(parse("COPY t FROM x.csv").unwrap_err().to_string().contains("write COPY table"));
+        assert!(parse("COPY a.b FROM 'x.csv'").unwrap_err().to_string().contains("bare name"));
+        assert!(parse("COPY t FROM 'x.csv' (FORMAT parquet)").unwrap_err().to_string().contains("name"));
+    }
+}

@@ -1,0 +1,72 @@
+//! `COPY … TO 'file'`: a sink writes under a provisional name; the file takes its own when it is whole.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::dml::CopyTo;
+use datafusion::physical_plan::execute_stream;
+use futures::TryStreamExt as _;
+use nandina_exec::batch::row_width::leaf_columns;
+
+use crate::error::{Error, Result};
+use crate::files::provisional::Provisional;
+use crate::files::{names, sources};
+use crate::planning;
+use crate::query::{Answer, Query, count_row, count_schema, rows_written};
+
+/// Starts the statement.
+pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Query> {
+    let mut copy = with_absolute_target(copy)?;
+    let file = Provisional::of(&copy)?;
+    if let Some(file) = &file {
+        copy.output_url = file.provisional.display().to_string();
+    }
+    leave_out_dictionaries(&mut copy, &state.runtime_env().memory_pool.memory_limit());
+    let plan = planning::physical_plan(state, LogicalPlan::Copy(copy)).await?;
+    sources::know_before(state, &plan).await;
+    let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
+    let work = async move {
+        let mut rows = 0;
+        while let Some(batch) = counts.try_next().await? {
+            rows += rows_written(&batch);
+        }
+        if let Some(file) = file {
+            file.finish()?;
+        }
+        count_row(rows)
+    };
+    Ok(Query::working(Answer::RowsWritten, count_schema(), Some(plan), work))
+}
+
+/// The same statement with `~` and relative paths resolved.
+pub(crate) fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
+    if !copy.output_url.contains("://") {
+        let is_folder = copy.output_url.ends_with('/');
+        let path = names::absolute_path(&copy.output_url)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
+            return Err(Error::file(&copy.output_url, format!("there is no folder '{}'", parent.display())));
+        }
+        copy.output_url = path.display().to_string();
+        if is_folder {
+            copy.output_url.push('/');
+        }
+    }
+    Ok(copy)
+}
+
+/// What the writer of a Parquet column takes for its dictionary, however few values there are: a hash table.
+const DICTIONARY_BYTES: usize = 80 << 10;
+/// The share of the memory limit that those of all columns may take.
+const DICTIONARIES_SHARE: usize = 8;
+
+/// Writes Parquet files of many columns without dictionaries where memory is short of them, unless they are asked for.
+fn leave_out_dictionaries(copy: &mut CopyTo, limit: &MemoryLimit) {
+    let MemoryLimit::Finite(limit_bytes) = limit else { return };
+    let columns = leaf_columns(copy.input.schema().as_arrow());
+    if copy.file_type.get_ext() == "parquet" && columns * DICTIONARY_BYTES > limit_bytes / DICTIONARIES_SHARE
+    {
+        copy.options.entry("format.dictionary_enabled".to_owned()).or_insert_with(|| "false".to_owned());
+    }
+}

@@ -1,0 +1,16 @@
+//! Sessions as embedding programs use them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code"
+)]
+
+#[path = "../../../../fuzz/src/inputs.rs"]
+mod inputs;
+mod mutated_inputs_are_refused;
+mod progress_is_told;
+mod session_runs_sql;
+mod tpch;

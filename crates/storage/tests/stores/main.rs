@@ -1,0 +1,11 @@
+//! A store keeps what it has acknowledged, whatever happens.
+
+mod a_full_disk_leaves_the_database_intact;
+mod crashes_lose_nothing_acknowledged;
+mod damage_is_named;
+mod misplaced_data_is_noticed;
+mod one_process_writes;
+mod random_statements_match_a_model;
+mod scans_read_little;
+mod setup;
+mod tables_keep_their_rows;
