@@ -178,9 +178,9 @@ impl ExecutionPlan for MeterExec {
 
     fn with_new_children(
         self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.pop().expect("a meter has one input");
+        let input = Arc::clone(&children[0]);
         Ok(Arc::new(Self { input, meter: Arc::clone(&self.meter) }))
     }
 
