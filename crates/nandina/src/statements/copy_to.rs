@@ -6,7 +6,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::dml::CopyTo;
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
 use nandina_exec::batch::row_width::leaf_columns;
 
@@ -16,15 +16,23 @@ use crate::files::{names, sources};
 use crate::planning;
 use crate::query::{Answer, Query, count_row, count_schema, rows_written};
 
-/// Starts the statement.
-pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Query> {
+/// The plan that writes, and the provisional file to be finished when it has.
+pub(crate) async fn planned(
+    state: &Arc<SessionState>,
+    copy: CopyTo,
+) -> Result<(Arc<dyn ExecutionPlan>, Option<Provisional>)> {
     let mut copy = with_absolute_target(copy)?;
     let file = Provisional::of(&copy)?;
     if let Some(file) = &file {
         copy.output_url = file.provisional.display().to_string();
     }
     leave_out_dictionaries(&mut copy, &state.runtime_env().memory_pool.memory_limit());
-    let plan = planning::physical_plan(state, LogicalPlan::Copy(copy)).await?;
+    Ok((planning::physical_plan(state, LogicalPlan::Copy(copy)).await?, file))
+}
+
+/// Starts the statement.
+pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Query> {
+    let (plan, file) = planned(state, copy).await?;
     sources::know_before(state, &plan).await;
     let mut counts = execute_stream(Arc::clone(&plan), state.task_ctx())?;
     let work = async move {
@@ -41,7 +49,7 @@ pub(crate) async fn start(state: &Arc<SessionState>, copy: CopyTo) -> Result<Que
 }
 
 /// The same statement with `~` and relative paths resolved.
-pub(crate) fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
+fn with_absolute_target(mut copy: CopyTo) -> Result<CopyTo> {
     if !copy.output_url.contains("://") {
         let is_folder = copy.output_url.ends_with('/');
         let path = names::absolute_path(&copy.output_url)?;

@@ -23,15 +23,14 @@ pub(crate) async fn analyze(
     analyze: &Analyze,
     watched: Option<Watched>,
 ) -> Result<Query> {
-    let input = match &*analyze.input {
+    let (plan, file) = match &*analyze.input {
         LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
             return Err(planning::cannot_change());
         }
-        LogicalPlan::Copy(copy) => LogicalPlan::Copy(copy_to::with_absolute_target(copy.clone())?),
-        other => other.clone(),
+        LogicalPlan::Copy(copy) => copy_to::planned(state, copy.clone()).await?,
+        other => (planning::physical_plan(state, other.clone()).await?, None),
     };
     let verbose = analyze.verbose;
-    let plan = planning::physical_plan(state, input).await?;
     sources::know_before(state, &plan).await;
     let plan = metered(plan)?;
     let query = start(state, Arc::clone(&plan), Answer::Rows)?;
@@ -39,6 +38,9 @@ pub(crate) async fn analyze(
     let work = async move {
         let watch = watched.map(Watch::start);
         query.drain().await?;
+        if let Some(file) = file {
+            file.finish()?;
+        }
         let profile = Profile::of(&executed);
         let mut text = profile.render(verbose);
         if let Some(watch) = watch {
