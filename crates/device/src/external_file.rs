@@ -136,9 +136,9 @@ impl ExternalFile {
     /// Adds what lies behind the file's last whole block.
     fn with_tail(&self, mut buffer: AlignedBuffer, offset: u64, needed: usize) -> Result<AlignedBuffer> {
         let have = buffer.len();
-        if have < needed && buffer.resize(needed) {
-            let tail = buffer.get_mut(have..).unwrap_or_default();
-            self.read_through_cache(tail, offset + have as u64)?;
+        if have < needed {
+            assert!(buffer.resize(needed), "the buffer was made with room for the tail");
+            self.read_through_cache(&mut buffer[have..], offset + have as u64)?;
         }
         Ok(buffer)
     }
@@ -150,9 +150,7 @@ impl ExternalFile {
                 self.read_through_cache(&mut buffer, offset)?;
                 Ok(buffer.freeze())
             }
-            Part::Requested { request, skip, len } => {
-                Ok(buffers.get(request).map_or_else(Bytes::new, |buffer| buffer.slice(skip..skip + len)))
-            }
+            Part::Requested { request, skip, len } => Ok(buffers[request].slice(skip..skip + len)),
         }
     }
 
@@ -172,9 +170,11 @@ impl Reading {
         let Self { file, parts, batch, needed } = self;
         let mut buffers: Vec<Bytes> = Vec::with_capacity(needed.len());
         let completions = batch.wait_async().await?.into_iter().filter_map(Completion::into_buffer);
+        let wanted = needed.len();
         for (buffer, (offset, bytes)) in completions.zip(needed) {
             buffers.push(file.with_tail(buffer, offset, bytes)?.freeze());
         }
+        assert_eq!(buffers.len(), wanted, "every read that succeeded has a buffer");
         parts.into_iter().map(|part| file.bytes_of(part, &buffers)).collect()
     }
 }

@@ -15,10 +15,12 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use nandina_exec::execution::meter::MeterExec;
+use nandina_exec::scan::{ColumnGroupsExec, TableScanExec};
 
 use crate::byte_size;
 
@@ -120,7 +122,7 @@ impl Operator {
         if let Some(metered) = plan.downcast_ref::<MeterExec>() {
             let mut operator = Operator::of(metered.operator());
             operator.compute = metered.meter().processor_time();
-            if operator.inputs.is_empty() {
+            if is_scan(metered.operator()) {
                 operator.wait = metered.meter().waited();
             }
             return operator;
@@ -232,6 +234,11 @@ impl Operator {
     fn fold<T>(&self, start: T, step: &impl Fn(T, &Operator) -> T) -> T {
         self.inputs.iter().fold(step(start, self), |value, input| input.fold(value, step))
     }
+}
+
+/// Whether what an operator waits for is a device.
+fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<TableScanExec>() || plan.is::<DataSourceExec>() || plan.is::<ColumnGroupsExec>()
 }
 
 fn describe(plan: &Arc<dyn ExecutionPlan>) -> String {

@@ -36,6 +36,12 @@ async fn operators_tell_what_the_process_has_used() {
     session.run(&format!("COPY t TO '{file}'")).await.unwrap();
     let csv = folder.path().join("t.csv").display().to_string();
     session.run(&format!("COPY (SELECT * FROM t LIMIT 300000) TO '{csv}'")).await.unwrap();
+    let wide = folder.path().join("wide.parquet").display().to_string();
+    let columns: Vec<String> = (0..400).map(|column| format!("k + {column} AS c{column}")).collect();
+    session
+        .run(&format!("COPY (SELECT {} FROM t LIMIT 5000) TO '{wide}'", columns.join(", ")))
+        .await
+        .unwrap();
     let copy = folder.path().join("copy.parquet").display().to_string();
     for (name, query) in [
         ("scan of a file", format!("SELECT sum(v), max(s) FROM '{file}' WHERE v % 3 = 0")),
@@ -57,6 +63,19 @@ async fn operators_tell_what_the_process_has_used() {
             "SELECT sum(r) FROM (SELECT row_number() OVER (PARTITION BY v % 1000 ORDER BY k) AS r FROM t)"
                 .to_owned(),
         ),
+        (
+            "spool",
+            "WITH c AS (SELECT v % 5000 AS x, count(*) AS n, max(s) AS m FROM t GROUP BY 1) \
+                   SELECT count(*) FROM c a JOIN c b ON a.n = b.x"
+                .to_owned(),
+        ),
+        (
+            "recursion",
+            "WITH RECURSIVE r(i) AS (SELECT 0 UNION SELECT (i * 7 + k) % 40000 FROM r, t WHERE k < 3) \
+                       SELECT count(*), max(i) FROM r"
+                .to_owned(),
+        ),
+        ("columns in groups", format!("SELECT * FROM '{wide}'")),
         ("copy", format!("COPY t TO '{copy}'")),
     ] {
         shares(&session, name, &query).await;

@@ -253,7 +253,7 @@ pub(crate) fn read_front(page: &[u8], page_bytes: usize, verify_checksum: bool) 
             let end = mini_page.offset_bytes + u64::from(mini_page.length_bytes);
             if mini_page.offset_bytes < least_offset || end > page_bytes as u64 {
                 return Err(malformed(format!(
-                    "mini-page at {}..{end} does not lie between the one before and the page's {page_bytes} bytes",
+                    "mini-page at {}..{end} overlaps the one before, or ends behind the page's {page_bytes} bytes",
                     mini_page.offset_bytes
                 )));
             }

@@ -190,6 +190,8 @@ impl Machine {
         let clock = &self.shared.clock;
         match (event, timer) {
             (Some((at, drive)), timer) if is_due(at) && timer.is_none_or(|(wakes, _)| at <= wakes) => {
+                // Another thread may have let time go by since the event was due.
+                let at = at.max(clock.now());
                 let over = drive.advance(at, || clock.advance_to(at));
                 drop(turn);
                 drive.report(over);

@@ -387,7 +387,11 @@ impl Partitioner {
             Err(error) => {
                 // The pages stay until there is room for all of them: without it nothing has changed.
                 let sealed = pages.into_iter().map(|page| page.into_sealed(&self.space));
-                filling.resident = sealed.collect::<Result<_>>()?;
+                match sealed.collect::<Result<_>>() {
+                    Ok(pages) => filling.resident = pages,
+                    // Rows are lost: whatever comes next fails, too.
+                    Err(lost) => drop(self.failure.lock().get_or_insert(Arc::new(lost))),
+                }
                 return Err(error);
             }
         };

@@ -77,7 +77,7 @@ pub enum StorageError {
     Restless { path: PathBuf },
 
     #[error(
-        "what the statement writes needs an index of more than {max_bytes} bytes: nothing was stored, write fewer rows at once"
+        "what the statement writes needs an index of pages of more than {max_bytes} bytes: nothing was stored, write fewer rows at once"
     )]
     IndexTooLong { max_bytes: usize },
 

@@ -501,9 +501,11 @@ impl Catalog {
                 next_page = segment.first_page.saturating_add(segment.page_numbers);
                 begins_behind && next_page <= 1 << 48
             });
-            if !are_in_order || tables.insert(record.name.clone(), TableEntry::new(shape, segments)).is_some()
-            {
-                return Err(damaged("it is named twice, or page numbers are"));
+            if !are_in_order {
+                return Err(damaged("page numbers of its segments overlap, or exceed 48 bits"));
+            }
+            if tables.insert(record.name.clone(), TableEntry::new(shape, segments)).is_some() {
+                return Err(damaged("it is named twice"));
             }
         }
         Ok(Self { manifest, tables })

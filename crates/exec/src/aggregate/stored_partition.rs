@@ -33,6 +33,7 @@ impl StoredPartition {
     ) -> Result<usize> {
         let mut file = PartitionFile::new(Arc::clone(space), extent_bytes);
         file.write_blocking(self.resident.clone()).map_err(spill_error)?;
+        assert!(self.file.is_none(), "a partition is in memory or on the device");
         self.file = Some(Arc::new(file));
         self.resident.clear();
         metrics.spilled_partitions.add(1);

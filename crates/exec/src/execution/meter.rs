@@ -10,8 +10,8 @@
 //!   scan           └────┘           └───┘
 //! ```
 //!
-//! [`metered`] puts a meter in front of every operator of a plan. Tasks are charged to the operator that spawned them, if
-//! they are spawned [`inherited`].
+//! A [`MeterExec`] stands in front of every operator of a plan that is measured. Tasks are charged to the operator that
+//! spawned them, if they are spawned [`inherited`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -51,16 +51,19 @@ thread_local! {
 
 /// Charges what this thread did since the last change to whom it did it for; from now on to `meter`. Returns the former.
 fn switch(meter: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
-    CURRENT.with_borrow_mut(|current| {
+    let change = |current: &RefCell<Option<Charged>>| {
+        let mut current = current.borrow_mut();
         if current.is_none() && meter.is_none() {
             return None;
         }
         let now = thread_processor_time();
         let next = meter.map(|meter| Charged { meter, since: now });
-        let Charged { meter, since } = std::mem::replace(current, next)?;
-        meter.processor_nanos.fetch_add((now - since).as_nanos() as u64, Ordering::Relaxed);
+        let Charged { meter, since } = std::mem::replace(&mut *current, next)?;
+        meter.processor_nanos.fetch_add(now.saturating_sub(since).as_nanos() as u64, Ordering::Relaxed);
         Some(meter)
-    })
+    };
+    // What a thread drops when it ends is charged to nobody.
+    CURRENT.try_with(change).ok().flatten()
 }
 
 /// While it lives, the thread's time is charged to one meter. Must be dropped where it was made, innermost first.
@@ -114,17 +117,7 @@ pub fn inherited_work<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// The same plan with a meter in front of every operator.
-pub fn metered(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let metered = plan.transform_up(|node| {
-        Ok(Transformed::yes(
-            Arc::new(MeterExec { input: node, meter: Arc::default() }) as Arc<dyn ExecutionPlan>
-        ))
-    })?;
-    Ok(metered.data)
-}
-
-/// See [`metered`].
+/// Measures an operator. Its metrics stay the operator's own.
 #[derive(Debug)]
 pub struct MeterExec {
     input: Arc<dyn ExecutionPlan>,
@@ -132,6 +125,10 @@ pub struct MeterExec {
 }
 
 impl MeterExec {
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, meter: Arc::default() }
+    }
+
     /// The operator that is measured.
     pub fn operator(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input

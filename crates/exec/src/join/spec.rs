@@ -128,7 +128,7 @@ pub fn output_columns(
     let (_, all) = build_join_schema(left, right, &join_type);
     match projection {
         None => all,
-        Some(projection) => projection.iter().filter_map(|&index| all.get(index).cloned()).collect(),
+        Some(projection) => projection.iter().map(|&index| all[index].clone()).collect(),
     }
 }
 

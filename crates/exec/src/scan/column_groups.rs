@@ -50,6 +50,7 @@ use nandina_spill::QuerySpace;
 use super::conjunction::is_dynamic;
 use super::named_files::NamingSource;
 use crate::error::pages_error;
+use crate::execution::meter::MeterExec;
 use crate::memory::pool_limit;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
@@ -112,7 +113,8 @@ impl ColumnGroupsExec {
     }
 
     fn config(&self) -> Result<&FileScanConfig> {
-        let scan = self.scan.downcast_ref::<DataSourceExec>();
+        let metered = self.scan.downcast_ref::<MeterExec>();
+        let scan = metered.map_or(&self.scan, MeterExec::operator).downcast_ref::<DataSourceExec>();
         match scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) {
             Some(config) => Ok(config),
             None => internal_err!("what is read in groups of columns is a scan of files"),

@@ -83,6 +83,8 @@ pub(super) struct ScanStream {
     is_exhausted: bool,
     /// Rows of the last batch that are yet to be handed out.
     rest: Option<RecordBatch>,
+    /// Rows behind an error would be incomplete.
+    has_failed: bool,
     /// Of the limit, all partitions together.
     rows_left: Arc<AtomicUsize>,
     shared_metrics: Arc<ScanMetrics>,
@@ -115,6 +117,7 @@ impl ScanStream {
             coalescer: None,
             is_exhausted: false,
             rest: None,
+            has_failed: false,
             rows_left,
             shared_metrics,
             baseline,
@@ -209,12 +212,15 @@ impl Stream for ScanStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.rows_left.load(Ordering::Relaxed) == 0 {
+        if self.has_failed || self.rows_left.load(Ordering::Relaxed) == 0 {
             return self.end();
         }
         let batch = match ready!(self.poll_rows(context)) {
             Some(Ok(batch)) => batch,
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Some(Err(error)) => {
+                self.has_failed = true;
+                return Poll::Ready(Some(Err(error)));
+            }
             None => return self.end(),
         };
         let rows = batch.num_rows().min(self.batch_rows);

@@ -14,7 +14,7 @@ use crate::files::sources;
 use crate::planning;
 use crate::profile::Profile;
 use crate::query::{Answer, Query};
-use nandina_exec::execution::meter::metered;
+use nandina_plan::metered;
 
 /// Runs the query to its end, drops its rows and returns what its operators did; draws it too if a page is asked
 /// for.

@@ -220,7 +220,7 @@ fn node(operator: &Operator) -> PlanNode {
         details: details.trim().to_owned(),
         rows: operator.rows,
         compute_seconds: operator.compute.as_secs_f64(),
-        wait_seconds: operator.spill.as_secs_f64(),
+        wait_seconds: (operator.wait + operator.spill).as_secs_f64(),
         peak_memory_bytes: operator.peak_memory_bytes,
         spilled_bytes: operator.spilled_bytes,
         spill_read_bytes: operator.spill_read_bytes,

@@ -71,7 +71,7 @@ fn mini_pages_in_each_other_s_place() {
     first[..4].swap_with_slice(&mut second[..4]);
     let error = Page::open(Buffer::from(bytes), schema(), Verify::Trusted).unwrap_err().to_string();
     assert!(error.contains("\"#1\" of page 17 cannot be decoded: mini-page at 128..1"), "{error}");
-    assert!(error.contains("does not lie between the one before and the page's 8192 bytes"), "{error}");
+    assert!(error.contains("overlaps the one before, or ends behind the page's 8192 bytes"), "{error}");
 }
 
 #[test]

@@ -64,7 +64,8 @@ fn count_readers(plan: &Arc<dyn ExecutionPlan>, readers: &mut HashMap<Key, usize
 }
 
 /// Replaces the operators of a plan whose spools are shared, from the inputs up. Readers follow the spool that computes
-/// for them: what replaced a spool alone would leave them with the old one, and its input would run twice.
+/// for them: what replaced a spool alone would leave them with the old one, and its input would run twice. What `replace`
+/// makes of a spool stands above it, if it is another operator.
 pub(crate) fn replace_operators(
     plan: Arc<dyn ExecutionPlan>,
     replace: &mut impl FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
@@ -87,13 +88,13 @@ impl<F: FnMut(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>> Replaci
             let Some((_, spool)) = self.spools.iter().find(is_read) else {
                 return internal_err!("a reader stands before spool {}", reader.spool().number());
             };
-            return Ok(Arc::new(SpoolReadExec::new(Arc::clone(spool), reader.reader())));
+            return (self.replace)(Arc::new(SpoolReadExec::new(Arc::clone(spool), reader.reader())));
         }
         if let Some(old) = plan.downcast_ref::<SpoolExec>() {
             let input = self.replace(Arc::clone(old.input()))?;
             let spool = Arc::new(SpoolExec::with_readers(old.number(), input, old.readers())?);
             self.spools.push((plan, Arc::clone(&spool)));
-            return Ok(spool);
+            return (self.replace)(spool);
         }
         let children = plan.children().into_iter().map(|child| self.replace(Arc::clone(child)));
         let children = children.collect::<Result<Vec<_>>>()?;

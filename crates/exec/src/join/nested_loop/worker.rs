@@ -121,7 +121,7 @@ pub fn output(
                 state.close();
             }
             for file in files {
-                let Some(build) = build.clone() else { break };
+                let Some(build) = build.clone() else { unreachable!("a probe spill has a spilled build side") };
                 let mut rows = pin!(join_file(Arc::clone(&state), build, file));
                 while let Some(output) = rows.next().await {
                     yield output?;
