@@ -16,7 +16,7 @@ async fn shares(session: &Session, name: &str, query: &str) {
     let profile = running.profile().unwrap();
     let told = profile.compute().as_secs_f64();
     eprintln!("{name}: {told:.3} of {used:.3} s");
-    assert!((0.9..=1.0).contains(&(told / used)), "{name}: {told} of {used} s\n{profile}");
+    assert!((0.9..=1.1).contains(&(told / used)), "{name}: {told} of {used} s\n{profile}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn operators_tell_what_the_process_has_used() {
         ),
         (
             "recursion",
-            "WITH RECURSIVE r(i) AS (SELECT 0 UNION SELECT (i * 7 + k) % 40000 FROM r, t WHERE k < 3) \
+            "WITH RECURSIVE r(i) AS (SELECT 0 UNION SELECT (i * 7 + k) % 40000 FROM r, t WHERE k < 30) \
                        SELECT count(*), max(i) FROM r"
                 .to_owned(),
         ),
