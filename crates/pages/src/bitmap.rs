@@ -2,7 +2,7 @@
 
 use arrow_buffer::BooleanBuffer;
 
-use crate::builder::Rows;
+use crate::rows::Rows;
 
 /// Invariant: `words.len() == bits.div_ceil(64)`, and the bits beyond `bits` are zero.
 #[derive(Debug, Default)]

@@ -36,11 +36,13 @@ mod format;
 pub mod mini_page;
 mod nested;
 mod page;
+mod pieces;
 pub mod prefetch;
+mod rows;
 mod schema;
 mod staging;
 
-pub use builder::{PageBuilder, Rows};
+pub use builder::PageBuilder;
 pub use compact_page::CompactPage;
 pub use encodings::MAX_ENCODED_ROWS;
 pub use error::{PageError, Result};
@@ -51,4 +53,5 @@ pub use mini_page::{
     ColumnParts, DictionaryParts, PartValues, decode_dictionary, decode_mini_page, mini_page_checksum,
 };
 pub use page::{Page, Verify};
+pub use rows::Rows;
 pub use schema::{ColumnLayout, PageSchema};

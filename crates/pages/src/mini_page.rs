@@ -30,8 +30,8 @@ use arrow_schema::{DataType, Field};
 use crate::encodings;
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, MiniPageMeta};
+use crate::pieces::Pieces;
 use crate::schema::ColumnLayout;
-use crate::staging::Pieces;
 
 /// The widest Arrow native types are aligned to 16 bytes.
 const WIDEST_ALIGNMENT: usize = 16;

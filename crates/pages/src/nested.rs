@@ -28,36 +28,13 @@ use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer, ScalarBuff
 use arrow_schema::{DataType, Field, FieldRef, UnionMode};
 
 use crate::bitmap::Bitmap;
-use crate::builder::Rows;
 use crate::error::{PageError, Result};
 use crate::format::{DIRECTORY_ENTRY_BYTES, Encoding, MINI_PAGE_ALIGNMENT, MiniPageMeta, u32_at};
 use crate::mini_page::{check_offsets, column_array, no_tail, split};
-use crate::schema::ColumnLayout;
-use crate::staging::{ColumnStaging, Pieces, next_start};
-
-/// Whether a type can be stored at all. List views are the exception: nothing in SQL produces them.
-pub(crate) fn is_supported(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::ListView(_) | DataType::LargeListView(_) => false,
-        _ => children(data_type).iter().all(|child| is_supported(child.data_type())),
-    }
-}
-
-/// Fields of the nodes directly below a node of this type.
-fn children(data_type: &DataType) -> Vec<FieldRef> {
-    let unnamed = |name: &str, data_type: &DataType| Arc::new(Field::new(name, data_type.clone(), true));
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            vec![Arc::clone(item)]
-        }
-        DataType::Map(entries, _) => vec![Arc::clone(entries)],
-        DataType::Struct(fields) => fields.iter().cloned().collect(),
-        DataType::Union(fields, _) => fields.iter().map(|(_, field)| Arc::clone(field)).collect(),
-        DataType::Dictionary(keys, values) => vec![unnamed("keys", keys), unnamed("values", values)],
-        DataType::RunEndEncoded(run_ends, values) => vec![Arc::clone(run_ends), Arc::clone(values)],
-        _ => Vec::new(),
-    }
-}
+use crate::pieces::Pieces;
+use crate::rows::Rows;
+use crate::schema::{ColumnLayout, children};
+use crate::staging::{ColumnStaging, next_start};
 
 /// Pieces of a nested column, taken from batches, until they are joined and encoded.
 #[derive(Debug)]

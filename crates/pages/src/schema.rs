@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, IntervalUnit, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, SchemaRef};
 
 use crate::error::{PageError, Result};
 
@@ -53,7 +53,7 @@ pub struct PageSchema {
 impl PageSchema {
     pub fn try_new(schema: SchemaRef) -> Result<Arc<Self>> {
         for field in schema.fields() {
-            if !crate::nested::is_supported(field.data_type()) {
+            if !is_supported(field.data_type()) {
                 return Err(PageError::Unsupported {
                     column: field.name().clone(),
                     data_type: field.data_type().clone(),
@@ -74,5 +74,29 @@ impl PageSchema {
 
     pub fn columns(&self) -> usize {
         self.layouts.len()
+    }
+}
+
+/// Whether a type can be stored at all. List views are the exception: nothing in SQL produces them.
+fn is_supported(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::ListView(_) | DataType::LargeListView(_) => false,
+        _ => children(data_type).iter().all(|child| is_supported(child.data_type())),
+    }
+}
+
+/// Fields of the nodes directly below a node of this type.
+pub(crate) fn children(data_type: &DataType) -> Vec<FieldRef> {
+    let unnamed = |name: &str, data_type: &DataType| Arc::new(Field::new(name, data_type.clone(), true));
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            vec![Arc::clone(item)]
+        }
+        DataType::Map(entries, _) => vec![Arc::clone(entries)],
+        DataType::Struct(fields) => fields.iter().cloned().collect(),
+        DataType::Union(fields, _) => fields.iter().map(|(_, field)| Arc::clone(field)).collect(),
+        DataType::Dictionary(keys, values) => vec![unnamed("keys", keys), unnamed("values", values)],
+        DataType::RunEndEncoded(run_ends, values) => vec![Arc::clone(run_ends), Arc::clone(values)],
+        _ => Vec::new(),
     }
 }

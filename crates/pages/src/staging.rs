@@ -13,12 +13,13 @@ use arrow_data::MAX_INLINE_VIEW_LEN;
 use arrow_schema::{DataType, Field};
 
 use crate::bitmap::Bitmap;
-use crate::builder::Rows;
 use crate::encodings::{MAX_ENCODED_ROWS, StagedTexts, encode_integers, encode_texts};
 use crate::error::{PageError, Result};
 use crate::format::{Encoding, align_up};
 use crate::nested::NestedStaging;
+use crate::pieces::Pieces;
 use crate::prefetch::prefetch_address;
+use crate::rows::Rows;
 use crate::schema::ColumnLayout;
 
 /// 32-bit Arrow offsets and view positions are signed.
@@ -54,34 +55,6 @@ enum Values {
         large: bool,
     },
     Nested(Box<NestedStaging>),
-}
-
-/// Positions of the pieces of a flat mini-page; what must be aligned comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pieces {
-    /// Length of the fixed-width values, bits, or offsets at position 0.
-    pub head_bytes: u64,
-    /// Where validity starts; `validity_bytes` is 0 without nulls.
-    pub validity_start: u64,
-    pub validity_bytes: u64,
-    /// Where value bytes of variable width start, and thus also where the other encodings end.
-    pub tail_start: u64,
-}
-
-impl Pieces {
-    pub fn new(head_bytes: u64, rows: usize, has_nulls: bool) -> Self {
-        if !has_nulls {
-            return Self {
-                head_bytes,
-                validity_start: head_bytes,
-                validity_bytes: 0,
-                tail_start: head_bytes,
-            };
-        }
-        let validity_start = head_bytes.next_multiple_of(8);
-        let validity_bytes = rows.div_ceil(8) as u64;
-        Self { head_bytes, validity_start, validity_bytes, tail_start: validity_start + validity_bytes }
-    }
 }
 
 impl ColumnStaging {

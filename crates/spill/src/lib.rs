@@ -15,14 +15,16 @@ mod partitioner;
 mod ranges;
 mod run;
 mod scatter;
+mod sealed_page;
 pub mod space_policy;
 pub mod temp_space;
 
 pub use compression::Compression;
 pub use error::{Result, SpillError};
-pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader, SealedPage};
+pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader};
 pub use partitioner::{Partition, Partitioner, PartitionerOptions, SpillObserver};
 pub use run::{Run, RunWriter};
 pub use scatter::{Scatter, partition_of};
+pub use sealed_page::SealedPage;
 pub use space_policy::{Discard, Preallocation};
 pub use temp_space::{Extent, QuerySpace, TempOptions, TempSpace};

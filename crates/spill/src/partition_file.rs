@@ -20,87 +20,15 @@ use bytes::Bytes;
 use nandina_device::{AlignedBuffer, BLOCK_BYTES, Batch, Completion, File, Request, WriteBuffer, block_on};
 use nandina_pages::{Page, PageSchema, Verify};
 
-use crate::compression::{Group, MAX_GROUP_BYTES, PackedPage};
+use crate::compression::{Group, MAX_GROUP_BYTES, Outgoing};
 use crate::error::{Result, SpillError};
+use crate::sealed_page::SealedPage;
 use crate::temp_space::{Extent, QuerySpace};
 
 /// Largest extent that a read of spilled pages covers.
 pub const MAX_READ_BYTES: usize = 1 << 20;
 /// Smallest read, where memory is short.
 pub const MIN_READ_BYTES: usize = 64 << 10;
-
-/// A page that will not grow any more: encoded, checksummed, padded to 4 KiB, ready to be written as it is.
-#[derive(Clone, Debug)]
-pub struct SealedPage {
-    bytes: Bytes,
-    rows: u32,
-}
-
-impl SealedPage {
-    /// A page of so many rows that has been encoded into `buffer`.
-    pub fn new(buffer: AlignedBuffer, rows: u32) -> Self {
-        Self { bytes: buffer.freeze(), rows }
-    }
-
-    /// Rows in the page.
-    pub fn rows(&self) -> usize {
-        self.rows as usize
-    }
-
-    /// Bytes the page occupies in memory, and on the device if it is not packed.
-    pub fn len_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    /// Opens the page where it lies, without copying.
-    pub fn open(&self, schema: &Arc<PageSchema>) -> Result<Page> {
-        Ok(Page::open(Buffer::from(self.bytes.clone()), Arc::clone(schema), Verify::Trusted)?)
-    }
-}
-
-/// A page on its way to the device.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    Plain(SealedPage),
-    Packed(PackedPage),
-}
-
-impl Outgoing {
-    fn rows(&self) -> usize {
-        match self {
-            Self::Plain(page) => page.rows(),
-            Self::Packed(page) => page.rows(),
-        }
-    }
-
-    /// Bytes of the page before it was packed.
-    fn page_bytes(&self) -> usize {
-        match self {
-            Self::Plain(page) => page.len_bytes(),
-            Self::Packed(page) => page.page_bytes(),
-        }
-    }
-
-    /// Bytes that it takes in memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Plain(page) => page.len_bytes(),
-            Self::Packed(page) => page.memory_bytes(),
-        }
-    }
-
-    /// The page as it was sealed.
-    pub(crate) fn into_sealed(self, space: &QuerySpace) -> Result<SealedPage> {
-        match self {
-            Self::Plain(page) => Ok(page),
-            Self::Packed(page) => page.unpack(space.device()),
-        }
-    }
-}
 
 /// What lies in one piece: a page, or a group of packed ones.
 #[derive(Clone, Copy, Debug)]

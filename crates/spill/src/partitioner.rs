@@ -34,9 +34,11 @@ use nandina_device::{File, Request, block_on};
 use nandina_pages::{PageBuilder, PageIdentity, PageSchema, Rows};
 use parking_lot::Mutex;
 
+use crate::compression::Outgoing;
 use crate::error::{Result, SpillError};
-use crate::partition_file::{Outgoing, PartitionFile, SealedPage};
+use crate::partition_file::PartitionFile;
 use crate::scatter::Scatter;
+use crate::sealed_page::SealedPage;
 use crate::temp_space::QuerySpace;
 
 /// Shape of a [`Partitioner`].
@@ -386,7 +388,7 @@ impl Partitioner {
             Ok(writes) => writes,
             Err(error) => {
                 // The pages stay until there is room for all of them: without it nothing has changed.
-                let sealed = pages.into_iter().map(|page| page.into_sealed(&self.space));
+                let sealed = pages.into_iter().map(|page| page.into_sealed(self.space.device()));
                 match sealed.collect::<Result<_>>() {
                     Ok(pages) => filling.resident = pages,
                     // Rows are lost: whatever comes next fails, too.

@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use nandina_device::{AlignedBuffer, Device, DirectoryLock, File, FlowId, IoAccount, Priority};
 
-use crate::compression::{Compression, Controller, Group};
+use crate::compression::{Compression, Controller, Group, Outgoing};
 use crate::error::{Result, SpillError};
 use crate::extent_files::{ExtentFiles, Placed, Policy};
-use crate::partition_file::{Outgoing, SealedPage};
+use crate::sealed_page::SealedPage;
 use crate::space_policy::{Discard, Preallocation};
 
 /// Extents are multiples of this, so that their neighbours never share a page of any size below it.

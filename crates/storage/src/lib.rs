@@ -26,6 +26,7 @@
     reason = "indices are made here, or checked where they are read from a file: a wrong one must not lose rows"
 )]
 
+mod definition;
 mod error;
 mod fetch;
 mod ids;
@@ -43,6 +44,7 @@ mod store;
 mod table;
 mod writer;
 
+pub use definition::{IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition};
 pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
@@ -51,7 +53,4 @@ pub use row_filter::{PageColumns, RowFilter};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};
 pub use table::{ColumnStatistics, Table, TableStatistics};
-pub use writer::{
-    CommitSummary, IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition, TableWriter, WriteMode,
-    WriteOptions, WriterLane,
-};
+pub use writer::{CommitSummary, TableWriter, WriteMode, WriteOptions, WriterLane};

@@ -121,6 +121,13 @@ struct Cursor {
     pages: u64,
 }
 
+impl Table {
+    /// A scan whose readers share its work. Nothing is read yet.
+    pub fn scan(&self, options: ScanOptions) -> Result<Arc<Scan>> {
+        Scan::new(self.clone(), options)
+    }
+}
+
 impl Scan {
     pub(crate) fn new(table: Table, options: ScanOptions) -> Result<Arc<Self>> {
         let projection =

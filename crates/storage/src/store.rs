@@ -16,6 +16,7 @@ use nandina_device::{Device, DeviceOptions, DirectoryLock};
 use nandina_pages::PageSchema;
 use parking_lot::{Mutex, RwLock};
 
+use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::manifest::{
@@ -23,8 +24,6 @@ use crate::manifest::{
 };
 use crate::page_index::{IndexCache, IndexLayout};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
-use crate::table::Table;
-use crate::writer::{IfExists, TableDefinition, TableWriter, Target, WriteOptions};
 
 /// Name of the manifest in the database's directory.
 pub const MANIFEST: &str = "nandina.manifest";
@@ -96,10 +95,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The table as it was then.
-    pub fn table(&self, name: &str) -> Result<Table> {
-        let entry = self.catalog.tables.get(name).ok_or_else(|| self.catalog.missing(name))?;
-        Ok(Table::new(self.store.clone(), Arc::clone(entry)))
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<TableEntry>> {
+        self.catalog.tables.get(name).ok_or_else(|| self.catalog.missing(name))
     }
 
     /// Whether this is a state of the database that `store` is.
@@ -224,47 +225,14 @@ impl Store {
         Snapshot { store: self.clone(), catalog: self.catalog() }
     }
 
-    /// The table as it is now. The handle keeps seeing this state.
-    pub fn table(&self, name: &str) -> Result<Table> {
-        self.snapshot().table(name)
-    }
-
     pub fn has_table(&self, name: &str) -> bool {
         self.catalog().tables.contains_key(name)
     }
 
-    /// Creates an empty table.
-    pub fn create_table(&self, definition: TableDefinition, if_exists: IfExists) -> Result<Table> {
-        self.check_writable()?;
-        definition.check()?;
-        let definition = self.sized(definition);
-        let name = definition.name.clone();
-        self.commit(Target::Create { definition, if_exists }, None)?;
-        self.table(&name)
-    }
-
     /// The definition with its page size settled: what is known about the device may change before the commit.
-    fn sized(&self, definition: TableDefinition) -> TableDefinition {
+    pub(crate) fn sized(&self, definition: TableDefinition) -> TableDefinition {
         let page_bytes = definition.page_bytes_on(&self.inner.device);
         definition.with_page_bytes(page_bytes)
-    }
-
-    /// A writer whose commit creates the table with the rows written, or replaces an existing one: all or nothing.
-    pub fn create_table_with_rows(
-        &self,
-        definition: TableDefinition,
-        if_exists: IfExists,
-        options: WriteOptions,
-    ) -> Result<TableWriter> {
-        self.check_writable()?;
-        definition.check()?;
-        if if_exists == IfExists::Fail && self.has_table(&definition.name) {
-            return Err(StorageError::TableExists { name: definition.name });
-        }
-        let definition = self.sized(definition);
-        let page_bytes = definition.page_bytes_on(&self.inner.device);
-        let shape = shape(TableId(0), &definition.name, page_bytes, &definition.schema)?;
-        TableWriter::new(self.clone(), shape, Target::Create { definition, if_exists }, options)
     }
 
     /// Removes a table. Snapshots of it stay readable; its files go with the last of them.
@@ -547,7 +515,12 @@ impl TableEntry {
     }
 }
 
-fn shape(id: TableId, name: &str, page_bytes: usize, schema: &SchemaRef) -> Result<Arc<TableShape>> {
+pub(crate) fn shape(
+    id: TableId,
+    name: &str,
+    page_bytes: usize,
+    schema: &SchemaRef,
+) -> Result<Arc<TableShape>> {
     let table = PageSchema::try_new(Arc::clone(schema)).map_err(StorageError::Encode)?;
     Ok(Arc::new(TableShape { id, name: name.to_owned(), page_bytes, layout: IndexLayout::new(table)? }))
 }

@@ -6,14 +6,13 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, SchemaRef};
 use nandina_device::{IoAccount, block_on};
 
+use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::page_index::{ColumnRange, IndexCache, PageRanges};
-use crate::scan::{Scan, ScanOptions};
-use crate::segment::{BLOCK_BYTES, Segment};
+use crate::segment::{BLOCK_BYTES, Segment, TableShape};
 use crate::statistics::{bounds, bounds_are_exact, joined};
-use crate::store::{Store, TableEntry};
-use crate::writer::{TableWriter, Target, WriteMode, WriteOptions};
+use crate::store::{Snapshot, Store, TableEntry};
 
 /// A snapshot of a table. Changes made later do not show; the files stay until the last snapshot is gone.
 #[derive(Debug, Clone)]
@@ -43,10 +42,6 @@ pub struct ColumnStatistics {
 }
 
 impl Table {
-    pub(crate) fn new(store: Store, entry: Arc<TableEntry>) -> Self {
-        Self { store, entry }
-    }
-
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -80,6 +75,10 @@ impl Table {
         self.entry.segments.iter().map(|segment| segment.record.file_bytes).sum()
     }
 
+    pub(crate) fn shape(&self) -> &Arc<TableShape> {
+        &self.entry.shape
+    }
+
     pub(crate) fn index_cache(&self) -> &IndexCache {
         &self.entry.index_cache
     }
@@ -101,19 +100,6 @@ impl Table {
             None => Ok(()),
             Some(&column) => Err(StorageError::NoColumn { table: self.name().to_owned(), column }),
         }
-    }
-
-    /// A scan whose readers share its work. Nothing is read yet.
-    pub fn scan(&self, options: ScanOptions) -> Result<Arc<Scan>> {
-        Scan::new(self.clone(), options)
-    }
-
-    /// A writer of rows into this table.
-    pub fn writer(&self, mode: WriteMode, options: WriteOptions) -> Result<TableWriter> {
-        self.store.check_writable()?;
-        let shape = Arc::clone(&self.entry.shape);
-        let target = Target::Rows { shape: Arc::clone(&shape), overwrite: mode == WriteMode::Overwrite };
-        TableWriter::new(self.store.clone(), shape, target, options)
     }
 
     /// What is known of each segment about these columns.
@@ -147,6 +133,30 @@ impl Table {
         let least_bytes = self.entry.segments.len() as u64 * 4 * BLOCK_BYTES;
         let page_bytes = self.file_bytes().saturating_sub(least_bytes);
         Ok(TableStatistics { rows: self.rows(), pages: self.pages(), page_bytes, columns })
+    }
+}
+
+impl Snapshot {
+    /// The table as it was then.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        Ok(Table { store: self.store().clone(), entry: Arc::clone(self.entry(name)?) })
+    }
+}
+
+impl Store {
+    /// The table as it is now. The handle keeps seeing this state.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.snapshot().table(name)
+    }
+
+    /// Creates an empty table.
+    pub fn create_table(&self, definition: TableDefinition, if_exists: IfExists) -> Result<Table> {
+        self.check_writable()?;
+        definition.check()?;
+        let definition = self.sized(definition);
+        let name = definition.name.clone();
+        self.commit(Target::Create { definition, if_exists }, None)?;
+        self.table(&name)
     }
 }
 

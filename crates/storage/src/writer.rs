@@ -18,66 +18,21 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use futures::Stream;
 use nandina_device::{AlignedBuffer, Batch, Device, File, FileClass, IoAccount, Request, block_on};
-use nandina_pages::{PageIdentity, PageMeta, PageSchema};
+use nandina_pages::{PageIdentity, PageMeta};
 use parking_lot::Mutex;
 
+use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
-use crate::ids::SegmentId;
+use crate::ids::{SegmentId, TableId};
 use crate::manifest::{SegmentRecord, encode_schema};
 use crate::page_filler::{FilledPage, MOST_EXPANSION, PageFiller};
 use crate::page_index::{Stripe, StripeColumn, StripeIndexBuilder, encode_directory};
 use crate::segment::{BLOCK_BYTES, TableShape, encode_header, file_name};
-use crate::store::Store;
-
-pub const MIN_PAGE_BYTES: usize = 32 << 10;
-pub const MAX_PAGE_BYTES: usize = 4 << 20;
+use crate::store::{Store, shape};
+use crate::table::Table;
 
 /// Length of stripes: long enough that its page index is a few blocks per column, short enough to share out work.
 const STRIPE_BYTES: usize = 16 << 20;
-
-/// A table to be created.
-#[derive(Debug, Clone)]
-pub struct TableDefinition {
-    pub name: String,
-    pub schema: SchemaRef,
-    /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`]; what suits the device if `None`.
-    pub page_bytes: Option<usize>,
-}
-
-impl TableDefinition {
-    pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        Self { name: name.into(), schema, page_bytes: None }
-    }
-
-    pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
-        self.page_bytes = Some(page_bytes);
-        self
-    }
-
-    /// Size of its pages on a device: the smallest at which skipping columns pays there.
-    ///
-    /// Larger pages cost memory in small budgets and bytes in fetching single rows; smaller ones cost requests
-    /// (docs/benchmarks/scan.md).
-    pub fn page_bytes_on(&self, device: &Device) -> usize {
-        self.page_bytes.unwrap_or_else(|| device.sizes().page_bytes.clamp(MIN_PAGE_BYTES, MAX_PAGE_BYTES))
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let can_be =
-            |bytes: usize| bytes.is_power_of_two() && (MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&bytes);
-        if let Some(page_bytes) = self.page_bytes.filter(|&bytes| !can_be(bytes)) {
-            return Err(StorageError::PageSize { page_bytes });
-        }
-        PageSchema::try_new(Arc::clone(&self.schema)).map(drop).map_err(StorageError::Encode)
-    }
-}
-
-/// What to do when a table of that name exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IfExists {
-    Fail,
-    Replace,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
@@ -103,11 +58,34 @@ pub struct CommitSummary {
     pub file_bytes: u64,
 }
 
-/// What a commit does to the catalog.
-#[derive(Debug, Clone)]
-pub(crate) enum Target {
-    Create { definition: TableDefinition, if_exists: IfExists },
-    Rows { shape: Arc<TableShape>, overwrite: bool },
+impl Table {
+    /// A writer of rows into this table.
+    pub fn writer(&self, mode: WriteMode, options: WriteOptions) -> Result<TableWriter> {
+        self.store().check_writable()?;
+        let shape = Arc::clone(self.shape());
+        let target = Target::Rows { shape: Arc::clone(&shape), overwrite: mode == WriteMode::Overwrite };
+        TableWriter::new(self.store().clone(), shape, target, options)
+    }
+}
+
+impl Store {
+    /// A writer whose commit creates the table with the rows written, or replaces an existing one: all or nothing.
+    pub fn create_table_with_rows(
+        &self,
+        definition: TableDefinition,
+        if_exists: IfExists,
+        options: WriteOptions,
+    ) -> Result<TableWriter> {
+        self.check_writable()?;
+        definition.check()?;
+        if if_exists == IfExists::Fail && self.has_table(&definition.name) {
+            return Err(StorageError::TableExists { name: definition.name });
+        }
+        let definition = self.sized(definition);
+        let page_bytes = definition.page_bytes_on(self.device());
+        let shape = shape(TableId(0), &definition.name, page_bytes, &definition.schema)?;
+        TableWriter::new(self.clone(), shape, Target::Create { definition, if_exists }, options)
+    }
 }
 
 /// Collects the rows of one statement. Lanes write, [`commit`](Self::commit) makes it all take effect.

@@ -14,7 +14,7 @@ use super::Compression;
 use super::packed::{Group, PackedPage};
 use super::policy::{Cost, Interval, Policy};
 use crate::error::Result;
-use crate::partition_file::SealedPage;
+use crate::sealed_page::SealedPage;
 
 /// What is decided is looked at again after this time and this many bytes of pages.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -18,6 +18,7 @@
 //! - While packing, one page exists in both forms; while unpacking, what was read exists and one page.
 
 mod controller;
+mod outgoing;
 mod packed;
 mod policy;
 
@@ -25,7 +26,8 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use controller::Controller;
-pub(crate) use packed::{Group, MAX_GROUP_BYTES, PackedPage};
+pub(crate) use outgoing::Outgoing;
+pub(crate) use packed::{Group, MAX_GROUP_BYTES};
 
 use crate::error::{Result, SpillError};
 use crate::space_policy::named;

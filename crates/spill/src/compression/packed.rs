@@ -13,7 +13,7 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use nandina_device::{AlignedBuffer, BLOCK_BYTES, Device, round_up_to_block};
 
 use crate::error::{Result, SpillError};
-use crate::partition_file::SealedPage;
+use crate::sealed_page::SealedPage;
 
 const MAGIC: [u8; 4] = *b"NPAK";
 const HEADER_BYTES: usize = 12;

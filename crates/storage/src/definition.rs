@@ -1,0 +1,64 @@
+//! Tables that are to be made, and rows that are to come into one.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use nandina_device::Device;
+use nandina_pages::PageSchema;
+
+use crate::error::{Result, StorageError};
+use crate::segment::TableShape;
+
+pub const MIN_PAGE_BYTES: usize = 32 << 10;
+pub const MAX_PAGE_BYTES: usize = 4 << 20;
+
+/// A table to be created.
+#[derive(Debug, Clone)]
+pub struct TableDefinition {
+    pub name: String,
+    pub schema: SchemaRef,
+    /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`]; what suits the device if `None`.
+    pub page_bytes: Option<usize>,
+}
+
+impl TableDefinition {
+    pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
+        Self { name: name.into(), schema, page_bytes: None }
+    }
+
+    pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
+        self.page_bytes = Some(page_bytes);
+        self
+    }
+
+    /// Size of its pages on a device: the smallest at which skipping columns pays there.
+    ///
+    /// Larger pages cost memory in small budgets and bytes in fetching single rows; smaller ones cost requests
+    /// (docs/benchmarks/scan.md).
+    pub fn page_bytes_on(&self, device: &Device) -> usize {
+        self.page_bytes.unwrap_or_else(|| device.sizes().page_bytes.clamp(MIN_PAGE_BYTES, MAX_PAGE_BYTES))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let can_be =
+            |bytes: usize| bytes.is_power_of_two() && (MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&bytes);
+        if let Some(page_bytes) = self.page_bytes.filter(|&bytes| !can_be(bytes)) {
+            return Err(StorageError::PageSize { page_bytes });
+        }
+        PageSchema::try_new(Arc::clone(&self.schema)).map(drop).map_err(StorageError::Encode)
+    }
+}
+
+/// What to do when a table of that name exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    Fail,
+    Replace,
+}
+
+/// What a commit does to the catalog.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Create { definition: TableDefinition, if_exists: IfExists },
+    Rows { shape: Arc<TableShape>, overwrite: bool },
+}
