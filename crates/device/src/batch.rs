@@ -167,7 +167,7 @@ impl Batch {
         Ticket::new(Arc::clone(&self.completions), index, self.account.clone(), device)
     }
 
-    /// Slots and counters are the device's: it cannot take in what another one would have to end.
+    /// Slots and counters are the device's: it cannot accept operations that another device would have to end.
     fn check_device(&self, device: &Device, file: &OpenFile) -> Result<()> {
         if Arc::ptr_eq(&device.inner, &self.device) {
             Ok(())

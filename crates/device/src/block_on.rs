@@ -1,4 +1,4 @@
-//! Waiting for a future in a blocking thread. What is awaited ends with requests of devices, which any thread may wait
+//! Waiting for a future in a blocking thread. The future ends with requests of devices, which any thread may wait
 //! for: this needs no runtime, and works within the executor of an embedding program, too, which
 //! `futures::executor::block_on` refuses with a panic.
 

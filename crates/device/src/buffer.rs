@@ -9,7 +9,7 @@
 //! Invariants
 //! - The start address and the capacity are multiples of [`BLOCK_BYTES`]; a capacity of zero owns no memory.
 //! - All bytes up to the capacity are initialised (fresh memory is zeroed, recycled memory holds old contents).
-//! - The pool never holds more than `retained_bytes` that nobody uses: small buffers, and those larger than a slab,
+//! - The pool never holds more than `retained_bytes` of unused memory: small buffers, and those larger than a slab,
 //!   ready for the next transfer of their size and up to half of it, the others as idle memory of the slabs.
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -67,7 +67,7 @@ struct Retained {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `limit_bytes` of memory nobody uses.
+    /// A pool that keeps at most `limit_bytes` of unused memory.
     pub fn new(limit_bytes: usize) -> Arc<Self> {
         Arc::new(Self { retained: Mutex::default(), slabs: Mutex::default(), limit_bytes })
     }

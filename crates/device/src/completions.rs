@@ -112,7 +112,7 @@ impl Completions {
         state.unfinished + state.finished.len()
     }
 
-    /// Nobody waits any more: whether a task was registered, and whether requests are still under way.
+    /// The waiter is gone. Returns whether a task was registered, and whether requests are still in flight.
     pub(crate) fn abandon(&self) -> (bool, bool) {
         let mut state = self.state.lock();
         (state.waker.take().is_some(), state.unfinished > 0)

@@ -77,7 +77,7 @@ pub(crate) struct DeviceInner {
     pub(crate) backend: Box<dyn IoBackend>,
     pub(crate) medium: Box<dyn Medium>,
     clock: Arc<dyn Clock>,
-    /// What is known about the medium, and the sizes that follow from it.
+    /// The profile of the medium, and the sizes that follow from it.
     knowledge: RwLock<Knowledge>,
     counters: Counters,
     pool: Arc<BufferPool>,
@@ -255,7 +255,7 @@ impl Device {
         self.profile().device.clone()
     }
 
-    /// What is known about the device: measured, or assumed until [`Device::set_profile`].
+    /// The profile of the device: measured, or assumed until [`Device::set_profile`].
     pub fn profile(&self) -> Arc<DeviceProfile> {
         Arc::clone(&self.inner.knowledge.read().profile)
     }
@@ -472,7 +472,7 @@ impl CompletionSink for DeviceSink {
 }
 
 impl DeviceInner {
-    /// Counts what is over, admits the operations that waited for its slots, and delivers it.
+    /// Counts the ended operations, admits those that waited for their slots, and delivers the completions.
     ///
     /// In this order: a thread that is woken by a delivery may take the processor from this one, and on a busy machine
     /// the device would go on with fewer requests than it has slots until this thread gets it back.

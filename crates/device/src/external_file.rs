@@ -39,7 +39,7 @@ pub struct ExternalFile {
     bytes: u64,
 }
 
-/// A read that has begun: what the page cache does not have is on its way.
+/// A read that has begun: requests for what the page cache does not have are in flight.
 #[must_use = "a dropped reading withdraws requests that have not started"]
 pub struct Reading {
     file: Arc<ExternalFile>,
@@ -194,7 +194,7 @@ pub fn without_read_ahead(file: &fs::File) {
 /// Whether all of a range is in the page cache.
 ///
 /// Just trying would not do: even a read that must not wait starts reading ahead when it misses, and that fills the
-/// cache with what is then read a second time.
+/// cache with data that is then read a second time.
 #[cfg(target_os = "linux")]
 fn is_cached(file: &fs::File, range: &Range<u64>) -> bool {
     /// Not in libc yet; the same on all architectures but Alpha.

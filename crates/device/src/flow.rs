@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct FlowId(u64);
 
 impl FlowId {
-    /// One that nobody else has. The default is that of requests without an account.
+    /// A unique one. The default is that of requests without an account.
     pub fn unique() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
@@ -17,12 +17,12 @@ impl FlowId {
 /// How urgent requests are, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub enum Priority {
-    /// Somebody waits for this very request: point reads, commits.
+    /// A thread or task waits for this very request: point reads, commits.
     Point,
     /// Part of a longer piece of work.
     #[default]
     Scan,
-    /// Nobody waits.
+    /// Nothing waits for it.
     Background,
 }
 

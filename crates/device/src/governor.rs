@@ -1,8 +1,8 @@
 //! Who may have how many requests at the device?
 //!
-//! Requests beyond what a device can serve at once do not make it faster: they wait inside it, in an order that nobody
-//! chose, and every small read waits behind all of them. The governor keeps no more at the device than is useful, and
-//! chooses who comes next. (The thesis on QDTT leaves this as future work, 5.2: four queries that each use the useful
+//! Requests beyond what a device can serve at once do not make it faster: they wait inside it, in an order outside our
+//! control, and every small read waits behind all of them. The governor keeps no more at the device than is useful, and
+//! chooses the next request. (The thesis on QDTT leaves this as future work, 5.2: four queries that each use the useful
 //! depth of 32 put 128 requests on a device that serves 32.)
 //!
 //! ```text
@@ -22,27 +22,27 @@
 //! time is the start tag of the request that was let through last. So flows that always have requests waiting share the
 //! device in proportion to their weights, and a flow that has rarely any comes next when it has one.
 //!
-//! *Point reads.* Whoever waits for a single request waits for what is inside the device already, whatever comes next.
-//! Therefore, as long as somebody does point reads, all others together get no more than is useful without the factor;
-//! on a device with an arm, which serves more requests the more it may choose from but keeps some of them waiting for
-//! very long, no more than a handful.
+//! *Point reads.* A single request waits for those already inside the device, whatever is admitted next. Therefore, as
+//! long as some flow does point reads, all others together get no more than is useful without the factor; on a device
+//! with an arm, which serves more requests the more it may choose from but keeps some of them waiting for very long, no
+//! more than a handful.
 //!
-//! *Nobody waits for ever.* In SFQ every new flow starts at the virtual time, which stands still as long as there is
+//! *No starvation.* In SFQ every new flow starts at the virtual time, which stands still as long as there is
 //! one: queries that come, read once and go, more of them than there are slots, would keep all others waiting for ever.
 //! Therefore virtual time also advances by the work done: every admitted request adds cost ÷ weight of all flows that
 //! are busy, the rate at which each of them is served in the ideal (fluid) sharing. It stays behind that by the largest
 //! step of a scan, so that it is the start tags alone that count where flows stay.
 //!
-//! *What to ask for.* A flow is granted the depth that it would have if everybody used what is theirs by weight, and
-//! nobody more than they had outstanding lately: weighted max-min fairness. Shares of those who ask for little go to
-//! the others. *Lately*, because requests end in bursts, and whoever answers first would have the places of all. A
-//! quarter and one more are granted than there are slots: only when somebody waits is a slot taken again at once, and
+//! *What to ask for.* A flow is granted the depth that it would have if every flow used its share by weight, and none
+//! more than it had outstanding lately: weighted max-min fairness. Shares of flows that ask for little go to the
+//! others. *Lately*, because requests end in bursts, and the flow that answers first would have the places of all. A
+//! quarter and one more are granted than there are slots: only when a request waits is a slot taken again at once, and
 //! only then is there anything to choose.
 //!
 //! Invariants
 //! - An admitted request needs nothing further to end, and its end admits the next one: no deadlock.
 //! - Requests of one flow are admitted in the order of submission.
-//! - After every change, whoever has the next turn does not fit.
+//! - After every change, the request that has the next turn does not fit.
 //! - A request that is withdrawn costs its flow nothing: only admitted ones move tags.
 //! - Without a measured profile, or with one that was disturbed, every request costs the same, and as many are let through as the device was opened for.
 
@@ -89,7 +89,7 @@ const SIZES: usize = 10;
 const MEMORY_REQUESTS: u64 = 64;
 /// For the same reason a flow without requests counts on until the device has been filled so often since its last one.
 const MEMORY_ROUNDS: u64 = 2;
-/// Or until the device has rested for so long: whoever takes longer to answer does not make use of it.
+/// Or until the device has rested for so long: a flow that takes longer to answer does not make use of it.
 const MEMORY_AT_REST: Duration = Duration::from_millis(10);
 
 /// From so many on, flows that are owed nothing are looked for and forgotten.
@@ -104,7 +104,7 @@ const TRUSTED_SPREAD: f64 = 0.25;
 struct Costs {
     read: [u64; SIZES],
     write: [u64; SIZES],
-    /// What all but point reads may cost together while somebody does those.
+    /// What all but point reads may cost together while a flow does those.
     beside_points: u64,
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct Governor {
     /// Point reads waiting or admitted, and `served` when there last was one.
     point_reads: usize,
     last_point_read: Option<u64>,
-    /// Since when nobody has had requests.
+    /// Since when no flow has had requests.
     at_rest_since: Option<Instant>,
     /// From so many flows on, those that are owed nothing are looked for.
     many_flows: usize,
@@ -341,7 +341,7 @@ impl Governor {
             self.busy_weight -= flow.weight;
         }
         if self.busy_weight == 0 {
-            // Nobody is owed anything by an idle device.
+            // An idle device owes nothing to any flow.
             self.virtual_time = 0;
             self.ideal_time = 0;
             self.flows.values_mut().for_each(|flow| flow.tag = 0);
@@ -424,7 +424,7 @@ impl Governor {
     }
 
     /// Takes back the operations of an abandoned batch that have not started; returns those, and others that may go
-    /// now: what comes next may be smaller than what was to come.
+    /// now: the next request may be smaller than the one that had the turn before.
     pub(crate) fn withdraw(
         &mut self,
         batch: &Arc<Completions>,
@@ -471,7 +471,7 @@ impl Governor {
         let mut others: Vec<(u64, u64)> = others.map(|flow| (flow.wanted, flow.weight)).collect();
         let mut left = if is_held_back { self.costs.beside_points } else { WHOLE };
         let mut weights = weight + others.iter().map(|(_, weight)| weight).sum::<u64>();
-        // Whoever asks least for their weight is served first; what they leave is shared among the others.
+        // The flow that asks least for its weight is served first; what it leaves is shared among the others.
         others.sort_unstable_by(|(a, of_a), (b, of_b)| (a * of_b).cmp(&(b * of_a)));
         for (wanted, of) in others {
             if wanted * weights >= left * of {

@@ -211,7 +211,7 @@ impl Operation {
         }
     }
 
-    /// Takes in what a system call returned: bytes moved, or a negative error number.
+    /// Applies the result of a system call: bytes moved, or a negative error number.
     pub fn advance(mut self: Box<Self>, result: i32) -> Progress {
         if result < 0 {
             let number = -result;
@@ -227,7 +227,7 @@ impl Operation {
         if self.done_bytes >= self.total_bytes {
             return Progress::Done(self, Ok(()));
         }
-        // The end of a file can lie inside a block only when somebody else wrote it; a transfer cannot go on
+        // The end of a file can lie inside a block only when another program wrote it; a transfer cannot go on
         // from there with aligned requests.
         let stuck = result == 0 || !self.done_bytes.is_multiple_of(BLOCK_BYTES as u64);
         if !stuck {

@@ -15,7 +15,7 @@
 //! Free blocks that have been written are *idle*: they take memory. A new run is cut from idle blocks where they
 //! have room for it, best fit, then from blocks that take no memory yet. Idle memory stays up to a limit. Beyond it
 //! slabs that are free as a whole go back to the system, and where there is none, the run just freed: that breaks its
-//! huge page up, but what is in use elsewhere in the slab must stay.
+//! huge page up, but runs in use elsewhere in the slab must stay.
 //!
 //! Invariants
 //! - `by_idle` and `by_free` hold `(longest idle run, address)` and `(longest free run, address)`, in blocks, of
@@ -152,10 +152,10 @@ impl Slabs {
         Some(memory)
     }
 
-    /// Gives a run back. At most `idle_bytes` of memory that nobody uses are kept.
+    /// Gives a run back. At most `idle_bytes` of unused memory are kept.
     ///
     /// # Safety
-    /// `memory` and `bytes` are those of an [`allocate`](Self::allocate) of these slabs, which nobody uses any more.
+    /// `memory` and `bytes` are those of an [`allocate`](Self::allocate) of these slabs, no longer in use.
     pub(crate) unsafe fn free(&mut self, memory: NonNull<u8>, bytes: usize, idle_bytes: usize) {
         let address = memory.addr().get() & !(SLAB_BYTES - 1);
         let Some(slab) = self.slabs.get_mut(&address) else { return };
@@ -168,7 +168,7 @@ impl Slabs {
         if self.idle_blocks * BLOCK_BYTES > idle_bytes
             && let Some(slab) = self.slabs.get_mut(&address)
         {
-            // SAFETY: the run is mapped and unused; whoever gets it next finds zeros.
+            // SAFETY: the run is mapped and unused; its next owner finds zeros.
             unsafe { discard(memory, bytes) };
             self.idle_blocks -= run.len();
             set(&mut slab.dirty, run, false);
@@ -176,12 +176,12 @@ impl Slabs {
         }
     }
 
-    /// Gives slabs that nobody uses back while more than `idle_bytes` are idle.
+    /// Gives unused slabs back while more than `idle_bytes` are idle.
     fn trim(&mut self, idle_bytes: usize) {
         while self.idle_bytes() > idle_bytes && self.remove_empty_slab() {}
     }
 
-    /// Memory that nobody uses.
+    /// Unused memory.
     pub(crate) fn idle_bytes(&self) -> usize {
         self.idle_blocks * BLOCK_BYTES
     }
@@ -276,7 +276,7 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     }
     let head = memory.addr().wrapping_neg() & (SLAB_BYTES - 1);
     let tail = SLAB_BYTES - head;
-    // SAFETY: what is unmapped is the mapping's head and tail; the rest of it is advised.
+    // SAFETY: only the mapping's head and tail are unmapped; the rest of it is advised.
     unsafe {
         let start = memory.byte_add(head);
         if head > 0 {
@@ -296,7 +296,7 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
 /// Gives the memory of [`map`] back.
 ///
 /// # Safety
-/// Nobody uses the memory any more.
+/// The memory is no longer in use.
 pub(crate) unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(memory.as_ptr().cast(), bytes.next_multiple_of(MAPPING_UNIT_BYTES)) };
@@ -305,7 +305,7 @@ pub(crate) unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
 /// Lets the system have the pages of `memory`; reading them again gives zeros.
 ///
 /// # Safety
-/// The memory is mapped, and nobody uses its contents any more.
+/// The memory is mapped, and its contents are no longer in use.
 unsafe fn discard(memory: NonNull<u8>, bytes: usize) {
     static PAGE_BYTES: LazyLock<usize> = LazyLock::new(|| {
         // SAFETY: a plain question to the system.

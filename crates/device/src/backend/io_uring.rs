@@ -1,4 +1,4 @@
-//! io_uring: one ring, filled by whoever submits, emptied by whoever waits.
+//! io_uring: one ring, filled by the threads that submit, drained by a thread that waits.
 //!
 //! ```text
 //!   any thread ── push + enter ──► submission ring ─► kernel ─► completion ring ─► the *driver*: delivers to batches
@@ -15,18 +15,18 @@
 //! it still comes.
 //!
 //! ```text
-//!                           a driver leaves, nobody sleeps
+//!                           a driver leaves, no task sleeps
 //!      notified  ─────────────────────────────────────────────────►  ticking
 //!   (eventfd on;  ◄─────────────────────────────────────────────────  (eventfd off; the reaper
-//!    reaper waits)   nobody drove since the last tick, or somebody     wakes every TICK)
+//!    reaper waits)   no driver since the last tick, or a task          wakes every TICK)
 //!                    sleeps until notified
 //! ```
 //!
 //! Invariants
 //! - The submission side of the ring is touched under `submission`, the completion side under `completion`.
 //! - Operations in the kernel ≤ slots of the device ≤ ring entries: neither ring can overflow.
-//! - No completion stays behind. Whoever switches notification on looks at the ring afterwards: either it sees a
-//!   completion, or the kernel saw the switch and wakes the reaper, which waits for the lock. (Both sides have a full
+//! - No completion stays behind. The thread that switches notification on looks at the ring afterwards: either it sees
+//!   a completion, or the kernel saw the switch and wakes the reaper, which waits for the lock. (Both sides have a full
 //!   barrier between their store and their load.) While notification is off, there is a driver or the reaper ticks.
 //! - The box of an operation belongs to the kernel from push to completion; the reaper ends only when none is left.
 
@@ -87,7 +87,7 @@ impl IoUringBackend {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just created, owned by nobody else.
+        // SAFETY: just created, with no other owner.
         let notification = unsafe { OwnedFd::from_raw_fd(descriptor) };
         ring.submitter().register_eventfd(notification.as_raw_fd())?;
         let core = Arc::new(Core {
@@ -237,7 +237,7 @@ impl Core {
     /// Switches the eventfd on or off. Looking at the ring afterwards is up to the caller.
     fn set_notification(&self, on: bool) {
         // SAFETY: only the flag is touched, atomically. The queue is not dropped: that would store the position of
-        // the completion side, which belongs to whoever holds `completion`.
+        // the completion side, which belongs to the thread that holds `completion`.
         let queue = ManuallyDrop::new(unsafe { self.ring.completion_shared() });
         if on {
             queue.enable_eventfd()
@@ -248,7 +248,7 @@ impl Core {
         fence(Ordering::SeqCst);
     }
 
-    /// Delivers what is in the completion ring, unless another thread is doing so.
+    /// Delivers the completions in the ring, unless another thread is doing so.
     fn reap(&self) {
         if self.in_kernel.load(Ordering::Acquire) > 0
             && let Some(driving) = self.completion.try_lock()

@@ -49,7 +49,7 @@ pub trait IoBackend: Send + Sync {
     fn sleeper_gone(&self) {}
 }
 
-/// Where a backend reports what is over. May start further operations from within.
+/// Where a backend reports operations that have ended. May start further operations from within.
 pub trait CompletionSink: Send + Sync {
     fn ended(&self, ended: Vec<Ended>);
 }
@@ -62,7 +62,8 @@ pub struct Ended {
     pub at: Option<Instant>,
 }
 
-/// Takes in what system calls returned. What is over goes to the sink; the others, to be continued, come back.
+/// Applies the results of system calls. Operations that have ended are returned first; the others, to be continued,
+/// second.
 pub fn advance(
     results: impl IntoIterator<Item = (Box<Operation>, i32)>,
 ) -> (Vec<Ended>, Vec<Box<Operation>>) {

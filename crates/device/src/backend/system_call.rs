@@ -24,7 +24,7 @@ fn call(operation: &Operation) -> i32 {
     let parts = &operation.parts.0;
     let position = operation.position() as libc::off_t;
     let returned = match operation.transfer {
-        // SAFETY: the operation owns the buffers and keeps the descriptor open; nobody else uses the read buffer.
+        // SAFETY: the operation owns the buffers and keeps the descriptor open; nothing else uses the read buffer.
         Transfer::Read(_) => unsafe {
             libc::preadv(descriptor, parts.as_ptr(), parts.len() as libc::c_int, position)
         },

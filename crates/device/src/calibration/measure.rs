@@ -1,8 +1,8 @@
 //! The experiments that calibration consists of, on one scratch file.
 //!
-//! The file is written before it is read: what was only reserved, or never written, is answered from a drive's or a
-//! file system's map, at a speed that has nothing to do with the medium. Its name is removed as soon as it is open,
-//! so that nothing is left behind whatever happens to the process.
+//! The file is written before it is read: reads of blocks that are only reserved, or never written, are answered from a
+//! drive's or a file system's map, at a speed that has nothing to do with the medium. Its name is removed as soon as it
+//! is open, so that nothing is left behind whatever happens to the process.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

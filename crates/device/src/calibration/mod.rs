@@ -66,13 +66,13 @@ pub struct Estimate {
 pub struct Progress {
     /// From 0 to 1.
     pub share: f64,
-    /// What is being measured.
+    /// The measurement in progress.
     pub stage: &'static str,
 }
 
 /// Smallest scratch file that tells anything.
 const LEAST_SCRATCH_BYTES: u64 = 16 << 20;
-/// A calibration never takes more than this part of what is free.
+/// A calibration never takes more than this part of the free space.
 const FREE_SHARE: u64 = 8;
 
 fn powers(range: std::ops::RangeInclusive<u32>) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Whose turn it is, whoever comes, goes, and changes their mind.
+//! Whose turn it is while flows come, go and withdraw requests.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -195,7 +195,7 @@ fn point_reads_halve_what_others_may_have_until_they_are_over() {
     assert_eq!(beside(&admitted), 16);
     let granted = bed.governor.depth(scan.flow, 4096, bed.now);
     assert_eq!(granted, 16 + 16 / 4 + 1);
-    // It has ended by now, and nobody has come after it.
+    // It has ended by now, and none has come after it.
     bed.serve(&mut admitted, &[], 200);
     assert_eq!(beside(&admitted), 32);
 }
@@ -342,7 +342,7 @@ proptest! {
 }
 
 impl Governor {
-    /// Nobody has anything, and nobody is owed anything.
+    /// No flow has requests, and none is owed anything.
     fn is_at_rest(&self) -> bool {
         let sums =
             (self.admitted, self.admitted_cost, self.admitted_beside, self.busy_weight, self.point_reads);

@@ -60,7 +60,7 @@ pub trait Medium: Send + Sync {
         false
     }
 
-    /// Whether the operating system may hold what is read in its page cache, faster than the device would deliver it.
+    /// Whether the operating system may hold file data in its page cache, faster than the device would deliver it.
     fn has_page_cache(&self) -> bool;
 
     /// Whether the drive is told of ranges that are freed.

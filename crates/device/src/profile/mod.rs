@@ -1,4 +1,4 @@
-//! What is known about a device, and what sizes and depths follow from it.
+//! The profile of a device, and the sizes and depths that follow from it.
 
 mod discards;
 mod identity;
@@ -108,7 +108,7 @@ const DISK_GAP_BYTES: u64 = 256 << 10;
 
 /// Spreads beyond this make a measurement worthless.
 const WORTHLESS_SPREAD: f64 = 0.5;
-/// No storage reads a page faster than this; whoever seems to has answered from somewhere else.
+/// No storage reads a page faster than this; a faster answer came from somewhere else.
 const FASTEST_READ_MICROS: f64 = 0.05;
 
 impl IoSizes {
@@ -142,8 +142,8 @@ impl IoSizes {
 }
 
 impl DeviceProfile {
-    /// What is assumed of a device that was not measured: an NVMe drive of the middling sort, 90 µs for a small read
-    /// alone, 3 GB/s, 150,000 small reads a second.
+    /// The profile assumed for a device that was not measured: an NVMe drive of the middling sort, 90 µs for a small
+    /// read alone, 3 GB/s, 150,000 small reads a second.
     pub fn assumed(device: DeviceIdentity) -> Self {
         let page = |page_bytes: u32| {
             let depths: Vec<u32> = (0..=9).map(|power| 1 << power).collect();

@@ -28,7 +28,7 @@ const SIZING_GAIN: f64 = 0.05;
 /// A device that takes longer for a small read, at the depth that is best, has an arm.
 const ARM_MICROS: f64 = 1000.0;
 
-/// What points beyond the stop are worth, relative to depth 1: slightly more, so that nobody chooses them.
+/// What points beyond the stop are worth, relative to depth 1: slightly more, so that they are never chosen.
 const BEYOND_STOP: f64 = 1.01;
 
 /// A size counts as reaching the full bandwidth from this share of it on.
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(costs.useful_depth(), 8);
         assert_eq!(model.useful_depth(4096), 8);
         assert_eq!(costs.stopped_by, Some(StoppedBy { depth: 16, micros: costs.micros[3][3] }));
-        // What was not measured is slightly worse than no depth at all.
+        // Points that were not measured are slightly worse than no depth at all.
         assert_eq!(costs.micros[4][0], to_nanos(costs.micros[0][0] * 1.01));
         assert_eq!(costs.micros[9], costs.micros[4]);
         assert!(model.is_sound());
