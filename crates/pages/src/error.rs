@@ -66,7 +66,7 @@ fn on_page(page_number: Option<u64>) -> String {
 }
 
 impl PageError {
-    /// Whether what was read is not what was written.
+    /// Whether the bytes read are not those written.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Truncated { .. }

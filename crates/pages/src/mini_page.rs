@@ -70,8 +70,8 @@ pub fn decode_mini_page(bytes: Buffer, field: &Field, rows: usize, meta: &MiniPa
     column_array(bytes, field, rows, meta)
 }
 
-/// The distinct values of such a mini-page and a code per row, for whoever would rather look at each value once; `None`
-/// if it is no [dictionary](Encoding::Dictionary).
+/// The distinct values of such a mini-page and a code per row, for a reader that would rather look at each value once;
+/// `None` if it is no [dictionary](Encoding::Dictionary).
 pub fn decode_dictionary(
     bytes: Buffer,
     field: &Field,
@@ -109,7 +109,7 @@ fn mini_page_slice(bytes: Buffer, meta: &MiniPageMeta, field: &Field) -> Result<
     Ok(bytes.slice_with_length(0, length))
 }
 
-/// The checksum that [`MiniPageMeta`] carries: crc32c.
+/// The checksum in [`MiniPageMeta`]: crc32c.
 pub fn mini_page_checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }

@@ -128,7 +128,7 @@ impl ColumnStaging {
         values + self.validity.capacity_bytes()
     }
 
-    /// Length of the mini-page of what is staged. Exact for flat columns, an upper bound for nested ones.
+    /// Length of the mini-page of the staged values. Exact for flat columns, an upper bound for nested ones.
     pub fn mini_page_bytes(&self) -> u64 {
         self.size(self.rows, 0, self.nulls > 0)
     }

@@ -6,8 +6,8 @@
 //! | [`Dictionary`](Encoding::Dictionary) | strings and binary of few values | a lookup per row |
 //! | [`Compressed`](Encoding::Compressed) | other strings and binary | LZ4 |
 //!
-//! Each page chooses for each column by itself, what is smallest; what saves less than a sixteenth stays as it is. For
-//! pages that are written once and read often: tables. What is spilled is read once, and compressed, if at all, as a
+//! Each page chooses for each column by itself the smallest encoding; one that saves less than a sixteenth is not used.
+//! For pages that are written once and read often: tables. Spilled pages are read once, and compressed, if at all, as a
 //! whole.
 
 mod bit_packing;
@@ -26,7 +26,7 @@ use crate::schema::ColumnLayout;
 pub(crate) use integers::encode as encode_integers;
 pub(crate) use texts::{StagedTexts, encode as encode_texts};
 
-/// Most rows of a page with such mini-pages: a few bytes can stand for any number of equal values, and whoever reads
+/// Most rows of a page with such mini-pages: a few bytes can stand for any number of equal values, and a reader of
 /// damaged ones must not run out of memory.
 pub const MAX_ENCODED_ROWS: usize = 1 << 16;
 
