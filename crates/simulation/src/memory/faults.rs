@@ -86,7 +86,7 @@ pub enum CrashOutcome {
     },
 }
 
-/// Whether a simulated device keeps what is written to it.
+/// Whether a simulated device keeps the data written to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
     #[default]
@@ -99,7 +99,7 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// Whether what is written to a file of a class can be read again.
+    /// Whether data written to a file of a class can be read again.
     pub(crate) fn keeps(self, class: FileClass) -> bool {
         match self {
             Contents::Kept => true,

@@ -1,6 +1,6 @@
 //! A medium in memory that fails as planned: what crash tests run on.
 //!
-//! Every file has two images. Requests see the *live* one; the *durable* one is what is left after the power fails.
+//! Every file has two images. Requests see the *live* one; the *durable* one is left after the power fails.
 //!
 //! ```text
 //!   write ──► live image ──────────── sync ───────────► durable image

@@ -116,7 +116,7 @@ impl Names {
             apply(&mut self.durable, change);
         }
         self.unsynced.clear();
-        // What is inside a directory that was lost cannot be reached.
+        // Entries inside a directory that was lost cannot be reached.
         let reachable = self.durable.clone();
         let root = &self.root;
         self.durable.retain(|path, _| {

@@ -87,7 +87,7 @@ impl Timing {
     /// Hands operations to the drive as they are handed to the backend.
     fn begin(&self, operations: &[Box<Operation>]) {
         let mut state = self.state.lock();
-        // Under the lock: what is submitted later must not bear an earlier time.
+        // Under the lock: operations submitted later must not bear an earlier time.
         let now = self.now();
         for operation in operations {
             state.begin(now, operation);
@@ -139,7 +139,7 @@ impl Timing {
         self.changed.notify_all();
     }
 
-    /// Tells the device what is over.
+    /// Tells the device which operations have ended.
     pub(crate) fn report(&self, over: Vec<device::Ended>) {
         if !over.is_empty() {
             self.sink.get().expect("operations come through a backend, which has a sink").ended(over);
@@ -191,7 +191,7 @@ impl State {
     fn begin(&mut self, now: Nanos, operation: &Operation) {
         let (file, offset, bytes) = (operation.file().key(), operation.offset(), operation.total_bytes());
         let (kind, pieces) = match operation.traffic() {
-            // What was never written has no place and is read from nowhere.
+            // Ranges never written have no place and are read from nowhere.
             Traffic::Read => (CommandKind::Read, self.placement.find(file, offset, bytes)),
             Traffic::Write => (CommandKind::Write, self.placement.place(file, offset, bytes)),
             Traffic::Sync => (CommandKind::Flush, vec![Piece { address: 0, bytes: 0 }]),
@@ -224,7 +224,7 @@ impl State {
         }
     }
 
-    /// Lets the drive work; returns what is over by that, and executed.
+    /// Lets the drive work; returns the operations that have ended by then and are executed.
     fn advance(&mut self, until: Nanos, switched_on: Instant) -> Vec<device::Ended> {
         let mut ended: Vec<Ended> = Vec::new();
         self.drive.advance(until, &mut ended);

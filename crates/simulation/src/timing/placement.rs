@@ -22,7 +22,7 @@ pub(crate) struct Piece {
     pub bytes: u64,
 }
 
-/// The most that a growing file is given beyond what is written: ext4's largest normalized request.
+/// The most that a growing file is given beyond its written end: ext4's largest normalized request.
 const MOST_AHEAD_BYTES: u64 = 8 << 20;
 
 /// A block group of ext4. A small file that is removed and made again comes to lie where it was; with more than this

@@ -51,7 +51,7 @@ impl WriteCache {
         self.for_room.push_back(accepted);
     }
 
-    /// Takes in the write that has waited longest, if there is room, and tells whether a dirty one absorbed it.
+    /// Admits the write that has waited longest, if there is room, and tells whether a dirty one absorbed it.
     pub(super) fn admit(&mut self) -> Option<(Accepted, bool)> {
         let accepted = *self.for_room.front()?;
         let inside = |dirty: &Accepted| {

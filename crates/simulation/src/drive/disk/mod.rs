@@ -21,7 +21,7 @@
 //! - Destaging of the write cache yields to commands that wait for the arm, unless a flush waits or the cache is full;
 //!   then it takes its turns.
 //! - A flush ends after all writes submitted before it are on the medium.
-//! - Reading ahead costs nobody anything: it lasts only until a job needs the arm.
+//! - Reading ahead delays no command: it lasts only until a job needs the arm.
 //!
 //! Left out: more than one read-ahead segment, errors and their repetition, reallocated sectors, thermal
 //! recalibration, power saving.
@@ -138,7 +138,7 @@ pub struct HardDisk {
     track: u64,
     cache: WriteCache,
     flushes: Vec<Accepted>,
-    /// Since when somebody waits for the cache to become emptier.
+    /// Since when a command waits for the cache to become emptier.
     pressed_since: Option<Nanos>,
     /// Sequence numbers of writes that are not on the medium.
     unsafe_writes: BTreeSet<u64>,
@@ -202,7 +202,7 @@ struct InService {
     data_from: Nanos,
 }
 
-/// How a job would be carried out if it came next.
+/// How a job would be executed if it came next.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     cylinders: u64,
@@ -361,7 +361,7 @@ impl HardDisk {
         self.note_pressure();
     }
 
-    /// What was read there is no longer what would be read.
+    /// Drops the read-ahead segment if it overlaps: its data are out of date.
     fn forget_read(&mut self, address: u64, end: u64) {
         if self.segment.is_some_and(|segment| segment.overlaps(address, end)) {
             // A job in service has already said where it leaves the arm.
@@ -411,7 +411,7 @@ impl HardDisk {
         if self.in_service.is_some() {
             return;
         }
-        // Reading on may have brought what was not there when the command came.
+        // Reading ahead may have brought data that were not there when the command came.
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.retain(|job| job.is_write() || !self.serve_from_buffers(job));
         self.jobs = jobs;
@@ -457,7 +457,7 @@ impl HardDisk {
     fn due(&self, job: &Job) -> Nanos {
         let since = match job.origin {
             Origin::Host => job.queued_at,
-            // Nobody misses it before somebody waits for room or safety.
+            // Nothing waits for it before a write waits for room or a flush for safety.
             Origin::Cache => self.pressed_since.map_or(Nanos::MAX, |since| since.max(job.queued_at)),
         };
         since.saturating_add(self.parameters.age_limit_nanos)

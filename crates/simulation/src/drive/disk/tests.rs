@@ -37,7 +37,7 @@ fn finish(disk: &mut HardDisk) -> Vec<Ended> {
     ended
 }
 
-/// Carries out ranges with `depth` of them outstanding; returns the time per range, and every latency.
+/// Executes ranges with `depth` of them outstanding; returns the time per range, and every latency.
 fn carry_out(
     disk: &mut HardDisk,
     kind: CommandKind,

@@ -38,7 +38,7 @@ pub(super) enum Operation {
     Program {
         entries: Vec<Entry>,
     },
-    /// Sense a page and send what is valid in it to the controller, to be moved.
+    /// Sense a page and send its valid sectors to the controller, to be moved.
     Collect {
         sectors: u32,
     },
@@ -181,7 +181,7 @@ impl FlashArray {
     }
 
     fn ask_channel(&mut self, die: u32, events: &mut Events) {
-        // Neighbouring dies hang on different channels: what is striped over dies is striped over channels.
+        // Neighbouring dies hang on different channels: data striped over dies are striped over channels.
         let channel = die % self.channels.len() as u32;
         self.channels[channel as usize].queue.push_back(die);
         self.carry_next(channel, events);
@@ -203,7 +203,7 @@ impl FlashArray {
         events.schedule(transfer_nanos(bytes, self.channel_bytes_per_second), Event::ChannelFree(channel));
     }
 
-    /// What was on the channel has crossed it: an operation that has ended with that, and its die.
+    /// The transfer on the channel has ended: the operation that ends with it, and its die.
     pub(super) fn channel_free(&mut self, channel: u32, events: &mut Events) -> Option<(u32, Operation)> {
         let die = self.channels[channel as usize].carries.take()?;
         self.carry_next(channel, events);

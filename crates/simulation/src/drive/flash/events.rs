@@ -11,7 +11,7 @@ use crate::drive::Nanos;
 pub(super) enum Event {
     /// A controller has dealt with the command in this slot.
     CommandTaken(u32),
-    /// What was on this link has crossed it.
+    /// The transfer on this link has ended.
     LinkFree(u32),
     ChannelFree(u32),
     /// A die has sensed, programmed or erased.

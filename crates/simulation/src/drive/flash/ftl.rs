@@ -369,7 +369,7 @@ impl Ftl {
                     self.dies[number].victim = Some(Frontier { block, page: 0 });
                     continue;
                 }
-                // Nothing more to fill the page with: what is staged goes alone, so that its block can be erased.
+                // Nothing more to fill the page with: the staged sectors go alone, so that their block can be erased.
                 if !self.dies[number].emptied.is_empty()
                     && let Some(page) = self.move_page(die)
                 {
@@ -391,7 +391,7 @@ impl Ftl {
         }
     }
 
-    /// Stages what is valid in a page of a victim.
+    /// Stages the valid sectors of a page of a victim.
     fn stage(&mut self, die: u32, Frontier { block, page }: Frontier) -> u32 {
         let first = (block * self.geometry.pages_per_block + page) * self.geometry.sectors_per_page;
         let staged = &mut self.dies[die as usize].staged;
@@ -405,8 +405,8 @@ impl Ftl {
         (staged.len() - before) as u32
     }
 
-    /// Moves up to a page of staged sectors, less those that have been overwritten since. If what is left does not
-    /// fill a page and a victim may give more, it stays staged. `None` if nothing was moved.
+    /// Moves up to a page of staged sectors, less those that have been overwritten since. If the remaining sectors do
+    /// not fill a page and a victim may give more, they stay staged. `None` if nothing was moved.
     fn move_page(&mut self, die: u32) -> Option<u32> {
         let per_page = self.geometry.sectors_per_page as usize;
         let number = die as usize;

@@ -66,7 +66,7 @@ pub struct FlashParameters {
     /// Whether a read starts to cross the link only when all of it has been collected.
     pub gathers_reads: bool,
 
-    /// Memory for data on its way to flash. A write has ended when it is there. 0: when it is in flash.
+    /// Memory for data being written to flash. A write has ended when it is there. 0: when it is in flash.
     pub write_buffer_bytes: u64,
     /// Whether the buffer outlasts a loss of power, so that a flush has nothing to wait for.
     pub power_loss_protection: bool,

@@ -1,4 +1,4 @@
-//! Sectors on their way from the host to flash, first come first served.
+//! Sectors between the host and flash, first come first served.
 //!
 //! ```text
 //!   link ──► waiting: sector, sector, … ──► a page of them being programmed ──► forgotten

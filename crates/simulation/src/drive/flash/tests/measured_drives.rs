@@ -1,4 +1,4 @@
-//! The presets against what was measured of the real drives.
+//! The presets against measurements of the real drives.
 //!
 //! Writes and reads of the first three: derived from Table 1 and the text of "Optimizing Hash Partitioning for Solid
 //! State Drives" (libaio, direct I/O, drives in a good state). One command at a time unless told otherwise.

@@ -1,4 +1,4 @@
-//! The model against what is published of flash drives, and against its own promises.
+//! The model against published figures of flash drives, and against its own promises.
 
 mod amplification;
 mod measured_drives;

@@ -23,7 +23,7 @@ fn small(buffered: bool, protected: bool, queued_trim: bool) -> FlashParameters 
     }
 }
 
-/// Submits all commands at their times and checks what is promised of any of them.
+/// Submits all commands at their times and checks the promises about each of them.
 fn checked_run(drive: &mut FlashDrive, commands: &[(Nanos, CommandKind, u64, u64)]) -> Vec<Ended> {
     let mut ended = Vec::new();
     let mut now = 0;
