@@ -1,4 +1,4 @@
-//! How many rows go into a page, when nobody knows how long they get once they are encoded.
+//! How many rows go into a page, when their encoded length is not known beforehand.
 //!
 //! ```text
 //!  rows ─► staged, as many as the page before would have held ─► encoded ─┬─ fits, and fills it ──► page

@@ -1,4 +1,4 @@
-//! Where the mini-pages of a segment stand, and what is in them.
+//! The positions of the mini-pages of a segment, and their zone maps: minimum, maximum and null count.
 //!
 //! Two levels, both kept as PAX pages themselves, so that a scan reads only the entries of the columns it needs:
 //!
@@ -99,7 +99,7 @@ pub struct ColumnRange {
     pub nulls: UInt64Array,
 }
 
-/// What is known about several pages (or stripes, or segments): the ground for skipping them.
+/// Row counts and value ranges of several pages (or stripes, or segments): the ground for skipping them.
 #[derive(Debug, Clone)]
 pub struct PageRanges {
     pub rows: UInt64Array,
@@ -374,7 +374,7 @@ impl Directory {
         (page - stripe.first_page < stripe.page_numbers).then_some(number)
     }
 
-    /// What is known of one stripe about these columns of the table.
+    /// The ranges of these columns of the table in one stripe.
     pub fn ranges_of(&self, stripe: usize, columns: &[usize]) -> PageRanges {
         let PageRanges { rows, columns } = self.ranges(columns);
         let one = |(column, range): (usize, ColumnRange)| {
@@ -384,7 +384,7 @@ impl Directory {
         PageRanges { rows: rows.slice(stripe, 1), columns: columns.into_iter().map(one).collect() }
     }
 
-    /// What is known of each stripe about these columns of the table.
+    /// The ranges of these columns of the table in each stripe.
     pub fn ranges(&self, columns: &[usize]) -> PageRanges {
         let columns = columns.iter().map(|&column| {
             let base = self.fixed + column * DIRECTORY_PER_COLUMN;
@@ -490,7 +490,7 @@ impl StripeIndex {
         })
     }
 
-    /// What is known of each page about these columns of the table.
+    /// The ranges of these columns of the table in each page.
     pub fn ranges(&self, columns: &[usize]) -> PageRanges {
         let widened = |array: &ArrayRef| -> UInt64Array {
             array.as_primitive::<UInt32Type>().values().iter().map(|&value| u64::from(value)).collect()

@@ -26,7 +26,7 @@ pub struct PageColumns<'a> {
     pub(crate) segment: &'a Segment,
     pub(crate) page: u64,
     pub(crate) rows: usize,
-    /// What was read, column by column.
+    /// The columns read.
     pub(crate) read: Vec<ReadColumn<'a>>,
 }
 

@@ -36,7 +36,7 @@ use crate::row_filter::{PageColumns, ReadColumn, RowFilter};
 use crate::segment::{Segment, into_buffer};
 use crate::table::Table;
 
-/// Pages that may be decoded in vain, one after the other, before others get their turn.
+/// Pages without matching rows that may be decoded one after the other before other tasks get their turn.
 const PAGES_PER_POLL: usize = 16;
 
 /// Decides from bounds and null counts which pages cannot hold rows of interest. Asked anew for every stripe, so that
@@ -100,7 +100,7 @@ struct Counts {
 pub struct Scan {
     table: Table,
     options: ScanOptions,
-    /// Columns of the table that are handed out, and then those that only the row filter needs.
+    /// Columns of the table that are returned, and then those that only the row filter needs.
     columns: Vec<usize>,
     handed_out: usize,
     /// Of the batches.
@@ -112,7 +112,7 @@ pub struct Scan {
     counts: Counts,
 }
 
-/// The next stripe that nobody has taken.
+/// The next stripe that no reader has taken.
 #[derive(Debug, Default)]
 struct Cursor {
     segment: usize,

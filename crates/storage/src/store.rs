@@ -229,7 +229,7 @@ impl Store {
         self.catalog().tables.contains_key(name)
     }
 
-    /// The definition with its page size settled: what is known about the device may change before the commit.
+    /// The definition with its page size fixed: the profile of the device may change before the commit.
     pub(crate) fn sized(&self, definition: TableDefinition) -> TableDefinition {
         let page_bytes = definition.page_bytes_on(&self.inner.device);
         definition.with_page_bytes(page_bytes)
@@ -422,7 +422,7 @@ impl Store {
             Ok(()) => state.reserve_bytes = wanted,
             Err(error) => {
                 log::debug!("no space is kept for dropping tables on a full disk: {error}");
-                // What was written of it must not take the last space.
+                // The part already written must not take the last space.
                 let rest = replacement_of(RESERVE);
                 match self.inner.device.remove(&rest) {
                     Err(error) if !error.is_not_found() => log::warn!("{rest} takes up space: {error}"),

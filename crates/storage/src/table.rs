@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// What is known of each segment about these columns.
+    /// The ranges of these columns in each segment.
     pub async fn segment_ranges(
         &self,
         columns: &[usize],

@@ -475,7 +475,7 @@ impl LaneOutput {
         self.wait_until(shared.window_bytes).await
     }
 
-    /// Writes what is left of the stripe, and its page index.
+    /// Writes the rest of the stripe, and its page index.
     async fn close_stripe(&mut self, shared: &Shared) -> Result<()> {
         let block = self.block.take();
         submit(&mut self.writes, &mut self.write_bytes, &mut self.in_flight_bytes, &shared.file, block);
