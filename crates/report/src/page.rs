@@ -1,4 +1,4 @@
-//! The frame of every page: one file that needs nothing else and asks nobody.
+//! The frame of every page: one file that needs nothing else and sends no requests.
 //!
 //! ```text
 //!   <head>  viewport, a policy that forbids scripts and the network, the style sheet
@@ -24,7 +24,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 pub struct Page {
     /// One self-contained file.
     pub html: String,
-    /// What the page shows; the page carries the same.
+    /// The data that the page shows; the page contains the same.
     pub json: String,
 }
 

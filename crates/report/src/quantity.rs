@@ -1,7 +1,7 @@
 //! Numbers as people read them: `1.4 GB/s`, `85 µs`, `256 KiB`, `11,997,996`.
 //!
 //! Three digits that count, no zeros behind them. Sizes are in powers of 1,024 (KiB), as buffers and pages are; rates
-//! in powers of 1,000 (MB/s), as data sheets give them. What is no number (`NaN`, infinity) is a dash.
+//! in powers of 1,000 (MB/s), as data sheets give them. `NaN` and infinity become a dash.
 
 use chrono::DateTime;
 

@@ -1,4 +1,4 @@
-//! What is known about an executed query: the input of its page.
+//! The record of an executed query: the input of its page.
 
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ impl PlanNode {
     /// forks, and a level for each operator would push the lower ones out of the page.
     pub(crate) fn in_order(&self) -> Vec<(usize, &PlanNode)> {
         let mut listed = Vec::new();
-        // Not recursive: nobody bounds how deep a plan is.
+        // Not recursive: the depth of a plan is unbounded.
         let mut open = vec![(0, self)];
         while let Some((level, node)) = open.pop() {
             listed.push((level, node));

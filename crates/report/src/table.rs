@@ -1,4 +1,4 @@
-//! Tables of figures, for whoever wants to read what a plot shows.
+//! Tables of the figures behind a plot, for readers who want the numbers.
 
 use crate::html::{Html, Tag};
 

@@ -19,7 +19,7 @@ use crate::page::{Page, facts, notice, paragraph, section, tile, tiles};
 use crate::quantity;
 use crate::table::{numbers, table, words};
 
-/// The figures of the page: the profile, and what was calculated from it.
+/// The figures of the page: the profile, and those calculated from it.
 #[derive(Debug, Serialize)]
 struct DeviceData<'a> {
     profile: &'a DeviceProfile,

@@ -27,7 +27,7 @@ pub(super) struct DepthPoint {
     pub(super) bytes_per_second: f64,
 }
 
-/// What was measured, and not what the stop rule filled in; with the point that ended the measurement.
+/// The measured points, without those that the stop rule filled in; with the point that ended the measurement.
 pub(super) fn by_depth(model: &ReadModel) -> Vec<ByDepth> {
     let of_size = |costs: &PageCosts| {
         let measured = measured_rows(costs).filter_map(|(depth, row)| Some((depth, *row.last()?)));

@@ -75,7 +75,7 @@ fn rows(plan: &PlanNode) -> Vec<Row<'_>> {
     rows
 }
 
-/// What is no time counts as none.
+/// An invalid time counts as none.
 fn usable(seconds: f64) -> f64 {
     if seconds.is_finite() && seconds > 0.0 { seconds } else { 0.0 }
 }
