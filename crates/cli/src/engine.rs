@@ -63,7 +63,7 @@ pub fn open(directory: Option<&Path>, arguments: &EngineArguments) -> Result<Dat
     Ok(Database::open(directory, options)?)
 }
 
-/// A mistyped command reads as the folder of a new database, which nobody wants to be made.
+/// A mistyped command reads as the folder of a new database, which the user does not want to be made.
 fn refuse_mistyped_command(directory: &Path) -> Result<()> {
     let Some(name) = directory.to_str() else { return Ok(()) };
     if directory.exists() || name.contains('/') {

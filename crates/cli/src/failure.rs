@@ -20,7 +20,7 @@ pub enum Failure {
     /// The user pressed Ctrl-C.
     #[error("cancelled")]
     Cancelled,
-    /// Whoever read the output has left (`nandina … | head`).
+    /// The reader of the output has left (`nandina … | head`).
     #[error("output closed")]
     OutputClosed,
 }

@@ -89,7 +89,7 @@ impl Interrupt {
     }
 
     /// Forgets earlier presses, which were about something that is over. Whatever the program was started for must not
-    /// do this: somebody may have thought better of it before it began.
+    /// do this: the user may have thought better of it before it began.
     pub fn reset(&self) {
         self.inner.pressed.store(0, Ordering::SeqCst);
         self.inner.overdue.store(false, Ordering::SeqCst);

@@ -36,8 +36,8 @@ use crate::interrupt::Interrupt;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long a thread for blocking work waits for more of it. The allocator keeps memory for each thread, which nobody gets
-/// at while it waits.
+/// How long a thread for blocking work waits for more of it. The allocator keeps memory for each thread, which no other
+/// thread gets at while it waits.
 const IDLE_THREADS_KEPT: Duration = Duration::from_millis(50);
 
 /// Address space for the stack of a thread. Long conditions of joins are evaluated recursively.
@@ -98,7 +98,7 @@ fn start(arguments: Arguments, work: scripts::Work) -> Result<()> {
         .build()
         .map_err(|error| Failure::io("starting threads", error))?;
     let result = runtime.block_on(run(arguments, work));
-    // Threads that wait for a device, or compute what was cancelled, must not keep the program alive.
+    // Threads that wait for a device, or compute for a cancelled query, must not keep the program alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }

@@ -2,15 +2,15 @@
 //!
 //! *The allocator.* mimalloc asks the system for huge pages, and keeps freed memory for a second. With gigabytes to spend
 //! both save time. With 32 MB huge pages are what the process is made of, so a small limit turns them off. mimalloc reads
-//! its options before `main`: the program starts once more with them set. What is kept is not faulted in again, and given
-//! back when the process has become too large: see [`bound`]. With 4 ms in place of a second the queries of TPC-H take a
-//! tenth longer at 64 MB, for some five megabytes less at the peak.
-//! Buffers for I/O ask for huge pages themselves and should go on getting them.
+//! its options before `main`: the program starts once more with them set. Memory that is kept is not faulted in again,
+//! and given back when the process has become too large: see [`bound`]. With 4 ms in place of a second the queries of
+//! TPC-H take a tenth longer at 64 MB, for some five megabytes less at the peak. Buffers for I/O ask for huge pages
+//! themselves and should go on getting them.
 //!
 //! *The program's own code.* Where a page of it is touched, the system maps the 64 KB around it, too, if they are in the
-//! page cache: 36 MB are resident while a join runs that uses 2 MB of code a second, and 78 MB while it is planned. A small
-//! limit has it map what is touched alone (`map_touched_pages`). The planner's part is not needed for running the plan, and
-//! comes back for the price of minor faults, so once a statement is planned its process lets go of it.
+//! page cache: 36 MB are resident while a join runs that uses 2 MB of code a second, and 78 MB while it is planned. A
+//! small limit has it map touched pages alone (`map_touched_pages`). The planner's part is not needed for running the
+//! plan, and comes back for the price of minor faults, so once a statement is planned its process lets go of it.
 
 use std::env;
 use std::io;
@@ -29,8 +29,8 @@ pub const HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 /// Marks the program that was started again.
 pub const STARTED_AGAIN: &str = "NANDINA_SMALL";
 
-/// Beyond the limit: code, threads, descriptions of files, batches on their way. 64 MB are what users are promised; what
-/// comes between two looks takes the rest. More where code is resident that nobody touched.
+/// Beyond the limit: code, threads, descriptions of files, batches in flight. Users are promised 64 MB; growth between
+/// two looks takes the rest. More where code is resident that was never touched.
 const ALLOWED_BYTES: usize = 32 << 20;
 const UNTOUCHED_BYTES: usize = 8 << 20;
 
@@ -81,7 +81,7 @@ fn allow_advised_huge_pages() {
     };
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if advised != 0 && mode.contains("[madvise]") {
-        // SAFETY: as above. In this mode nobody else gets them anyway.
+        // SAFETY: as above. In this mode no other memory gets them anyway.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, NONE, NONE, NONE, NONE) };
     }
 }
@@ -103,7 +103,7 @@ fn map_touched_pages() -> io::Result<()> {
     const UFFDIO_API: libc::c_ulong = 0xC018_AA3F;
     const UFFDIO_REGISTER: libc::c_ulong = 0xC020_AA00;
 
-    // SAFETY: takes flags, and returns a descriptor that nobody else has.
+    // SAFETY: takes flags, and returns a descriptor with no other owner.
     let opened = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
     let descriptor = i32::try_from(opened).ok().filter(|descriptor| *descriptor >= 0);
     let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;

@@ -1,4 +1,4 @@
-//! Results on their way out: as a table for people, or as CSV, JSON or Parquet for programs.
+//! Output of results: as a table for people, or as CSV, JSON or Parquet for programs.
 //!
 //! A batch is written when it arrives and forgotten; a table keeps its first rows until it knows how wide columns are.
 

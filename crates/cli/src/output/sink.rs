@@ -72,7 +72,7 @@ impl Sink {
     }
 }
 
-/// A new file beside `path`, under a name that nobody else has.
+/// A new file beside `path`, under a name that is not taken.
 fn provisional_file(path: &Path) -> io::Result<(PathBuf, File)> {
     for number in 0_u64.. {
         let mut name = path.file_name().map(std::ffi::OsStr::to_os_string).unwrap_or_default();

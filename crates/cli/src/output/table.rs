@@ -104,7 +104,7 @@ impl Table {
         out.write_all(text.as_bytes()).map_err(output_failure)
     }
 
-    /// Writes what is left, and the end.
+    /// Writes the remaining rows, and the end.
     pub fn finish(mut self, out: &mut dyn Write) -> Result<()> {
         let mut text = String::new();
         self.begin(&mut text);

@@ -102,7 +102,7 @@ pub struct ShellHelper {
 }
 
 impl ShellHelper {
-    /// Takes in the tables and columns that exist now.
+    /// Learns the tables and columns that exist now.
     pub async fn learn(&mut self, session: &Session) {
         let mut names = session.table_names();
         for table in names.clone() {

@@ -92,7 +92,7 @@ async fn read_line(mut editor: LineEditor) -> Result<(LineEditor, rustyline::Res
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let read = move || {
         let line = editor.readline("nandina> ");
-        // Nobody waits any more when the program ends.
+        // The receiver is gone when the program ends.
         let _ = sender.send((editor, line));
     };
     let failure = |error| Failure::io("reading the terminal", error);
@@ -102,7 +102,7 @@ async fn read_line(mut editor: LineEditor) -> Result<(LineEditor, rustyline::Res
 
 /// Runs a command or statements; their failures are reported and do not end the shell.
 async fn run_line(runner: &mut Runner, line: &str) -> Result<Next> {
-    // What was heard at the prompt, and then what was heard while this ran, is about something that is over.
+    // Presses at the prompt, and then those while this ran, are about something that is over.
     runner.interrupt.reset();
     let result = if line.starts_with('\\') {
         commands::run(runner, line).await
