@@ -1,4 +1,4 @@
-//! The files that extents lie in: which ranges are in use, which hold blocks that nobody needs, which hold none.
+//! The files that extents lie in: which ranges are in use, which hold unneeded blocks, which hold none.
 //!
 //! ```text
 //!              ┌───── take ─────┐
@@ -10,12 +10,12 @@
 //!
 //! Giving back can take long (0.2 s per GB where the file system waits for the drive to discard): no lock is held
 //! meanwhile, and the range is in no set. When the policy defers it, a thread does it that lives while there is
-//! something to give back. On a simulated device whoever frees an extent does it, so that runs can be repeated.
+//! something to give back. On a simulated device the thread that frees an extent does it, so that runs can be repeated.
 //!
 //! Invariants
 //! - Every range below a file's end is in use, being given back, or in exactly one of its three sets.
-//! - Only where nothing is in use are files removed, and none of their extents is given out after that.
-//! - A range is counted as used until it can be given out again.
+//! - Only where nothing is in use are files removed, and none of their extents is allocated after that.
+//! - A range is counted as used until it can be allocated again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,20 +34,20 @@ const FILE_BYTES: u64 = 64 << 30;
 /// Shorter ranges are not given back one by one in the background: below, a discard costs more than its bytes
 /// (docs/benchmarks/temp-files.md), and a neighbour may still be freed.
 const LEAST_DEFERRED_BYTES: u64 = 8 << 20;
-/// More than this is given back without waiting, if nobody may recycle it.
+/// More than this is given back without waiting, unless ranges are recycled.
 const MOST_DEFERRED_BYTES: u64 = 256 << 20;
 
-/// What is done with space. See [`crate::space_policy`].
+/// How space is reserved and given back. See [`crate::space_policy`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) preallocation: Preallocation,
     pub(crate) discard: Discard,
-    /// For how long nobody has to have wanted space before deferred discards begin.
+    /// How long space must not have been wanted before deferred discards begin.
     pub(crate) discard_after: Duration,
 }
 
 impl Policy {
-    /// Whether freed ranges are given out again as they are. Those that are left of an earlier policy always are.
+    /// Whether freed ranges are allocated again as they are. Those left from an earlier policy always are.
     fn recycles(&self) -> bool {
         self.preallocation == Preallocation::Recycle || !self.discard.may_be_deferred()
     }
@@ -58,7 +58,8 @@ pub(crate) struct ExtentFiles {
     device: Device,
     used_bytes: AtomicU64,
     state: Mutex<State>,
-    /// Held while files are removed, so that whoever closes the space finds its folder empty. Taken before `state`.
+    /// Held while files are removed, so that a thread that closes the space finds its folder empty. Taken before
+    /// `state`.
     removal: Mutex<()>,
 }
 
@@ -77,9 +78,9 @@ struct State {
 struct TempFile {
     number: u64,
     file: File,
-    /// Where blocks are reserved that nobody has had.
+    /// Where blocks are reserved that have not been used yet.
     reserved: Ranges,
-    /// Where blocks are that somebody has had.
+    /// Where blocks are that have been used and freed.
     freed: Ranges,
     /// Where no blocks are.
     holes: Ranges,
@@ -116,7 +117,7 @@ impl ExtentFiles {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of blocks that nobody needs and that have not been given back.
+    /// Bytes of unneeded blocks that have not been given back.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.state.lock().files.iter().map(|file| file.freed.bytes() + file.reserved.bytes()).sum()
     }
@@ -137,7 +138,7 @@ impl ExtentFiles {
         state.policy = Policy { preallocation, discard, ..state.policy };
     }
 
-    /// Finds a place for bytes that are reserved. What is kept does not make the files larger than the quota, nor the
+    /// Finds a place for bytes that are reserved. Kept blocks do not make the files larger than the quota, nor the
     /// disk full.
     pub(crate) fn place(&self, bytes: u64, quota_bytes: u64) -> Result<Placed, Error> {
         let mut state = self.state.lock();
@@ -203,17 +204,17 @@ impl ExtentFiles {
         }
     }
 
-    /// Removes the files, if nobody uses them.
+    /// Removes the files, if none of their extents is in use.
     fn remove_unused(&self) {
         let _removal = self.removal.lock();
         let mut state = self.state.lock();
-        // Whoever has reserved bytes since then finds no file here, and begins a new one.
+        // A thread that has reserved bytes since then finds no file here, and begins a new one.
         let files = if self.used_bytes() == 0 { std::mem::take(&mut state.files) } else { Vec::new() };
         drop(state);
         self.remove(files);
     }
 
-    /// Removes the files, whoever uses them.
+    /// Removes the files, even if extents are in use.
     pub(crate) fn close(&self) {
         let _removal = self.removal.lock();
         let mut state = self.state.lock();
@@ -243,8 +244,8 @@ impl ExtentFiles {
         }
     }
 
-    /// Gives back what nobody has wanted for long enough. False when there is nothing left that may be wanted or given
-    /// back later; then nobody looks after it any more.
+    /// Gives back blocks that have not been wanted for long enough. False when there is nothing left that may be wanted
+    /// or given back later; then no thread looks after it any more.
     fn discard_what_is_unwanted(&self) -> bool {
         loop {
             let mut state = self.state.lock();
@@ -275,7 +276,7 @@ impl ExtentFiles {
     }
 }
 
-/// The thread that gives space back when nobody has wanted any for an interval.
+/// The thread that gives space back when none has been wanted for an interval.
 fn look_after(files: &Weak<ExtentFiles>, interval: Duration) {
     loop {
         std::thread::sleep(interval);
@@ -287,7 +288,7 @@ fn look_after(files: &Weak<ExtentFiles>, interval: Duration) {
 }
 
 fn give_back(file: &File, offset: u64, bytes: u64) {
-    // Where it cannot be given back, the blocks are used again by whoever gets the range next.
+    // Where it cannot be given back, the blocks are used again by the range's next owner.
     if let Err(error) = file.punch_hole(offset, bytes) {
         log::warn!("cannot give space of {} back: {error}", file.path().display());
     }
@@ -305,7 +306,7 @@ impl State {
         })
     }
 
-    /// A place that nobody has had, or that was given back.
+    /// A place that has not been used, or that was given back.
     fn place_anew(&mut self, bytes: u64, device: &Device) -> Result<Placed, Error> {
         let reserves = self.policy.preallocation != Preallocation::None;
         for file in &mut self.files {
@@ -348,7 +349,7 @@ impl State {
         Some((file.number, file.file.clone(), offset, bytes))
     }
 
-    /// Gives back everything that nobody uses, holding the lock: the disk is full.
+    /// Gives back everything that is not in use, holding the lock: the disk is full.
     fn give_back_all(&mut self) {
         for file in &mut self.files {
             while let Some((offset, bytes)) =
@@ -371,7 +372,7 @@ impl TempFile {
         let offset = self.end;
         let mut grown = bytes;
         if reserves {
-            // A full step may be more than the disk has left; what is needed now may still fit.
+            // A full step may be more than the disk has left; the bytes needed now may still fit.
             let step = bytes.next_multiple_of(GROWTH_BYTES);
             match self.file.allocate(offset, step) {
                 Ok(()) => grown = step,

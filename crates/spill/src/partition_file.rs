@@ -136,9 +136,8 @@ impl PartitionFile {
         self.pages
     }
 
-    /// Places `batch` behind what is there, uncompressed, and returns the writes that put it there, one per extent it
-    /// touches. The pages may be read once the writes have completed. Where there is no room for all of it, nothing
-    /// changes.
+    /// Appends `batch`, uncompressed, and returns the writes that store it, one per extent it touches. The pages may be
+    /// read once the writes have completed. Where there is no room for all of it, nothing changes.
     pub fn append(&mut self, batch: Vec<SealedPage>) -> Result<Vec<(File, Request)>> {
         self.append_outgoing(&mut batch.into_iter().map(Outgoing::Plain).collect())
     }
@@ -170,8 +169,8 @@ impl PartitionFile {
         Ok(writes)
     }
 
-    /// Writes pages, packed if that pays, and waits for it: for pages that somebody else holds until then. What is
-    /// packed of them takes no more memory than two groups of writes.
+    /// Writes pages, packed if that pays, and waits for it: for pages that the caller holds until then. Packed copies
+    /// of them take no more memory than two groups of writes.
     pub async fn write(&mut self, pages: Vec<SealedPage>) -> Result<()> {
         let space = Arc::clone(&self.space);
         let group_bytes = space.device().sizes().write_group_bytes();
@@ -253,7 +252,7 @@ impl PartitionFile {
     /// Reads the pages back in order, with up to `window_bytes` of reads outstanding: as many as the device is to have
     /// at once, each as large as that leaves it, up to the smallest that reaches the device's bandwidth.
     ///
-    /// A reader that nobody shares the file with gives its extents back as it goes.
+    /// A reader that does not share the file gives its extents back as it goes.
     pub fn read(self: &Arc<Self>, schema: Arc<PageSchema>, window_bytes: usize) -> PartitionReader {
         let sizes = self.space.device().sizes();
         let reads = sizes.read_window_bytes() / sizes.read_bytes;
@@ -415,8 +414,8 @@ impl PartitionReader {
         }
     }
 
-    /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier
-    /// gets the first pages on their way.
+    /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier submits
+    /// reads of the first pages.
     pub fn read_ahead(&mut self) {
         while let Some(unit) = self.file.read_unit(self.next_piece, self.next_place, self.unit_bytes) {
             // The window is a bound on memory, but one read is always possible.
@@ -461,7 +460,7 @@ impl PartitionReader {
         Ok(())
     }
 
-    /// The next page of those that have been read, verified. Groups are unpacked page by page: more than what was read
+    /// The next page of those that have been read, verified. Groups are unpacked page by page: more than the bytes read
     /// and one page is never in memory.
     fn take_arrived(&mut self) -> Result<Option<Page>> {
         while let Some(arrived) = self.arrived.front_mut() {
@@ -480,7 +479,7 @@ impl PartitionReader {
         Ok(None)
     }
 
-    /// Gives back the extents before `end`, all of which has been read, if nobody else is to read them.
+    /// Gives back the extents before `end`, all of which has been read, if no other reader is to read them.
     fn release_before(&mut self, end: usize) {
         if let Some(file) = Arc::get_mut(&mut self.file) {
             let end = end.max(self.released_extents);

@@ -110,7 +110,7 @@ impl Partition {
     }
 }
 
-/// A group of writes on its way. Whoever needs it done may wait; giving up waiting loses nothing.
+/// A group of writes in flight. A thread that needs it done may wait; giving up waiting loses nothing.
 #[derive(Clone)]
 struct InFlight {
     done: Shared<BoxFuture<'static, std::result::Result<(), Arc<SpillError>>>>,
@@ -134,8 +134,8 @@ pub struct Partitioner {
     ring_bytes: AtomicUsize,
     in_flight: Mutex<Vec<InFlight>>,
     in_flight_bytes: AtomicUsize,
-    /// The first write that failed. Its pages are gone, so that whoever waits from now on has to know, not
-    /// only who happened to wait for that write.
+    /// The first write that failed. Its pages are lost, so that every later waiter has to know, not only the one that
+    /// happened to wait for that write.
     failure: Mutex<Option<Arc<SpillError>>>,
 }
 
@@ -290,11 +290,11 @@ impl Partitioner {
     }
 
     /// Submits the writes of a flush, one group right after the other. Groups are waited for one by one: who needs
-    /// room goes on when enough of it is there, while the rest of the flush is still on its way.
+    /// room goes on when enough of it is there, while the rest of the flush is still being written.
     fn submit(&self, mut writes: Vec<(File, Request)>) {
         let total: usize = writes.iter().map(|(_, request)| request.len_bytes()).sum();
         let group_bytes = self.space.device().sizes().write_group_bytes();
-        // All of it from the beginning, so that nobody who looks in between misses a part.
+        // All of it from the beginning, so that no thread that looks in between misses a part.
         self.in_flight_bytes.fetch_add(total, Ordering::Relaxed);
         while !writes.is_empty() {
             let mut bytes = 0;
@@ -391,7 +391,7 @@ impl Partitioner {
                 let sealed = pages.into_iter().map(|page| page.into_sealed(self.space.device()));
                 match sealed.collect::<Result<_>>() {
                     Ok(pages) => filling.resident = pages,
-                    // Rows are lost: whatever comes next fails, too.
+                    // Rows are lost: every later operation fails, too.
                     Err(lost) => drop(self.failure.lock().get_or_insert(Arc::new(lost))),
                 }
                 return Err(error);

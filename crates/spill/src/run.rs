@@ -45,7 +45,7 @@ impl RunWriter {
         self.partitioner.push(rows, &self.scatter)
     }
 
-    /// Waits until what is on its way to the device is within [`PartitionerOptions::write_buffer_bytes`].
+    /// Waits until the bytes being written to the device are within [`PartitionerOptions::write_buffer_bytes`].
     pub async fn throttle(&self) -> Result<()> {
         self.partitioner.throttle().await
     }

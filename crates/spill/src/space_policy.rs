@@ -4,8 +4,8 @@
 //!                  preallocation                                     discard
 //!   new extent ◄── none        blocks come with the writes       ◄── none        kept until the space is closed
 //!                  fallocate   reserved before the writes            immediate   given back at once
-//!                  recycle     first what was freed, its             deferred    given back when nobody has
-//!                              blocks still there; else fallocate                wanted it for a while
+//!                  recycle     first freed ranges, their             deferred    given back when not wanted
+//!                              blocks still there; else fallocate                for a while
 //!                                                                    auto        as the device was measured
 //! ```
 //!
@@ -14,8 +14,8 @@
 //! ones; recycling and deferring go beyond them. `docs/benchmarks/temp-files.md` compares all.
 //!
 //! Giving space back is hole punching, and removing a file. It is the file system that makes a TRIM command of it, if
-//! it is mounted so (`discard`); without, the drive goes on keeping what nobody needs until it is overwritten. A
-//! recycled extent is overwritten soon, without telling anybody.
+//! it is mounted so (`discard`); without, the drive goes on keeping unneeded blocks until they are overwritten. A
+//! recycled extent is overwritten soon, without a discard.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,9 +39,9 @@ pub enum Preallocation {
 pub enum Discard {
     /// When the space is closed. Until then they are used again, whatever the preallocation.
     None,
-    /// Before whoever frees it goes on. Nothing is left to be recycled.
+    /// Before the thread that frees it goes on. Nothing is left to be recycled.
     Immediate,
-    /// In the background, in large ranges, when nobody has wanted space for a while.
+    /// In the background, in large ranges, when no space has been wanted for a while.
     Deferred,
     /// Immediate on a device that was measured to hear of it at next to no cost, deferred on others.
     #[default]

@@ -12,9 +12,9 @@
 //! what becomes of them, are the policies of [`crate::space_policy`].
 //!
 //! Invariants
-//! - Extents handed out do not overlap, and start and end on multiples of [`GRAIN_BYTES`].
-//! - A folder whose lock is free belongs to nobody alive; whoever opens a space beside it removes it.
-//! - The folder goes when nobody can use it any more, not when the last cancelled write has ended: a program that
+//! - Allocated extents do not overlap, and start and end on multiples of [`GRAIN_BYTES`].
+//! - A folder whose lock is free has no living owner; opening a space beside it removes it.
+//! - The folder goes when it can no longer be used, not when the last cancelled write has ended: a program that
 //!   is being ended does not wait for those. They end in files without a name.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::space_policy::{Discard, Preallocation};
 
 /// Extents are multiples of this, so that their neighbours never share a page of any size below it.
 const GRAIN_BYTES: u64 = 64 << 10;
-/// For how long nobody has to have wanted space before deferred discards begin: longer than a join goes without an
+/// How long space must not have been wanted before deferred discards begin: longer than a join goes without an
 /// extent while it writes, and than the pause between the statements of a script.
 const DISCARD_AFTER: Duration = Duration::from_secs(1);
 
@@ -45,7 +45,7 @@ pub struct TempOptions {
     pub quota_bytes: Option<u64>,
     pub preallocation: Preallocation,
     pub discard: Discard,
-    /// For how long nobody has to have wanted space before deferred discards begin.
+    /// How long space must not have been wanted before deferred discards begin.
     pub discard_after: Duration,
     pub compression: Compression,
     /// Threads that spill at once; no more are counted than there are processors.
@@ -133,7 +133,7 @@ impl TempSpace {
         self.extents.used_bytes()
     }
 
-    /// Bytes that nobody uses and that have not been given back to the file system.
+    /// Unused bytes that have not been given back to the file system.
     pub fn kept_bytes(&self) -> u64 {
         self.extents.kept_bytes()
     }
@@ -284,7 +284,7 @@ impl QuerySpace {
 
 /// A contiguous piece of temporary space; freed when dropped.
 ///
-/// Whoever drops it must not have writes to it in flight: the next owner may be writing there already. A
+/// Its owner must not drop it with writes to it in flight: the next owner may be writing there already. A
 /// partition file therefore lets every write hold its extent.
 #[derive(Debug)]
 pub struct Extent {

@@ -16,10 +16,10 @@ use super::policy::{Cost, Interval, Policy};
 use crate::error::Result;
 use crate::sealed_page::SealedPage;
 
-/// What is decided is looked at again after this time and this many bytes of pages.
+/// The decision is reviewed after this time and this many bytes of pages.
 const INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_PAGE_BYTES: u64 = 1 << 20;
-/// Nothing has been spilled for so long: what was measured is not about spilling.
+/// Nothing has been spilled for so long: the measurements are not about spilling.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// See the [module documentation](self).
@@ -149,7 +149,7 @@ impl Controller {
     fn take_sample(&self, page: &SealedPage) {
         let Some(packed) = self.pack_now(page) else { return };
         let began = Instant::now();
-        // What was packed a moment ago unpacks; if not, no page will be lost, and reading would say so.
+        // A page packed a moment ago unpacks; if not, no page will be lost, and reading would say so.
         if packed.unpack(&self.device).is_ok() {
             self.counts.unpacking.note(page.len_bytes(), packed.len_bytes(), began);
         }
@@ -167,7 +167,7 @@ impl Controller {
 
     /// Asks the policy, if there is something new to ask it.
     fn look(&self) {
-        // Whoever is looking at the moment sees nearly the same.
+        // The thread that is looking at the moment sees nearly the same.
         let Some(mut state) = self.state.try_lock() else { return };
         let now = Instant::now();
         let paused = now.saturating_duration_since(state.last_page) > PAUSE;
@@ -200,7 +200,8 @@ impl Controller {
 }
 
 impl State {
-    /// Takes in what packing and unpacking cost in an interval, if they were done: half of it is what was known.
+    /// Updates the cost of packing and unpacking from an interval in which they were done: the mean of the old and new
+    /// figures.
     fn learn(&mut self, now: &Totals, began: &Totals) {
         let (packing, unpacking) = (now.packing.since(began.packing), now.unpacking.since(began.unpacking));
         let Some(seconds_to_pack) = packing.seconds_per_byte() else { return };

@@ -15,7 +15,7 @@
 //! Invariants
 //! - A page that does not shrink by an eighth is written as it is.
 //! - A page that was packed is verified like any other, after it has been unpacked.
-//! - While packing, one page exists in both forms; while unpacking, what was read exists and one page.
+//! - While packing, one page exists in both forms; while unpacking, the packed bytes and one page exist.
 
 mod controller;
 mod outgoing;

@@ -6,7 +6,7 @@ use super::packed::PackedPage;
 use crate::error::Result;
 use crate::sealed_page::SealedPage;
 
-/// A page on its way to the device.
+/// A page being written to the device.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Plain(SealedPage),

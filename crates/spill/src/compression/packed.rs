@@ -141,7 +141,7 @@ impl Group {
         Ok(Self { at: header.len(), pages, next: 0, bytes })
     }
 
-    /// Unpacks the next page, whose contents nobody has verified; `None` after the last one.
+    /// Unpacks the next page, whose contents are not verified; `None` after the last one.
     pub(crate) fn next_page(&mut self, device: &Device) -> Result<Option<AlignedBuffer>> {
         if self.next == self.pages {
             return Ok(None);

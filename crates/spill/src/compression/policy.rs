@@ -1,4 +1,4 @@
-//! Whether compressing pays, from what was measured.
+//! Whether compressing pays, from measurements.
 //!
 //! While pages are spilled, a query computes with all its workers and waits when the device does not keep up. Of every
 //! interval it is known how long it took, how much of that the workers together computed, how long the device was busy
@@ -15,16 +15,16 @@
 //! ```
 //!
 //! The first estimate assumes that nothing packs while something else waits, the second one that everything overlaps:
-//! both err on the side of plain pages. Where nobody waits (the processor is the bottleneck) nothing can be saved.
+//! both err on the side of plain pages. Where no worker waits (the processor is the bottleneck) nothing can be saved.
 
-/// What is chosen instead must be expected to take at most this share of the time.
+/// The alternative must be expected to take at most this share of the time.
 const WORTHWHILE_SHARE: f64 = 0.96;
 /// Packing must be expected to pay even if it costs so many times what it is known to cost.
 const CAUTION: f64 = 1.5;
 /// So many intervals in a row have to say the same before anything changes.
 const VOTES: u32 = 2;
 
-/// What was measured while pages were spilled.
+/// Measurements of an interval in which pages were spilled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) elapsed_seconds: f64,
@@ -34,7 +34,7 @@ pub(crate) struct Interval {
     pub(crate) workers: f64,
     /// Time in which the device had requests.
     pub(crate) busy_seconds: f64,
-    /// Bytes that these moved, whoever they belonged to.
+    /// Bytes that these moved, for any operator or query.
     pub(crate) moved_bytes: f64,
     /// Pages that were spilled: bytes in memory, and on the device.
     pub(crate) page_bytes: f64,
@@ -171,13 +171,13 @@ mod tests {
             assert_eq!(settles(0.003, device_rate, 1.0, LZ4, false), (false, 0), "{device_rate}");
             assert_eq!(settles(0.003, device_rate, 1.0, LZ4, true), (false, 1), "{device_rate}");
         }
-        // Even where the disk is what is waited for: packing takes longer than writing.
+        // Even where the disk is the bottleneck: packing takes longer than writing.
         assert_eq!(settles(0.0002, 1.7e9, 0.0, LZ4, false), (false, 0));
     }
 
     #[test]
     fn a_processor_that_has_no_time_left_does_not_compress() {
-        // The device is busy for most of the time, and still nobody waits for it.
+        // The device is busy for most of the time, and still no worker waits for it.
         let seen = steady(0.02, 125e6, 0.0, None);
         assert!(seen.busy_seconds > 0.75 * seen.elapsed_seconds);
         assert!(seen.seconds_if_compressed(LZ4) > seen.elapsed_seconds);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn waiting_for_something_else_saves_nothing() {
-        // Nobody computes and the device is idle: another device, or a consumer that does not come.
+        // No worker computes and the device is idle: another device, or a consumer that does not come.
         let idle = Interval { busy_seconds: 0.02, ..steady(0.003, 125e6, 0.0, None) };
         assert!(!Policy::default().is_promising(&idle));
         let nothing_moved = Interval { moved_bytes: 0.0, ..idle };
