@@ -2,7 +2,7 @@
 //!
 //! Written: `256MB`, `1.5 GiB`, `64k`, `1048576`, and `60%` of a whole. As in other engines and in every
 //! tool that sizes memory, `KB` and `KiB` both mean 1024 bytes: a limit given as `256MB` and one given as
-//! `256MiB` should not differ by 12 MB that nobody asked for.
+//! `256MiB` should not differ by 12 MB for no reason.
 //! Read: [`format`] writes three significant digits with a binary unit, as on the pages of reports.
 
 pub use nandina_report::quantity::bytes as format;

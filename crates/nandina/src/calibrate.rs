@@ -1,4 +1,4 @@
-//! Measuring a device on request, and saying what is known about it: `CALIBRATE` and `SHOW DEVICE`.
+//! Measuring a device on request, and showing its profile: `CALIBRATE` and `SHOW DEVICE`.
 //!
 //! ```sql
 //! CALIBRATE;                 -- seconds, at most 256 MiB written: the device that temporary files go to
@@ -107,7 +107,7 @@ pub(crate) fn calibrate_with(
     Ok(Calibrated { profile, kept_in })
 }
 
-/// What is known about a device, as a page.
+/// The profile of a device, as a page.
 pub fn device_page(profile: &DeviceProfile) -> Result<nandina_report::Page> {
     nandina_report::device_page(profile).map_err(|error| Error::Query { message: error.to_string() })
 }

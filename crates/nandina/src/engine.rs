@@ -69,7 +69,7 @@ impl Engine {
             .with_information_schema(true)
             .with_default_catalog_and_schema(crate::catalog::CATALOG, crate::catalog::SCHEMA)
             .with_create_default_catalog_and_schema(false)
-            // Without one, TIMESTAMP WITH TIME ZONE is a TIMESTAMP, and what is known of its offset is lost.
+            // Without one, TIMESTAMP WITH TIME ZONE is a TIMESTAMP, and its offset is lost.
             .set_str("datafusion.execution.time_zone", "+00:00")
             // Of several functions DataFusion forgets those whose argument is no column, as in `min(x), max(x + 1)`, and
             // leaves out rows that they need.

@@ -101,7 +101,7 @@ impl Media {
         }
     }
 
-    /// Opens a file that somebody else wrote.
+    /// Opens a file that another program wrote.
     pub(crate) fn open(&self, path: &Path) -> nandina_device::Result<Arc<ExternalFile>> {
         let device = self.device_of(path)?;
         let fail =

@@ -1,4 +1,4 @@
-//! What a user may choose when opening a database, and what is chosen for him.
+//! The options of opening a database, and their defaults.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -60,7 +60,7 @@ impl FromStr for IoBackend {
     }
 }
 
-/// Choices for a database; what is `None` gets a default that fits the machine.
+/// Choices for a database; `None` stands for a default that fits the machine.
 ///
 /// ```
 /// let options = nandina::Options { memory_limit: Some(256 << 20), ..Default::default() };
@@ -76,7 +76,7 @@ pub struct Options {
     pub temp_quota: Option<u64>,
     /// Where the space of temporary files comes from.
     pub temp_preallocation: Preallocation,
-    /// When space of temporary files that nobody needs any more is given back.
+    /// When space of temporary files that is no longer needed is given back.
     pub temp_discard: Discard,
     /// Whether what does not fit into memory is compressed.
     pub temp_compression: Compression,
@@ -92,7 +92,7 @@ pub struct Options {
     /// For experiments: devices that are not what the file system offers.
     pub open_device: OpenDevice,
     /// How much of this process may be resident beyond the limit, in a program that has one session and does nothing
-    /// beside its queries. Default: nobody looks.
+    /// beside its queries. Default: it is not watched.
     pub resident: Option<ResidentBound>,
     /// Whether the database is only read, as it is now: then another process may have it open.
     pub read_only: bool,
@@ -169,7 +169,7 @@ pub struct Settings {
     /// How long a statement may take, from its text to its last row. Set by `SET` alone.
     pub statement_timeout: Option<Duration>,
     pub open_device: OpenDevice,
-    /// What the user asked for; [`Settings::batch_rows`] is what is used.
+    /// As the user set it; [`Settings::batch_rows`] is the value in use.
     pub batch_size: Option<usize>,
 }
 
@@ -241,7 +241,7 @@ fn available_threads() -> usize {
 /// files, unless that is kept in memory: then the one for large files.
 fn default_temp_directory(database: Option<&Path>, read_only: bool) -> PathBuf {
     let own = database.map(|database| database.join("temp"));
-    // A database that is only read may be somebody else's, or on a medium that cannot be written.
+    // A database that is only read may be another user's, or on a medium that cannot be written.
     if let Some(own) = own.filter(|own| !read_only || can_be_written(own)) {
         return own;
     }

@@ -97,7 +97,7 @@ where
                 }
             })
         }));
-        // Nobody listens if the statement was cancelled.
+        // The receiver is gone if the statement was cancelled.
         let _ = match planned {
             Ok(None) => return,
             Ok(Some(planned)) => sender.send(planned),

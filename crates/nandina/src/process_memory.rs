@@ -32,7 +32,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// Makes [`peak_resident_bytes`] start again from what is resident now. False where the system forbids it.
+/// Makes [`peak_resident_bytes`] start again from the memory resident now. False where the system forbids it.
 pub fn reset_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }

@@ -303,7 +303,7 @@ impl Session {
         let names = self.table_names();
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         for name in &names {
-            // A view may be over what is no longer there.
+            // A view may be over a table that no longer exists.
             let table = self.table(name).await.ok();
             columns.push(table.map(|table| table.schema().fields().len() as u64));
             rows.push(self.tables.rows(name).await?);

@@ -1,9 +1,9 @@
-//! How work on another thread learns that nobody waits for it any more.
+//! How work on another thread learns that its waiter is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells a thread that nobody waits for it.
+/// Tells a thread that its waiter is gone.
 pub(crate) struct SetOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for SetOnDrop {

@@ -1,6 +1,6 @@
 //! Splitting SQL text into statements, without parsing it.
 //!
-//! A shell must know whether what was typed so far is complete, and a script is run statement by statement so
+//! A shell must know whether the text typed so far is complete, and a script is run statement by statement so
 //! that the statements before a faulty one take effect. Only quoting and comments matter for that:
 //!
 //! ```text
@@ -221,7 +221,7 @@ mod tests {
                 rest = &rest[at.unwrap_or_default() + piece.len()..];
             }
             proptest::prop_assert!(found.complete.iter().all(|piece| !piece.is_empty()));
-            // Splitting what is complete again finds the same.
+            // Splitting complete statements again finds the same.
             for piece in &found.complete {
                 proptest::prop_assert_eq!(statements(piece), vec![*piece]);
             }

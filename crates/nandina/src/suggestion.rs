@@ -1,6 +1,6 @@
 //! "Did you mean …?": the known name that is nearest to a mistyped one.
 
-/// The candidate nearest to `name`, if it is near enough to be what was meant.
+/// The candidate nearest to `name`, if it is near enough to be the one meant.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     let mut best: Option<(f64, &str)> = None;

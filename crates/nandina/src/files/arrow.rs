@@ -1,4 +1,4 @@
-//! What is looked at in files of Arrow's IPC format before they are read.
+//! Checks of files of Arrow's IPC format before they are read.
 //!
 //! The reader believes what it reads: it asks for as much memory as a damaged length says, and a request that the system
 //! refuses ends the process. So all lengths are held against the size of the file, and those of buffers that are compressed

@@ -1,7 +1,7 @@
 //! JSON files that hold one array, read to its end.
 //!
-//! DataFusion's reader of such a file stops where the text does, or where the first array ends: what is missing of a
-//! truncated file, and what follows the array, goes unnoticed. Lines of JSON are left to it.
+//! DataFusion's reader of such a file stops where the text does, or where the first array ends: that a file is
+//! truncated, or has text after the array, goes unnoticed. Lines of JSON are left to it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,7 +41,7 @@ pub(crate) struct JsonFiles(pub JsonFormat);
 #[derive(Debug)]
 pub(crate) struct JsonFilesFactory(JsonFormatFactory);
 
-/// What is read of an array at once.
+/// Bytes of an array that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// An array of objects.
@@ -62,7 +62,7 @@ impl TextFormat for JsonArray {
     }
 }
 
-/// Sends the rows of a file until nobody wants more.
+/// Sends the rows of a file until the receiver wants no more.
 fn send_rows(file: &TextFile, sender: &Sender<Result<RecordBatch>>) -> error::Result<()> {
     let path = file.path.display().to_string();
     let failed = |reason: String| Error::file(&path, reason);

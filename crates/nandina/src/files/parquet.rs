@@ -16,7 +16,7 @@
 //!
 //! Reading exactly those ranges matters, too: the object store's way of merging neighbouring ranges would read
 //! and hold the columns in between. What the page cache does not have is read past it, all ranges at once, and
-//! while one row group is decoded the next one is on its way.
+//! while one row group is decoded the next one is being read.
 
 mod ahead;
 pub(super) mod budget;
@@ -70,7 +70,7 @@ const FILTERED_SHARE: usize = 16;
 const ROW_GROUPS_SHARE: usize = 2;
 
 /// Rows per batch of a scan. Where a filter leaves one row of twenty, so many rows are decoded at a time as hold a batch
-/// of those that are left: twenty times as many, of every column, which nobody reserves.
+/// of the remaining ones: twenty times as many, of every column, which are not reserved.
 fn filtered_batch_rows(batch_rows: usize, limit: &MemoryLimit) -> usize {
     const SMALL_LIMIT: usize = 256 << 20;
     match limit {

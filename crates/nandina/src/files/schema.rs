@@ -59,7 +59,7 @@ fn is_about_files(error: &Error) -> bool {
     matches!(error, Error::File { .. } | Error::Query { .. } | Error::Unsupported { .. })
 }
 
-/// What is said about a file whose columns could not be found out.
+/// The error for a file whose columns could not be found out.
 fn unreadable(format: &dyn FileFormat, file: &ObjectMeta, error: Error) -> Result<Error> {
     let named = match error {
         Error::Query { message } | Error::Unsupported { message } => {

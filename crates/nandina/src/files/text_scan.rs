@@ -38,7 +38,7 @@ pub(crate) trait TextFormat: fmt::Debug + Send + Sync + 'static {
     fn read(&self, file: TextFile) -> BoxStream<'static, Result<RecordBatch>>;
 }
 
-/// A file, and what is wanted of it.
+/// A file, and which columns of it are wanted.
 #[derive(Debug)]
 pub(crate) struct TextFile {
     pub path: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct TextFile {
     /// Which of them are wanted, in this order.
     pub wanted: Vec<usize>,
     pub batch_rows: usize,
-    /// Counts what is read of the file, as it lies there.
+    /// Counts the bytes read, as stored in the file.
     pub bytes_scanned: Count,
     /// Of parsing.
     pub time: Time,
@@ -71,14 +71,14 @@ struct TextOpener {
     lane: usize,
 }
 
-/// What a thread of its own sends, as a stream. It ends when nobody reads on, as sending fails then.
+/// What a thread of its own sends, as a stream. The thread ends when the reader is gone, as sending fails then.
 pub(crate) fn from_thread<T: Send + 'static>(
     work: impl FnOnce(&Sender<Result<T>>) -> Result<()> + Send + 'static,
 ) -> impl Stream<Item = Result<T>> + Send {
     let (sender, receiver) = channel(1);
     let thread = SpawnedTask::spawn_blocking(inherited_work(move || {
         if let Err(error) = work(&sender) {
-            // Nobody reads on if it cannot be sent.
+            // The reader is gone if it cannot be sent.
             sender.blocking_send(Err(error)).ok();
         }
     }));

@@ -53,7 +53,7 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
     for token in &tokens {
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
-                // What is in brackets may be an index of what stands before them.
+                // Brackets may hold an index into the expression before them.
                 here += usize::from(*token == Token::LBracket);
                 all += usize::from(*token == Token::LBracket);
                 around.push(here);
@@ -123,7 +123,7 @@ fn is_operator(token: &Token) -> bool {
     }
 }
 
-/// Makes long conditions shallow, and refuses what is nested too deeply all the same.
+/// Makes long conditions shallow, and refuses statements that are nested too deeply all the same.
 pub(crate) fn settle(statement: &mut Statement) -> Result<()> {
     match visit_queries(statement, &mut Nesting::default()) {
         ControlFlow::Continue(()) => Ok(()),

@@ -1,7 +1,7 @@
 //! How many lanes a query has room for that reads Parquet files of many columns.
 //!
 //! A lane decodes a row group at a time, and holds of every column a page, its dictionary, a decompressor and the values of a
-//! batch. For hundreds of columns that is tens of megabytes, which nobody reserves.
+//! batch. For hundreds of columns that is tens of megabytes, which are not reserved.
 
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::Result;

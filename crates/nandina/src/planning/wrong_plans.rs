@@ -94,7 +94,7 @@ impl VisitorMut for Avoid {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Error> {
-        // What is inserted gets the types of the table's columns, each value by itself.
+        // Inserted values get the types of the table's columns, each by itself.
         self.is_inserted = matches!(statement, SqlStatement::Insert(_));
         broken_by(match statement {
             SqlStatement::CreateTable(create) => create.columns.iter().try_for_each(ignored_words::in_column),

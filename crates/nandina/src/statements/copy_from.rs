@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
     if !is_copy {
         return Ok(None);
     }
-    // What is not COPY FROM fails here with reasons of another grammar than the one that will judge it.
+    // Statements other than COPY FROM fail here with errors of another grammar than the one that will parse them.
     let Ok(mut statements) = Parser::parse_sql(&GenericDialect {}, text) else {
         return if mentions_from(text) { Err(misspelt()) } else { Ok(None) };
     };

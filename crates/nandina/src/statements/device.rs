@@ -53,7 +53,7 @@ pub(crate) fn start(
     Ok(Query::working(Answer::Rows, schema, None, work).telling(told))
 }
 
-/// What is known about a device, as a table.
+/// The profile of a device, as a table.
 fn device_table(profile: &DeviceProfile, complaint: Option<String>) -> Result<RecordBatch> {
     let complaint = complaint.map(|complaint| ("note".to_owned(), complaint));
     let (what, value): (Vec<String>, Vec<String>) =

@@ -73,7 +73,7 @@ fn after_words<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     Some(rest)
 }
 
-/// What is looked at while a query runs.
+/// What is sampled while a query runs.
 pub(crate) struct Watched {
     pub page: ReportPage,
     pub media: Arc<Media>,
@@ -147,7 +147,7 @@ impl Watch {
     }
 }
 
-/// Takes samples until there is nobody to stop it any more.
+/// Takes samples until the sender of the stop signal is gone.
 fn look(watched: &Watched, started: Instant, stopped: &Receiver<()>) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut interval = FIRST_INTERVAL;

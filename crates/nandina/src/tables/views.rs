@@ -11,7 +11,7 @@ use datafusion::optimizer::Analyzer;
 use crate::error::{Error, Result};
 use crate::planning;
 
-/// The view that a `CREATE VIEW` makes. Its types are settled now; its tables are looked up again for each statement.
+/// The view that a `CREATE VIEW` makes. Its types are resolved now; its tables are looked up again for each statement.
 pub(crate) fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
     let analyzer = Analyzer::with_rules(nandina_plan::type_rules());
     let plan = create.input.as_ref().clone();

@@ -52,7 +52,7 @@ struct Counted {
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Chunks {
-    /// Opens a file. `bytes_scanned` counts what is read of it, as it lies there.
+    /// Opens a file. `bytes_scanned` counts the bytes read, as stored in the file.
     pub fn open(
         path: &Path,
         compression: FileCompressionType,
@@ -107,7 +107,7 @@ impl Chunks {
         }
     }
 
-    /// What is behind the last end of a record.
+    /// The text after the last end of a record.
     fn last(&mut self, text: Vec<u8>) -> Result<Option<Chunk>> {
         if self.ends.is_in_quotes() {
             let message = format!(

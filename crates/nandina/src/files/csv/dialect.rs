@@ -12,7 +12,7 @@ use super::columns::by_name;
 use super::infer::format_of;
 use super::records::{RecordEnds, Syntax};
 
-/// How CSV files of one table are written; what is `None` is found out from the file.
+/// How CSV files of one table are written; `None` is found out from the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsvDialect {
     pub delimiter: Option<u8>,

@@ -41,7 +41,7 @@ impl CsvFiles {
         CsvFiles(CsvFormat::default().with_options(options))
     }
 
-    /// What is read without a session.
+    /// The text format for use without a session.
     fn text(&self) -> CsvText {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         CsvText {
@@ -60,7 +60,7 @@ impl CsvFiles {
 
 /// How much of a file is read at once under a memory limit.
 fn chunk_size(pool: &Arc<dyn MemoryPool>) -> ChunkSize {
-    /// Of the limit: several chunks are on their way, and each takes several times its size while it is parsed.
+    /// Of the limit: several chunks are in flight, and each takes several times its size while it is parsed.
     const SHARE: usize = 256;
     const RECORD_SHARE: usize = 8;
     let limit_bytes = match pool.memory_limit() {

@@ -48,7 +48,7 @@ pub(super) fn schema_of(
             *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
         }
     }
-    // What is empty so far may be anything further on.
+    // A column that is empty so far may be of any type further on.
     let is_text = |field: &Field| are_texts || field.data_type().is_null();
     let known = |field: Field| if is_text(&field) { field.with_data_type(DataType::Utf8) } else { field };
     Ok(Schema::new(all.into_iter().map(known).collect::<Vec<_>>()))

@@ -1,9 +1,9 @@
 //! Where records of CSV text end.
 //!
 //! A line break inside quotes is part of a value, so whether one ends a record depends on every quote before it, back to
-//! the beginning of the file. [`RecordEnds`] is told the text piece by piece, and remembers between two pieces what is
-//! needed to tell. It takes quotes as the parser does (`csv-core`): only at the start of a field do they open a quoted
-//! value, a doubled one stands for itself, and text behind the closing quote belongs to the value.
+//! the beginning of the file. [`RecordEnds`] is told the text piece by piece, and keeps the state it needs between two
+//! pieces. It takes quotes as the parser does (`csv-core`): only at the start of a field do they open a quoted value, a
+//! doubled one stands for itself, and text behind the closing quote belongs to the value.
 
 use datafusion::common::config::CsvOptions;
 use memchr::{memchr, memchr2, memchr3};

@@ -104,7 +104,7 @@ impl CsvText {
             let memory = MemoryConsumer::new("CSV reader").register(&self.pool);
             let bytes = layout.bytes_to_parse(&chunk);
             if memory.try_grow(bytes).is_err() {
-                // Few chunks are on their way at a time, each a small part of the limit.
+                // Few chunks are in flight at a time, each a small part of the limit.
                 memory.grow(bytes);
             }
             if sender.blocking_send(Ok(Reserved { chunk, has_header, layout, memory })).is_err() {

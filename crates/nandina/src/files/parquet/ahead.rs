@@ -90,7 +90,8 @@ impl Ahead {
         near.chain(0..row_groups.len()).find(holds)
     }
 
-    /// Memory that decoding takes beside the bytes of `ranges` themselves. Zero for what is no part of the columns of a row group.
+    /// Memory that decoding takes beside the bytes of `ranges` themselves. Zero for ranges outside the columns of a row
+    /// group.
     pub fn decoding_bytes(&self, ranges: &[Range<u64>]) -> usize {
         let Some(group) = self.group_of(ranges).and_then(|group| self.metadata.row_groups().get(group))
         else {

@@ -8,7 +8,7 @@
 //! - Where that is not enough, a reader waits for others to be done with their row groups. Not for long: they may
 //!   themselves be waiting for this one's rows, so after a moment the reader goes over the limit by what it needs,
 //!   and its scan does not wait again.
-//! - Reading ahead takes what nobody uses, at most a share of the limit, and nothing while somebody waits.
+//! - Reading ahead takes unused memory, at most a share of the limit, and none while a reader waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use tokio::sync::Notify;
 
-/// The part of the limit that may hold row groups which nobody has asked for yet.
+/// The part of the limit that may hold row groups which have not been asked for yet.
 const AHEAD_SHARE: usize = 8;
 
 /// How long a reader waits for others. Long against decoding a row group, short against a user's patience.
@@ -116,8 +116,8 @@ impl ReadBudget {
         taken.unwrap_or(false)
     }
 
-    /// Reserves memory for a row group that will be needed later, if there is some to spare: nobody spills or waits
-    /// for it.
+    /// Reserves memory for a row group that will be needed later, if there is some to spare: no operator spills or
+    /// waits for it.
     pub(super) fn take_ahead(self: &Arc<Self>, pool: &Arc<dyn MemoryPool>, bytes: usize) -> Option<Grant> {
         let limit_bytes = match pool.memory_limit() {
             MemoryLimit::Finite(limit_bytes) => limit_bytes,
@@ -144,7 +144,7 @@ impl ReadBudget {
 }
 
 impl Grant {
-    /// What was read ahead is needed now.
+    /// The row group read ahead is needed now.
     pub fn into_needed(mut self) -> Self {
         self.budget.ahead_bytes.fetch_sub(std::mem::take(&mut self.ahead_bytes), Ordering::Relaxed);
         self

@@ -19,7 +19,7 @@ const PAGE_BYTES: u64 = 1 << 20;
 const PAGE_ROWS: u64 = 20_000;
 /// A decompression context of zstd.
 const ZSTD_BYTES: u64 = 128 << 10;
-/// What decoding may take beyond what is reserved for it, of the 64 MB that may be resident beside the limit.
+/// What decoding may take beyond its reservation, of the 64 MB that may be resident beside the limit.
 const UNRESERVED_BYTES: u64 = 24 << 20;
 /// The share of the memory limit that is reserved for decoding, at most.
 const RESERVED_SHARE: u64 = 8;

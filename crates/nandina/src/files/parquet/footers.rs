@@ -2,8 +2,8 @@
 //!
 //! The description of a file of hundreds of row groups takes megabytes. DataFusion keeps those of files that were read, as
 //! many as fit into a share of the limit; of one that does not fit every reader would have a copy of its own, and a query
-//! with several scans in several lanes many. Nobody reserves them. Readers that look at page indexes still make copies,
-//! with the indexes in them, where DataFusion's cache does not have those.
+//! with several scans in several lanes many. They are not reserved. Readers that look at page indexes still make
+//! copies, with the indexes in them, where DataFusion's cache does not have those.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,13 +13,13 @@ use datafusion::object_store::path::Path;
 use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
-/// The footers that somebody holds.
+/// The footers that a reader holds.
 #[derive(Default)]
 pub(crate) struct Footers {
     by_path: Mutex<HashMap<Path, Arc<Slot>>>,
 }
 
-/// Locked while the footer is read: whoever comes meanwhile waits for that.
+/// Locked while the footer is read: a reader that comes meanwhile waits for that.
 type Slot = tokio::sync::Mutex<Option<Footer>>;
 
 struct Footer {
@@ -28,14 +28,14 @@ struct Footer {
 }
 
 impl Footer {
-    /// The footer, if somebody still holds it and it is that of `file`, as far as one can tell.
+    /// The footer, if a reader still holds it and it is that of `file`, as far as one can tell.
     fn if_it_is_of(&self, file: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
         self.metadata.upgrade().filter(|_| self.of == *file)
     }
 }
 
 impl Footers {
-    /// The footer of `file`, by `read` unless somebody holds it.
+    /// The footer of `file`, by `read` unless a reader holds it.
     pub async fn of<E>(
         &self,
         file: &ObjectMeta,
@@ -56,7 +56,7 @@ impl Footers {
         if let Some(slot) = by_path.get(path) {
             return Arc::clone(slot);
         }
-        // Those that nobody holds or waits for go when there is a new one.
+        // Those that no reader holds or waits for go when there is a new one.
         by_path.retain(|_, slot| {
             let is_held = |known: &Option<Footer>| {
                 known.as_ref().is_some_and(|known| known.metadata.strong_count() > 0)

@@ -102,7 +102,7 @@ impl AccountedReader {
         }
         let next = self.ahead.as_mut().map(|ahead| ahead.after(&ranges)).unwrap_or_default();
         self.let_go(&ranges, &next);
-        // What is asked for now is on its way before what is asked for later.
+        // Ranges needed now are submitted before those needed later.
         let asked: Vec<_> = self.reading_ahead.extract_if(.., |ahead| ahead.reads_any_of(&ranges)).collect();
         let missing = ranges.iter().filter(|range| !self.is_held(range));
         let missing = missing.filter(|range| !asked.iter().any(|ahead| ahead.reads(range)));
@@ -136,8 +136,8 @@ impl AccountedReader {
         Ok(found)
     }
 
-    /// Gives back what nobody is going to ask for, before memory is taken for `ranges`: the rest of the row group before,
-    /// and what has been read ahead of a row group that was left out.
+    /// Gives back ranges that will not be asked for, before memory is taken for `ranges`: the rest of the row group
+    /// before, and those read ahead of a row group that was left out.
     fn let_go(&mut self, ranges: &[Range<u64>], next: &[Range<u64>]) {
         let is_current = |held: &Held| self.ahead.as_ref().is_some_and(|ahead| ahead.is_current(&held.range));
         self.held.retain(is_current);
@@ -353,7 +353,7 @@ mod tests {
         (AccountedReader::new(scan, Box::new(Footer(None)), from, Count::new()), pool)
     }
 
-    /// Metadata that somebody else has read, or none.
+    /// Metadata that another reader has read, or none.
     struct Footer(Option<Arc<ParquetMetaData>>);
 
     impl AsyncFileReader for Footer {

@@ -122,7 +122,7 @@ impl Wanted<'_> {
         let leaves = self.leaves(&metadata);
         let row_groups = metadata.row_groups();
         let bytes = |group: &RowGroupMetaData| -> u64 { columns(group, &leaves).map(chunk_bytes).sum() };
-        // What is hardly larger is not worth reading dictionaries twice.
+        // A row group that is hardly larger is not worth reading dictionaries twice.
         let is_large = |group: &RowGroupMetaData| bytes(group) > self.most_bytes + self.most_bytes / 2;
         let large = row_groups.iter().enumerate().filter(|(_, group)| is_large(group));
         let large: Vec<usize> = large.map(|(at, _)| at).collect();
@@ -356,7 +356,7 @@ fn offset_index(
     let mut index: Vec<Vec<OffsetIndexMetaData>> = metadata.row_groups().iter().map(|_| Vec::new()).collect();
     let mut chunks: Vec<(usize, usize)> =
         large.iter().flat_map(|&group| leaves.iter().map(move |&leaf| (group, leaf))).collect();
-    // Lists first: they alone can make all this in vain.
+    // Lists first: they alone can make all this useless.
     let schema = metadata.file_metadata().schema_descr();
     chunks.sort_by_key(|&(_, leaf)| Reverse(schema.column(leaf).max_rep_level()));
     let next = AtomicUsize::new(0);

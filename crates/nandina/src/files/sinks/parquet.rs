@@ -97,7 +97,7 @@ impl OneParquetSink {
         // Who reads the file holds a page and a dictionary of every column at a time.
         let page_bytes = (PAGES_BYTES / leaf_columns(&self.schema).max(1)).max(LEAST_PAGE_BYTES);
         let usual = ParquetOptions::default();
-        // What was asked for stays.
+        // A page size that was set stays.
         if options.global.data_pagesize_limit == usual.data_pagesize_limit {
             options.global.data_pagesize_limit = usual.data_pagesize_limit.min(page_bytes);
         }
@@ -447,7 +447,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes what is left, and the footer. Returns the bytes of the file.
+    /// Writes the remaining rows, and the footer. Returns the bytes of the file.
     async fn finish(mut self) -> Result<usize> {
         self.end_row_group().await?;
         let mut writer = self.written().await?;

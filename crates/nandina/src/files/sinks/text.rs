@@ -161,7 +161,7 @@ impl DataSink for TextSink {
 /// Bytes of a write: each goes to another thread and back.
 const WRITE_BYTES: usize = 2 << 20;
 
-/// Bytes that are made text at a time: a text that grows takes twice its size, and several are on their way in every lane.
+/// Bytes that are made text at a time: a text that grows takes twice its size, and several are in flight in every lane.
 const PIECE_BYTES: usize = 512 << 10;
 
 /// A batch in pieces that are no larger than need be.

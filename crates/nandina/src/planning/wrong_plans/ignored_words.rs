@@ -1,7 +1,7 @@
 //! Words that DataFusion's planner reads and does nothing about: refused, since the answer would be to another question.
 //!
 //! Every field of the parser's nodes is named here, so that one which a new version of the parser adds does not compile
-//! until somebody has looked what becomes of it. Fields that are bound to `_` are planned, or refused by DataFusion.
+//! until a developer has looked what becomes of it. Fields that are bound to `_` are planned, or refused by DataFusion.
 
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, GroupByExpr, Join, JoinConstraint, JoinOperator, OrderByKind,

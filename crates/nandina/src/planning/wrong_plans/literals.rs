@@ -47,8 +47,8 @@ fn decimal_of(digits: &str, precision: usize, scale: usize) -> Expr {
     }
 }
 
-/// Settles the columns of `VALUES` that have decimals: floating-point numbers beside them make them such, constants with a
-/// point are decimals of their own digits. DataFusion makes decimals of all.
+/// Decides the types of columns of `VALUES` that have decimals: floating-point numbers beside them make them such,
+/// constants with a point are decimals of their own digits. DataFusion makes decimals of all.
 pub(super) fn settle_values(body: &mut SetExpr) {
     let rows = match body {
         SetExpr::Values(values) => &mut values.rows,

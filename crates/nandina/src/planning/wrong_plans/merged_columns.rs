@@ -69,7 +69,7 @@ fn left_tables_come_first(group: &TableWithJoins) -> bool {
     })
 }
 
-/// What is read of a query of which a select is part.
+/// The query around a select, as far as name resolution needs it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     /// No query whose columns it could name.
@@ -87,7 +87,7 @@ pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result
         return Ok(());
     }
     let passes_unknown = surroundings == Surroundings::Alone;
-    // Names of results come before those of columns where columns could only be those of groups, or of what is shown.
+    // Names of results come before those of columns where columns could only be those of groups, or of the output.
     let mut of_groups = owners.clone();
     results_of(select).iter().filter(|name| !is_grouped_by(select, name)).for_each(|name| {
         of_groups.remove(name);

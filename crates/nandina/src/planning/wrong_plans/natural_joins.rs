@@ -18,8 +18,8 @@ use super::{parsed_query, select_all_from, visit_queries};
 use crate::error::Result;
 use crate::planning::logical_plan;
 
-/// Writes all of them out in a statement, those inside first. One stays whose sides cannot be planned by themselves, as they
-/// name columns of what is around them: DataFusion finds its columns.
+/// Writes all of them out in a statement, those inside first. One stays whose sides cannot be planned by themselves, as
+/// they name columns of the query around them: DataFusion finds its columns.
 pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
     let (mut merged, mut left_alone) = (None, 0);
     loop {

@@ -7,7 +7,8 @@
 //!
 //! The parser takes all that follows `IS DISTINCT FROM` for its right side; `AND` and `OR` behind it are not.
 //!
-//! Parentheses are nodes of their own, so that a tree of binary operators, read from left to right, is what was written.
+//! Parentheses are nodes of their own, so that a tree of binary operators, read from left to right, is the text as
+//! written.
 #![allow(
     clippy::indexing_slicing,
     reason = "operands are numbered here: a wrong number must not lose a condition"
@@ -63,7 +64,7 @@ fn takes_too_much(expr: &Expr) -> bool {
     }
 }
 
-/// Conditions in the order of the text, and the operators between them. The last of `operands` is what was found first.
+/// Conditions in the order of the text, and the operators between them. The last of `operands` is the first one found.
 fn take_conditions_apart(expr: Expr, operands: &mut Vec<Expr>, operators: &mut Vec<(BinaryOperator, u8)>) {
     let first = operands.len();
     match expr {
