@@ -132,7 +132,7 @@ impl HashAggregateExec {
     }
 }
 
-/// The node that takes in the rows of the aggregation whose last stage is `last`.
+/// The node that consumes the input rows of the aggregation whose last stage is `last`.
 fn first_stage(last: &AggregateExec) -> Option<&AggregateExec> {
     match last.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => Some(last),

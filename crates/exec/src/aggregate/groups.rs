@@ -43,7 +43,7 @@ impl Groups {
         self.table.memory_bytes() + states + self.row_groups.capacity() * size_of::<usize>()
     }
 
-    /// Takes in input rows under the keys of one grouping set.
+    /// Adds input rows under the keys of one grouping set.
     pub fn update(&mut self, keyed: &KeyedRows, arguments: &[Arguments]) -> Result<()> {
         self.table.find_or_insert(&keyed.batch_keys(), &keyed.hashes, &mut self.row_groups);
         let groups = self.table.len();
@@ -54,7 +54,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Takes in groups in stored form.
+    /// Merges groups in stored form.
     pub fn merge(&mut self, stored: &RecordBatch) -> Result<()> {
         let (keyed, states) = self.spec.parts(stored)?;
         self.table.find_or_insert(&keyed.batch_keys(), &keyed.hashes, &mut self.row_groups);

@@ -1,4 +1,4 @@
-//! Taking in the input: one table per input partition, which is emptied into the shared partitions when it is full.
+//! Consuming the input: one table per input partition, which is emptied into the shared partitions when it is full.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const FEW_GROUPS: usize = 8192;
 const FEW_ROWS: u64 = 16_384;
 const MERGED_SHARE: u64 = 4;
 
-/// Takes in all input partitions at once, and queues the work that remains.
+/// Consumes all input partitions at once, and queues the work that remains.
 pub async fn take_input(
     state: Arc<AggregateState>,
     inputs: Vec<(SendableRecordBatchStream, AggregateMetrics)>,
@@ -43,7 +43,7 @@ pub async fn take_input(
     Ok(())
 }
 
-/// Takes in one input partition, and returns its table.
+/// Consumes one input partition, and returns its table.
 async fn take_lane(
     state: Arc<AggregateState>,
     sink: Arc<Sink>,
@@ -68,7 +68,7 @@ async fn take_lane(
     Ok(table)
 }
 
-/// Takes in one batch: into the table, or past it where aggregating rows first gains nothing.
+/// Consumes one batch: into the table, or past it where aggregating rows first gains nothing.
 async fn take_batch(
     state: &AggregateState,
     sink: &Sink,

@@ -22,7 +22,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
-//! | `spec` | what is known before the first row; rows and groups in stored form |
+//! | `spec` | what the plan fixes before the first row; rows and groups in stored form |
 //! | `key_sharing` | columns of keys that are in different grouping sets |
 //! | `min_max`, `bytes_min_max` | `min` and `max` of floating-point numbers, and of texts |
 //! | `nested_min_max` | `min` and `max` of the lists or structs of a window frame |
@@ -31,7 +31,7 @@
 //! | `counted_xor` | `bit_xor`, which is null in a sliding frame without values |
 //! | `groups` | the groups, by their keys in a `GroupTable`, and their states |
 //! | `reduction`, `distinct_sketch`, `bounded` | when a table is full, and what then |
-//! | `lane` | taking in one input partition |
+//! | `lane` | consuming one input partition |
 //! | `sink`, `stored_partition` | partitions within a reservation, until they are merged |
 //! | `merge`, `work_queue`, `output` | from partitions to results |
 //! | `state`, `metrics` | what all of them share |

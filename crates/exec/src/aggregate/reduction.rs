@@ -44,7 +44,7 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// Notes that `rows` more have been taken in, which leaves `groups` in the table.
+    /// Notes that `rows` more have been consumed, which leaves `groups` in the table.
     pub fn note(&mut self, rows: usize, groups: usize, half_full: bool) {
         self.rows += rows;
         if half_full && self.half.is_none() {

@@ -1,4 +1,4 @@
-//! Partitions that take in stored groups, within a reservation, and give memory back.
+//! Partitions that collect stored groups, within a reservation, and give memory back.
 //!
 //! ```text
 //!   lanes ─► push ─► ResidentPartitions ──finish──► StoredPartitions, each with its own reservation

@@ -127,7 +127,7 @@ impl AggregateSpec {
 
     /// The keys of groups as the output has them.
     pub fn restore_keys(&self, stored: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        // Parted first: what is stored is flat, so that nothing of another key's values is left within a null.
+        // Parted first: the stored form is flat, so that nothing of another key's values is left within a null.
         let separated = self.sharing.separated(stored)?;
         let restored = separated.iter().enumerate();
         restored.map(|(key, values)| self.keys.restore(self.sharing.column(key), values)).collect()
@@ -161,8 +161,8 @@ impl AggregateSpec {
         Ok(InputRows { rows, sets, arguments })
     }
 
-    /// What an aggregation of no rows has to take in nevertheless: a row for every grouping set without keys, of which
-    /// no function gets to see anything. `None` if there is no such set.
+    /// The input of an aggregation of no rows: a row for every grouping set without keys, of which no function gets to
+    /// see anything. `None` if there is no such set.
     pub fn empty_sets(&self) -> Result<Option<InputRows>> {
         if !self.group_by.has_grouping_set() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The work that remains when all input has been taken in, shared by all outputs.
+//! The work that remains when all input has been consumed, shared by all outputs.
 //!
 //! A consumer may poll the outputs one after the other. An output therefore waits for others only as long as any of
 //! them makes progress; otherwise it leaves, and the output that splits a partition merges the pieces.
@@ -51,7 +51,7 @@ struct Queue {
 }
 
 impl WorkQueue {
-    /// Adds work, which is taken before what is there: it is of deeper levels, and smaller.
+    /// Adds work, which is taken before the work queued so far: it is of deeper levels, and smaller.
     pub fn add(&self, work: Vec<Work>) {
         let mut queue = self.queue.lock();
         for piece in work.into_iter().rev() {

@@ -12,7 +12,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 
 /// Gives what `input` gives, while everything below works with batches of at most so many rows.
 ///
-/// Several batches are on their way in every lane of a plan: in the reader, between operators, in the output. They are not
+/// Several batches are in flight in every lane of a plan: in the reader, between operators, in the output. They are not
 /// reserved, so that they have to be small against the memory limit, however wide the rows are.
 #[derive(Debug)]
 pub struct BatchRowsExec {

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `producer` | one input: splitting it, and pausing |
-//! | `queue` | the rows on their way to one output |
+//! | `queue` | the rows queued for one output |
 //! | `output` | one output |
 
 mod exec;

@@ -1,4 +1,4 @@
-//! The rows on their way from all inputs to the outputs.
+//! The rows queued between all inputs and the outputs.
 //!
 //! An output that gets few rows keeps the inputs going, whose rows for the others then take all memory there is. So
 //! other operators may ask for it: the rows of the fullest queues move to temporary space.
@@ -159,7 +159,7 @@ impl Queues {
         }
     }
 
-    /// Takes what the queue of an output has: first what is in memory.
+    /// Takes rows from the queue of an output: first those in memory.
     pub fn take(&self, output: usize) -> Result<Found> {
         if let Some(failure) = &*self.failure.lock() {
             return Err(DataFusionError::Shared(Arc::clone(failure)));

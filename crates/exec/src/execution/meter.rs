@@ -5,8 +5,8 @@
 //! another one is, or the first goes on:
 //!
 //! ```text
-//!   join  ────┐              ┌──────┐   ┌────        own time: what is left of a line
-//!   filter    └────┐    ┌────┘      │   │            when those below are taken away
+//!   join  ────┐              ┌──────┐   ┌────        own time: a line without
+//!   filter    └────┐    ┌────┘      │   │            those below it
 //!   scan           └────┘           └───┘
 //! ```
 //!
@@ -62,7 +62,7 @@ fn switch(meter: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
         meter.processor_nanos.fetch_add(now.saturating_sub(since).as_nanos() as u64, Ordering::Relaxed);
         Some(meter)
     };
-    // What a thread drops when it ends is charged to nobody.
+    // What a thread drops when it ends is charged to no operator.
     CURRENT.try_with(change).ok().flatten()
 }
 

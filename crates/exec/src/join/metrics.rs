@@ -10,7 +10,7 @@ use crate::spill::SpillMetrics;
 #[derive(Clone, Debug)]
 pub struct JoinMetrics {
     pub baseline: BaselineMetrics,
-    /// Time spent taking in the build side.
+    /// Time spent consuming the build side.
     pub build_time: Time,
     pub build_input_rows: Count,
     /// Time spent probing, or comparing rows.

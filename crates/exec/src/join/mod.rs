@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `hash` | the hybrid hash join |
 //! | `nested_loop` | the block nested loop join |
-//! | `spec`, `kind` | what is known before the first row: the sides, and which rows a join emits |
+//! | `spec`, `kind` | what the plan fixes before the first row: the sides, and which rows a join emits |
 //! | `rows` | build rows in pages, and gathering them |
 //! | `row_bits` | which rows of either side have matched |
 //! | `assemble` | rows of the output |

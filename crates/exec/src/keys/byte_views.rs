@@ -52,7 +52,7 @@ struct Heap {
     current: usize,
     /// Of all values.
     used_bytes: usize,
-    /// Of all pieces, with what is free at their ends.
+    /// Of all pieces, with the free bytes at their ends.
     capacity_bytes: usize,
 }
 

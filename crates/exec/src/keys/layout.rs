@@ -52,7 +52,7 @@ impl KeyLayout {
         self.0.iter().zip(keys).map(|(form, key)| form.store(key)).collect()
     }
 
-    /// Keys of a column themselves. What is null in stored form is null.
+    /// Keys of a column themselves. Nulls in stored form stay nulls.
     pub fn restore(&self, column: usize, stored: &ArrayRef) -> Result<ArrayRef> {
         let form = self.0.get(column);
         form.ok_or_else(|| DataFusionError::Internal(format!("there is no key column {column}")))?

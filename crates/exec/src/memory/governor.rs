@@ -7,7 +7,7 @@
 //! ([`ReclaimOrder`]).
 //!
 //! Invariants
-//! - What is resident beside reservations makes spilling begin earlier, and refuses no request.
+//! - Resident memory beside reservations makes spilling begin earlier, and causes no request to be refused.
 //! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for consumers that are [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
@@ -31,13 +31,13 @@ pub trait Reclaim: Send + Sync {
     fn reclaimable_bytes(&self) -> usize;
 
     /// Bytes that will be written and read, now and later, for each byte given back now. An estimate that is cheap to
-    /// ask for; what is written once and read once costs two.
+    /// ask for; a byte written once and read once costs two.
     fn io_per_byte(&self) -> f64 {
         2.0
     }
 
     /// Frees at least `bytes` if it can, by spilling, and returns the bytes it spilled: 0 means that asking again frees nothing.
-    /// The governor may have less of them, where the operator has taken in more meanwhile.
+    /// The governor may have less of them, where the operator has consumed more input meanwhile.
     ///
     /// Called on the thread of the consumer that needs memory, so it must not wait for a lock which that thread may
     /// hold: a busy partition is skipped.
@@ -154,7 +154,7 @@ impl MemoryGovernor {
         }
     }
 
-    /// Changes the limit for reservations made from now on; what is already granted stays granted.
+    /// Changes the limit for reservations made from now on; granted memory stays granted.
     pub fn set_limit_bytes(&self, limit_bytes: Option<usize>) {
         self.limit_bytes.store(limit_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
@@ -196,7 +196,7 @@ impl MemoryGovernor {
     fn relieve(&self, additional: usize) {
         /// So many times consumers are asked for one request.
         const MOST_ROUNDS: usize = 16;
-        /// What is kept of what others would leave a holder.
+        /// A holder keeps its kept share divided by this.
         const KEPT_PART: usize = 4;
         let Some(meter) = &self.resident else { return };
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
@@ -235,7 +235,8 @@ impl MemoryGovernor {
         let wanted = wanted_bytes(additional, limit_bytes);
         loop {
             if !self.holders(limit_bytes).into_iter().any(|(.., holder)| holder.reclaim(wanted) > 0) {
-                // Another consumer may have been given what was just freed, or have freed what this one was to give.
+                // Another consumer may have been granted the memory just freed, or have freed what this one was to
+                // give.
                 return self.take(additional);
             }
             if self.take(additional) {
@@ -510,7 +511,7 @@ mod tests {
     #[test]
     fn what_is_resident_makes_others_spill_and_refuses_nothing() {
         const KIB: usize = 1 << 10;
-        // Of a process that has 600 KiB beside what is reserved, none of which it may.
+        // Of a process that has 600 KiB beside its reservations, none of which is allowed.
         let bound = ResidentBound { allowed_bytes: 0, measure: || Some(1400 << 10), give_back: || {} };
         let governor = MemoryGovernor::new(Some(1000 * KIB)).with_resident_bound(Some(bound));
         let pool: Arc<dyn MemoryPool> = Arc::new(governor);

@@ -67,7 +67,7 @@ impl HeldMemory {
         self.total.grow(bytes);
     }
 
-    /// Makes it `bytes` if the governor grants what is missing.
+    /// Resizes it to `bytes` if the governor grants the difference.
     pub fn try_resize(&self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes()) {
             Some(more) => self.try_grow(more),

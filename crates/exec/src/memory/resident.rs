@@ -1,25 +1,25 @@
 //! What a process holds beside what its operators have reserved.
 //!
-//! Batches on their way, decoders, descriptions of files, code, and memory that the allocator keeps for later are not
+//! Batches in flight, decoders, descriptions of files, code, and memory that the allocator keeps for later are not
 //! reserved at all. Most of it follows from the query, not from the limit. Resident memory shows all of it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Resident memory is looked at so often: within this time two threads can take in some megabytes.
+/// Resident memory is looked at so often: within this time two threads can accumulate some megabytes.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// When the allocator had little to give back, it is left alone for so long.
 const LEFT_ALONE: Duration = Duration::from_millis(5);
 /// The share of the limit that is little.
 const LITTLE_SHARE: usize = 64;
-/// The share of the limit that operators do without at most for what is not theirs.
+/// The share of the limit that operators do without at most for memory that is not theirs.
 const MOST_SHARE: usize = 2;
 
 /// How much memory of this process may be resident beyond the limit: for a program that has one session and does nothing
 /// beside its queries.
 #[derive(Clone, Copy, Debug)]
 pub struct ResidentBound {
-    /// Bytes beyond the limit that the program, and what is not reserved, should do with.
+    /// Bytes beyond the limit that the program, and unreserved memory, should do with.
     pub allowed_bytes: usize,
     /// Bytes of this process that are resident now; `None` if the system does not report them.
     pub measure: fn() -> Option<u64>,

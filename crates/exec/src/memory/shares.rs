@@ -15,13 +15,13 @@ pub const MAX_PAGE_ROWS: usize = 1 << 13;
 const MAX_PAGE_BYTES: usize = 256 << 10;
 /// Smallest page: the device's own.
 const MIN_PAGE_BYTES: usize = 4 << 10;
-/// The share of memory that pages on their way to the device may take.
+/// The share of memory that pages being written to the device may take.
 const WRITE_BUFFER_SHARE: usize = 8;
 /// The share of memory that reads of spilled pages in flight may take, where that is less than the device needs.
 const READ_WINDOW_SHARE: usize = 16;
 /// The share of memory that an extent of temporary space may be as large as.
 const EXTENT_SHARE: usize = 128;
-/// The share of memory, and the bounds, of the rows that are taken in at a time.
+/// The share of memory, and the bounds, of the rows that are consumed at a time.
 const PORTION_SHARE: usize = 16;
 const MAX_PORTION_BYTES: usize = 16 << 20;
 const MIN_PORTION_BYTES: usize = 64 << 10;
@@ -58,7 +58,7 @@ pub fn read_window_bytes(memory_bytes: Option<usize>, sizes: &IoSizes) -> usize 
     share.clamp(MIN_READ_BYTES, sizes.read_window_bytes())
 }
 
-/// How many rows of `batch` are taken in at a time by an operator that may use `memory_bytes`: all of them, unless they
+/// How many rows of `batch` are consumed at a time by an operator that may use `memory_bytes`: all of them, unless they
 /// are so wide that the batch would be a large part of the memory.
 pub fn portion_rows(batch: &RecordBatch, memory_bytes: Option<usize>) -> usize {
     let portion = memory_bytes.map_or(MAX_PORTION_BYTES, |limit| limit / PORTION_SHARE);

@@ -1,4 +1,4 @@
-//! Memory for what is bounded by itself and cannot do with less.
+//! Memory for operators that are bounded by themselves and cannot do with less.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Constants and equivalence classes of operators that add nulls: outer joins and grouping sets.
 //!
-//! DataFusion takes what is constant or equal in an input for constant or equal in the output, too, and leaves out of an
-//! `ORDER BY` what it need not sort by. Rows without a match in an outer join, and those of a grouping set without a key,
-//! have nulls there.
+//! DataFusion takes expressions that are constant or equal in an input to be so in the output, too, and leaves out of
+//! an `ORDER BY` what it need not sort by. Rows without a match in an outer join, and those of a grouping set without a
+//! key, have nulls there.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub fn padded_sides(join_type: JoinType) -> &'static [JoinSide] {
     }
 }
 
-/// What is known of the rows of a join with these output columns.
+/// The equivalences that hold for the rows of a join with these output columns.
 pub fn without_padded_sides(
     planned: &EquivalenceProperties,
     join_type: JoinType,
@@ -35,7 +35,7 @@ pub fn without_padded_sides(
     known_of(planned, |column| columns.get(column).is_some_and(|column| !padded.contains(&column.side)))
 }
 
-/// What is known of the rows of an aggregation by these keys.
+/// The equivalences that hold for the rows of an aggregation by these keys.
 pub fn without_missing_keys(
     planned: &EquivalenceProperties,
     keys: &PhysicalGroupBy,

@@ -1,13 +1,15 @@
-//! What is still known of rows when those of several partitions come together.
+//! The properties that rows keep when those of several partitions come together.
 //!
 //! The branches of a `UNION ALL` are partitions of their own. A column that has one value in each of them, another one in
-//! each, is known as constant (*heterogeneous* in DataFusion), and orders leave it out. Our operators take in several
-//! partitions where DataFusion's would have an exchange below, which forgets that. In a single partition it stays constant.
+//! each, is known as constant (*heterogeneous* in DataFusion), and orders leave it out. Our operators consume several
+//! partitions where DataFusion's would have an exchange below, which forgets that. In a single partition it stays
+//! constant.
 
 use datafusion::physical_expr::{AcrossPartitions, EquivalenceProperties};
 use datafusion::physical_plan::PlanProperties;
 
-/// The same properties of rows that may come from any partition, without what is constant only within each.
+/// The same properties of rows that may come from any partition, without expressions that are constant only within
+/// each.
 pub fn mixing_partitions(properties: &PlanProperties) -> PlanProperties {
     let mut equivalences = properties.equivalence_properties().clone();
     equivalences.clear_per_partition_constants();

@@ -29,7 +29,7 @@ pub struct Distinct {
     _reclaim: Option<ReclaimHandle>,
 }
 
-/// What is being done with unchecked rows at the end of a step.
+/// The check of unchecked rows at the end of a step.
 enum Checking {
     /// Whether they are new is known: from this one on.
     Known {
@@ -46,7 +46,7 @@ impl Distinct {
         Self { seen, unchecked, scattered: None, checking: None, _reclaim: reclaim }
     }
 
-    /// Takes in rows, and gives those that are known to be new. There may be more of them at the end of the step.
+    /// Consumes rows, and returns those that are known to be new. There may be more of them at the end of the step.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let keys = self.seen.keys.of(&batch)?;
         match self.seen.add(&keys)? {
@@ -153,7 +153,7 @@ impl PartitionCheck {
             }
             if self.reading.is_none() {
                 let Some((partition, file)) = self.files.pop_front() else { return Ok(None) };
-                // The file is not shared: what was read of it is gone.
+                // The file is not shared: the part that has been read is freed.
                 self.reading = Some((partition, file.read()));
             }
             self.check_block(seen).await?;

@@ -23,7 +23,7 @@
 //! - The table leaves memory as partitions by hash, and begins anew. Rows that it does not have are *unchecked* then,
 //!   unless a filter of hashes knows that they are not in temporary space either. They wait in another queue until the
 //!   step has ended. Then the partitions that may have one of them are read past the table. Small steps of new rows
-//!   read nothing, others a few partitions; what was added recently is found in the table at once.
+//!   read nothing, others a few partitions; recently added rows are found in the table at once.
 //! - Where unchecked rows of a step exceed the memory, they and the rest of the step are scattered by hash as well, and
 //!   compared with those seen partition by partition, of each as many rows at a time as there is memory for.
 //!

@@ -29,7 +29,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Takes in rows of a term, and gives those that are rows of the recursion.
+    /// Consumes rows of a term, and returns those that are rows of the recursion.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
         let batch = with_schema(batch, &self.schema)?;
         let rows = match &mut self.distinct {

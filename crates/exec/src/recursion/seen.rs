@@ -19,7 +19,7 @@ use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
 const KEPT_SHARE: usize = 16;
 const MIN_TABLE_BYTES: usize = 64 << 10;
 
-/// What is written and read for a byte of the table that leaves memory: every step may have to look at it again.
+/// Bytes written and read for a byte of the table that leaves memory: every step may have to look at it again.
 const IO_PER_BYTE: f64 = 8.0;
 
 /// The rows so far, each once.
@@ -35,7 +35,7 @@ pub struct SeenRows {
 
 struct Seen {
     table: RowTable,
-    /// What is known of each of the table's rows, by number.
+    /// The place of each of the table's rows, by number.
     places: Vec<Place>,
     /// The numbers of unchecked rows, in the order in which they came.
     unchecked: Vec<usize>,
@@ -78,7 +78,7 @@ pub enum FirstSeen {
     Unknown,
 }
 
-/// What is known of unchecked rows when their step has ended.
+/// The verdict on unchecked rows when their step has ended.
 pub enum Verdict {
     /// Whether they are new, in the order in which they came.
     New(Vec<bool>),

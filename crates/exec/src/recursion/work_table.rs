@@ -1,4 +1,4 @@
-//! The rows of the last step on their way to the recursive term.
+//! The rows of the last step, as input of the recursive term.
 
 use std::fmt;
 use std::sync::Arc;

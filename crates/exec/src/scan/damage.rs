@@ -1,7 +1,7 @@
 //! Where a Parquet file is damaged.
 //!
-//! DataFusion's reader decodes the columns of a row group together, and says what is wrong with the bytes of one of them,
-//! not of which. Reading the file again, one column of one row group at a time, tells.
+//! DataFusion's reader decodes the columns of a row group together, and reports an error in the bytes of one of them
+//! without naming it. Reading the file again, one column of one row group at a time, tells.
 
 use std::fs::File;
 use std::path::Path;

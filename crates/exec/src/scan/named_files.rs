@@ -1,7 +1,7 @@
 //! Errors of reading a file name the file.
 //!
-//! DataFusion's readers say what is wrong with the bytes, not whose they are, and panic over some that are damaged. Once a
-//! plan is complete, the source of each of its scans is wrapped:
+//! DataFusion's readers report errors in the bytes without naming their file, and panic over some that are damaged.
+//! Once a plan is complete, the source of each of its scans is wrapped:
 //!
 //! ```text
 //!   FileScanConfig ─► NamingSource ─► ParquetSource, …
@@ -40,7 +40,7 @@ use super::guard::{Guarded, guarded};
 pub struct NamingSource(Arc<dyn FileSource>);
 
 impl NamingSource {
-    /// For a plan that is complete: what is pushed to a scan later does not reach the source.
+    /// For a plan that is complete: filters pushed to a scan later do not reach the source.
     pub fn over(source: Arc<dyn FileSource>) -> Self {
         NamingSource(source)
     }
@@ -213,7 +213,7 @@ impl FileName {
         self.checked(guarded(read))
     }
 
-    /// What was read, or why not.
+    /// The result of a read, with the file's name in errors.
     fn checked<T>(&self, read: std::thread::Result<Result<T>>) -> Result<T> {
         match read {
             Ok(Err(error)) if self.is_about_bytes(error.find_root()) => {

@@ -1,4 +1,4 @@
-//! Rows on their way into a table: one statement, atomic and durable.
+//! Writing rows into a table: one statement, atomic and durable.
 
 use std::fmt;
 use std::sync::Arc;

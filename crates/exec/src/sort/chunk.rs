@@ -6,7 +6,7 @@
 //!   batch ─► sorted batch                                       ─┘
 //! ```
 //!
-//! Rows stay in their batches. What is sorted are *positions*, which carry the heads of the keys: comparing two of them
+//! Rows stay in their batches. The sort moves *positions*, which hold the heads of the keys: comparing two of them
 //! rarely leaves the array that is being sorted.
 
 use std::sync::Arc;

@@ -91,7 +91,7 @@ impl ExternalSortExec {
         if merged.equivalence_properties().ordering_satisfy(merge.expr().clone())? {
             return Ok(Some(merged));
         }
-        // Partitions were not sorted by what is constant within each, and not the same in all.
+        // Partitions were not sorted by expressions that are constant within each, and not the same in all.
         let order = match projection {
             Some(projection) => below(projection, merge.expr())?,
             None => merge.expr().clone(),

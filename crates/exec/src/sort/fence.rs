@@ -33,7 +33,7 @@ pub struct FenceExec {
 pub enum Kept {
     /// Sorts do not go down.
     Sorts,
-    /// What is known of an aggregation's keys does not go up.
+    /// Properties of an aggregation's keys do not go up.
     Keys,
 }
 

@@ -1,4 +1,4 @@
-//! Taking in one input: its rows are kept with their keys until the input ends, or until others need the memory.
+//! Consuming one input: its rows are kept with their keys until the input ends, or until others need the memory.
 //!
 //! ```text
 //!   batch ─► behind the threshold? ─► keys ─► room? ─► open chunk ─► sorted chunks
@@ -60,7 +60,7 @@ impl Lane {
         lane
     }
 
-    /// Takes in all rows that may be wanted.
+    /// Consumes all rows that may be wanted.
     pub async fn consume(&self, mut input: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = input.next().await {
             let batch = self.state.spec.volatile.add(batch?)?;
@@ -120,8 +120,8 @@ impl Lane {
         }
     }
 
-    /// Reserves `bytes`, spilling if need be. False if that did not make enough room: what is reserved beyond is in
-    /// memory as part of a batch already, and goes to the device next.
+    /// Reserves `bytes`, spilling if need be. False if that did not make enough room: the bytes reserved beyond it are
+    /// in memory as part of a batch already, and go to the device next.
     async fn make_room(&self, bytes: usize) -> Result<bool> {
         if self.memory.try_grow(bytes) {
             return Ok(true);

@@ -175,7 +175,7 @@ fn row_bytes(chunk: &Chunk) -> usize {
     (chunk.bytes() / chunk.len().max(1)).max(1)
 }
 
-/// Bytes that writing a chunk frees: what comes next of it stays, and it takes memory to be read.
+/// Bytes that writing a chunk frees: its next rows stay, and it takes memory to be read.
 fn reclaimable_bytes(chunk: &Chunk, state: &SortState) -> usize {
     let kept_bytes = kept_rows(chunk, state) * row_bytes(chunk);
     chunk.bytes().saturating_sub(kept_bytes + Reading::least(state, 0).run_bytes)
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_would_take_more_memory_to_be_read_stays() {
-        // What comes next of it and the pages of a run would be 700 KB.
+        // Its next rows and the pages of a run would be 700 KB.
         let merge = merge_of(50);
         let before = merge.state.pool.reserved();
         assert!(before > 300 << 10, "{before} bytes");

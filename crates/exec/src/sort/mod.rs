@@ -21,9 +21,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
-//! | `spec` | what is known before the first row |
+//! | `spec` | what the plan fixes before the first row |
 //! | `chunk`, `shared_prefix` | rows in memory with their keys, and their order |
-//! | `lane` | taking in one input |
+//! | `lane` | consuming one input |
 //! | `threshold` | what a limit of rows lets drop |
 //! | `volatile` | sort expressions that have another value each time |
 //! | `loser_tree`, `merger` | which row comes next |
@@ -35,7 +35,7 @@
 //! | `state`, `metrics` | what all of them share |
 //!
 //! Invariants
-//! - A row that was taken in is in one lane, one run or one source of a merge, until it is emitted.
+//! - A row that was consumed is in one lane, one run or one source of a merge, until it is emitted.
 //! - The holder of the lock of a lane or of a merge neither waits for another task nor asks the governor for memory.
 //! - Sort expressions that may be computed more than once have the same value each time.
 //! - The order of equal keys is not defined.

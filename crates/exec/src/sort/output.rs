@@ -38,7 +38,7 @@ pub fn output(
     }
 }
 
-/// Takes in all inputs at once.
+/// Consumes all inputs at once.
 async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>) -> Result<Vec<Arc<Lane>>> {
     let mut tasks = JoinSet::new();
     let mut lanes = Vec::new();
@@ -118,8 +118,8 @@ impl Batches {
         Ok(Some(batch))
     }
 
-    /// Memory for another copy, if no operator has to spill for it. The first one is on its way to the consumer of the output,
-    /// who has to have it.
+    /// Memory for another copy, if no operator has to spill for it. The first one goes to the consumer of the output,
+    /// which has to have it.
     fn memory_of_next(&self, state: &SortState) -> Option<HeldMemory> {
         let memory = state.another_reservation();
         let bytes = self.largest_bytes;

@@ -18,7 +18,7 @@ pub const HEAD_BYTES: usize = size_of::<Head>();
 /// and make a third more of every position.
 pub type Head = [u64; 2];
 
-/// What is known of the keys that were added.
+/// The shared prefix and the lengths of the keys that were added.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPrefix {
     first: Option<Box<[u8]>>,

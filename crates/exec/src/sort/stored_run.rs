@@ -13,7 +13,7 @@ use crate::batch::data_bytes;
 use crate::error::{pages_error, spill_error};
 use crate::memory::HeldMemory;
 
-/// Units of a run that are in memory while it is read: two are on their way, and the pages of a third are used.
+/// Units of a run that are in memory while it is read: two are being read, and the pages of a third are used.
 const UNITS_OF_ROWS: usize = 3;
 /// Room for the keys of the third, in units. Those that are longer take more when they are made.
 const UNITS_OF_KEYS: usize = 2;

@@ -30,7 +30,7 @@ pub struct Threshold {
     sorted_by: Option<KeyEncoder>,
     filter: Option<Arc<DynamicFilterPhysicalExpr>>,
     best: RwLock<Option<Arc<Best>>>,
-    /// Outputs that have not taken in all of their input.
+    /// Outputs that have not consumed all of their input.
     outputs: AtomicUsize,
 }
 
@@ -127,7 +127,7 @@ impl Threshold {
         Ok(())
     }
 
-    /// Notes that an output has taken in its input. After the last one the filter does not change any more.
+    /// Notes that an output has consumed its input. After the last one the filter does not change any more.
     pub fn output_done(&self) {
         if self.outputs.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(filter) = &self.filter

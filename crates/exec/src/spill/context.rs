@@ -135,7 +135,7 @@ impl SpillContext {
         reservation
     }
 
-    /// Brings the metrics up to what was written and read so far.
+    /// Updates the metrics with the bytes written and read so far.
     pub(super) fn report_io(&self) {
         self.metrics.update_from(&self.space);
     }

@@ -7,8 +7,8 @@
 //! has many of them. The largest partition frees most memory for the probe rows it is likely to cost
 //! (`docs/benchmarks/destage.md` measures the alternatives).
 
-/// The order in which partitions are spilled. A session may carry another one than the default as an extension of
-/// its configuration.
+/// The order in which partitions are spilled. A session may have another one than the default as an extension of its
+/// configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DestagePolicy {
     /// The largest first.

@@ -1,4 +1,4 @@
-//! Rows in temporary space, and on their way back.
+//! Rows in temporary space, and reading them back.
 
 use std::sync::Arc;
 

@@ -33,8 +33,8 @@ pub(crate) struct ResidentPartitions {
     memory: Arc<HeldMemory>,
     /// Most bytes that the operator may use; `None` if there is no limit.
     memory_limit: Option<usize>,
-    /// Locked while the reservation is made what is held. True once the partitions have been handed over: a reclaim that
-    /// began before must not free what they hold.
+    /// Locked while the reservation is set to the bytes held. True once the partitions have been handed over: a reclaim
+    /// that began before must not free what they hold.
     is_handed_over: Mutex<bool>,
     policy: DestagePolicy,
     /// What so many rows in memory take beside their pages.
@@ -212,7 +212,7 @@ impl ResidentPartitions {
         Ok(freed)
     }
 
-    /// Makes the reservation what is held, beside what pushes in progress have reserved.
+    /// Sets the reservation to the bytes held, beside what pushes in progress have reserved.
     fn sync_reservation(&self) {
         let is_handed_over = self.is_handed_over.lock();
         if !*is_handed_over {
@@ -222,8 +222,8 @@ impl ResidentPartitions {
         }
     }
 
-    /// Ends the input: all partitions, when what was spilled has arrived at the device. What is reserved stays so; the
-    /// caller makes it what the partitions hold.
+    /// Ends the input: all partitions, when the spilled pages have been written. The reservation stays; the caller sets
+    /// it to what the partitions hold.
     pub(crate) async fn finish(&self) -> Result<Vec<Partition>> {
         *self.is_handed_over.lock() = true;
         let finished = self.partitioner.finish().map_err(spill_error)?;

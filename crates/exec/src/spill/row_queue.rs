@@ -98,7 +98,7 @@ impl RowQueue {
         }
     }
 
-    /// Ends what is being written, so that it takes no memory: nothing will be pushed any more.
+    /// Ends the open writer, so that it takes no memory: nothing will be pushed any more.
     pub async fn seal(&mut self) -> Result<()> {
         let open = self.waiting.rows.lock().open.take();
         if let Some(open) = open {

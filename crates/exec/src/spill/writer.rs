@@ -1,4 +1,4 @@
-//! Rows on their way to temporary space.
+//! Writing rows to temporary space.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The plan node that computes what is read several times.
+//! The plan node that computes rows once that are read several times.
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! ```text
 //!   rows          a a a b │ b b b c d d      (batches; letters are keys)
 //!   groups ended    0 .. 3 │ 0 .. 3, 4
-//!   results        3 3 3 - │ 7 7 7 7 8 - -    what is missing follows when the group ends, as one value
+//!   results        3 3 3 - │ 7 7 7 7 8 - -    missing results follow when the group ends, as one value
 //! ```
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct Value {
     ignores_nulls: bool,
 }
 
-/// What is known of one partition.
+/// The state of one partition.
 #[derive(Debug)]
 pub struct State {
     peers: Option<Peers>,
@@ -115,7 +115,7 @@ impl Cumulative {
         })
     }
 
-    /// Takes in further rows, and puts the results that are known by now into `results`.
+    /// Consumes further rows, and puts the results that are known by now into `results`.
     pub fn add(&self, state: &mut State, rows: &RecordBatch, results: &mut Results) -> Result<()> {
         let ends = match &mut state.peers {
             Some(peers) => peers.ends(rows)?,

@@ -10,8 +10,8 @@ use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use super::expression::Edge;
 use crate::batch::with_own_buffers;
 
-/// What is kept of the rows so far: the first one and the first whose value is not null, or the last ones. One of them
-/// has the value, whether the function ignores nulls or not.
+/// The rows kept so far: the first one and the first whose value is not null, or the last ones. One of them has the
+/// value, whether the function ignores nulls or not.
 #[derive(Debug)]
 pub struct EdgeRows {
     edge: Edge,

@@ -45,7 +45,7 @@ impl Frames {
         }
     }
 
-    /// Takes in further rows, and puts the results that are known by now into `results`.
+    /// Consumes further rows, and puts the results that are known by now into `results`.
     pub fn add(&mut self, functions: &Functions, rows: &RecordBatch, results: &mut [Results]) -> Result<()> {
         let rows = functions.running_columns.of(rows)?;
         let (Some(peers), Some(groups)) = (&mut self.peers, &functions.groups) else {

@@ -47,7 +47,7 @@ impl OpenPartition {
         Ok(Self { frames, cumulative, at_end, gathered: Vec::new(), rows: 0 })
     }
 
-    /// Takes in further rows. Running functions put the results that they know into `results`.
+    /// Consumes further rows. Running functions put the results that they know into `results`.
     pub fn add(&mut self, functions: &Functions, rows: &RecordBatch, results: &mut [Results]) -> Result<()> {
         self.rows += rows.num_rows();
         for (function, gathering) in functions.at_end.iter().zip(&mut self.at_end) {

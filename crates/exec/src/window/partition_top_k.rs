@@ -111,7 +111,7 @@ pub struct PartitionTopK {
     _handle: Option<ReclaimHandle>,
 }
 
-/// What is given up when others need the memory.
+/// The state that is dropped when others need the memory.
 struct Held {
     /// None once it has been given up.
     known: Mutex<Option<Known>>,

@@ -18,7 +18,7 @@ use super::results::Results;
 use super::running::Running;
 use crate::spill::RowQueue;
 
-/// Rows on their way through the functions.
+/// The pipeline of rows through the functions.
 pub struct Pipeline {
     functions: Arc<Functions>,
     partition_by: Vec<Arc<dyn PhysicalExpr>>,
@@ -69,7 +69,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes in the next rows.
+    /// Consumes the next rows.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let keys = evaluate_expressions_to_arrays(&self.partition_by, &batch)?;
         let ranges = ranges(&keys, batch.num_rows())?;

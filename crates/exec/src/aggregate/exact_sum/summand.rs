@@ -102,7 +102,7 @@ impl Summand for Decimal256Type {
     }
 }
 
-/// What is summed, and what becomes of the sum.
+/// The function, and the types of its argument and of the sum.
 #[derive(Clone, Debug)]
 pub struct Summands<T> {
     pub function: Function,

@@ -26,7 +26,7 @@ pub fn visited_bytes(kind: JoinKind, pages: usize) -> usize {
 /// Which rows of a partition had matched before it was spilled.
 ///
 /// The bits stay in memory and reserved. Batches that were being probed when the partition was spilled still set
-/// theirs, so they are settled only when every probe row has been seen.
+/// theirs, so they are final only when every probe row has been seen.
 #[derive(Clone, Debug)]
 pub struct EarlierVisits {
     visited: Arc<RowBits>,
@@ -85,7 +85,7 @@ impl BuildSide {
         self
     }
 
-    /// What is known about the matches of the rows of `partition`, if the join asks.
+    /// Which rows of `partition` have matched so far, if the join tracks that.
     pub fn visits_of(&self, partition: usize) -> Option<EarlierVisits> {
         let table = self.tables[partition].as_ref()?;
         let visited = Arc::clone(self.visited.as_ref()?);

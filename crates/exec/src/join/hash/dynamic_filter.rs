@@ -76,7 +76,7 @@ impl BuildBounds {
         Ok(())
     }
 
-    /// What is known of build key number `number` alone, as a condition on `key`, the probe side's; `may_match` asks the
+    /// The bounds of build key number `number` alone, as a condition on `key`, the probe side's; `may_match` asks the
     /// build side itself.
     pub fn of_key(
         &mut self,
@@ -97,7 +97,7 @@ impl BuildBounds {
         Ok(conjunction(terms))
     }
 
-    /// Publishes what is known to the probe side's scans; `may_match` asks the build side itself.
+    /// Publishes the filter to the probe side's scans; `may_match` asks the build side itself.
     pub fn publish(
         mut self,
         filter: &DynamicFilterPhysicalExpr,

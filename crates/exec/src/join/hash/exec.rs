@@ -244,7 +244,7 @@ struct Publication {
     probe_schema: SchemaRef,
 }
 
-/// Takes in the build side from all its streams at once.
+/// Consumes the build side from all its streams at once.
 async fn build(
     state: Arc<JoinState>,
     inputs: Vec<SendableRecordBatchStream>,

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `estimate` | what statistics say of rows and keys |
-//! | `state` | taking in the build side, spilling, reclaim |
+//! | `state` | consuming the build side, spilling, reclaim |
 //! | `table`, `keys` | hash table over pages, key equality |
 //! | `build_side`, `prober` | probing a batch |
 //! | `side_rows` | build rows by themselves |

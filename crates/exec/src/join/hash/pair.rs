@@ -119,7 +119,7 @@ impl PairJoin {
         let mut memory = PairMemory::new(state);
         let mut blocks = None;
         if !memory.reserve(need).await {
-            // Less than a block is what joining takes in any case: splitting it would save nothing.
+            // Joining takes a block of memory in any case: splitting a smaller build side would save nothing.
             let splittable = !pair.unsplittable
                 && pair.earlier.is_none()
                 && pair.level < MAX_LEVEL
@@ -229,7 +229,7 @@ impl PairJoin {
             }
             return Ok(());
         }
-        // The probe side is on its way while the table is made.
+        // The probe side is being read while the table is built.
         let mut batches = self.probe_batches();
         batches.read_ahead();
         let timer = self.state.metrics.build_time.timer();

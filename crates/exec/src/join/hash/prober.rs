@@ -62,7 +62,7 @@ pub struct Prober {
     next_cursor: usize,
     pairs: Pairs,
     matched: Vec<bool>,
-    /// Rows that walk the duplicates of their key for everyone (see `settle_build_existence`).
+    /// Rows that walk the duplicates of their key for all rows of that key (see `settle_build_existence`).
     walking: Vec<bool>,
     emitted_probe_rows: bool,
     /// Most pairs in a step.

@@ -62,7 +62,7 @@ impl SpillCost {
     }
 }
 
-/// About what a row takes in a page, in bytes.
+/// The estimated bytes of a row in a page.
 fn row_bytes(schema: &Schema) -> usize {
     let bytes = schema.fields().iter().map(|field| field.data_type().primitive_width());
     bytes.map(|width| width.unwrap_or(ASSUMED_VALUE_BYTES)).sum::<usize>().max(1)

@@ -1,4 +1,4 @@
-//! What all output partitions of one join share: the build side being taken in, then being probed.
+//! What all output partitions of one join share: the build side being consumed, then being probed.
 //!
 //! ```text
 //!  build streams ─► push ─► ResidentPartitions ──finish──► tables of resident partitions ─► Stage::Probing
@@ -188,7 +188,7 @@ impl JoinState {
         }
     }
 
-    /// Takes in one stream of the build side.
+    /// Consumes one stream of the build side.
     pub async fn take_build_input(
         self: Arc<Self>,
         mut input: SendableRecordBatchStream,
@@ -252,7 +252,7 @@ impl JoinState {
         Ok(Some(stored))
     }
 
-    /// Ends the build side: makes the tables of the resident partitions. All input has been taken in.
+    /// Ends the build side: makes the tables of the resident partitions. All input has been consumed.
     pub async fn finish_build(self: &Arc<Self>) -> Result<()> {
         let Some(partitions) = self.building() else { return Ok(()) };
         // Once something is spilled, probe rows need pages to be collected in.
@@ -389,7 +389,7 @@ impl JoinState {
         self.inner_any_null.fetch_or(any_null, Ordering::Relaxed);
     }
 
-    /// What is known of the inner side of a null-aware join.
+    /// The facts noted about the inner side of a null-aware join.
     pub fn inner(&self) -> InnerFacts {
         InnerFacts {
             any_rows: self.inner_any_rows.load(Ordering::Relaxed),

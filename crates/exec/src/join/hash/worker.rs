@@ -1,4 +1,4 @@
-//! One output partition of a join: probes its own input, then helps with what was spilled.
+//! One output partition of a join: probes its own input, then helps with spilled pairs.
 //!
 //! ```text
 //!   wait for the build side ─► probe own input ─► all outputs done? ─► take spilled pairs, one at a time

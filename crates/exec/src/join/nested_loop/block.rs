@@ -36,7 +36,8 @@ impl Block {
         Ok(Self { pages, rows, first_rows, matched, row_bytes: bytes / count.max(1) })
     }
 
-    /// The same block, not probed yet, with what is known of its rows: they are `first_row` and following of `earlier`.
+    /// The same block, not probed yet, with the earlier matches of its rows: they are `first_row` and following of
+    /// `earlier`.
     pub fn matched_earlier(self, earlier: Option<&RowBits>, first_row: usize) -> Self {
         if let (Some(matched), Some(earlier)) = (&self.matched, earlier) {
             matched.copy_from(earlier, first_row);

@@ -52,7 +52,7 @@ struct Execution {
 impl BlockNestedLoopJoinExec {
     /// Takes the place of `planned`. Fails if a column's type has no page layout.
     pub fn try_new(planned: &NestedLoopJoinExec) -> Result<Self> {
-        // All partitions of the build side are taken in at once; there is no need to make one of them.
+        // All partitions of the build side are consumed at once; there is no need to make one of them.
         let left = match planned.left().downcast_ref::<CoalescePartitionsExec>() {
             Some(coalesce) if coalesce.fetch().is_none() => Arc::clone(coalesce.input()),
             _ => Arc::clone(planned.left()),
@@ -147,7 +147,7 @@ fn columns_of(planned: &NestedLoopJoinExec) -> Vec<ColumnIndex> {
     output_columns(&left, &right, *planned.join_type(), planned.projection().as_deref())
 }
 
-/// Takes in the build side from all its streams at once.
+/// Consumes the build side from all its streams at once.
 async fn build(state: Arc<LoopState>, inputs: Vec<SendableRecordBatchStream>) -> Result<()> {
     let mut tasks = JoinSet::new();
     for (number, input) in inputs.into_iter().enumerate() {

@@ -23,7 +23,7 @@
 //!
 //! Invariants
 //! - Either all build rows are in memory or all are on the device. A probe row meets all of them in one place.
-//! - An input is executed once. What is needed again is read back from temporary space.
+//! - An input is executed once. Rows needed again are read back from temporary space.
 //! - Joins that emit no build rows by themselves keep each probe row in the output partition of its input, as their
 //!   partitioning claims. The others claim nothing, and share the work that remains.
 //! - Memory that grows with data is reserved: blocks, bits, read windows. Pairs are never more than a batch and the
@@ -32,7 +32,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
-//! | `state` | taking in the build side, spilling it, reclaim |
+//! | `state` | consuming the build side, spilling it, reclaim |
 //! | `block` | build rows in memory and their bits |
 //! | `pair_filter` | the filter with one row of one side held fixed |
 //! | `prober` | a probe batch against a block |

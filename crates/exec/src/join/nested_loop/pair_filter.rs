@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use crate::join::spec::{OutputColumn, ResidualFilter, SideOf};
 
-/// A filter in both directions. One worker uses it at a time: evaluation changes what is held.
+/// A filter in both directions. One worker uses it at a time: evaluation changes its state.
 #[derive(Debug)]
 pub struct PairFilter {
     /// One build row, many probe rows.

@@ -1,4 +1,4 @@
-//! What all output partitions of one join share: the build side being taken in, then in one place or the other.
+//! What all output partitions of one join share: the build side being consumed, then in one place or the other.
 //!
 //! ```text
 //!   Building ──finish──┬──► InMemory ──reclaim──► Spilled ──► Closed
@@ -156,7 +156,7 @@ impl LoopState {
         }
     }
 
-    /// Takes in stream `number` of the build side.
+    /// Consumes stream `number` of the build side.
     pub async fn take_build_input(
         self: Arc<Self>,
         number: usize,
@@ -173,7 +173,7 @@ impl LoopState {
         Ok(())
     }
 
-    /// Ends the build side: a block if all of it is in memory, else files. All input has been taken in.
+    /// Ends the build side: a block if all of it is in memory, else files. All input has been consumed.
     pub async fn finish_build(&self) -> Result<()> {
         let Some(partitions) = self.building() else { return Ok(()) };
         let finished = partitions.finish().await?;
@@ -265,7 +265,7 @@ impl LoopState {
 }
 
 /// A build side that does not fit is written and read, and the probe side as well, some of it once for each block:
-/// more expensive than what is only written and read, though how many blocks there will be is unknown.
+/// more expensive than rows that are written and read once, though how many blocks there will be is unknown.
 const IO_PER_SPILLED_BYTE: f64 = 8.0;
 
 impl Reclaim for LoopState {
