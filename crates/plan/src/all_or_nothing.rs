@@ -14,7 +14,7 @@ use nandina_exec::scan::{AdaptiveFilter, is_dynamic};
 
 /// Adapts expressions to files. What a scan promises to filter by follows from the types of the table; where a column is
 /// a list or a struct in one of the files, that file's reader would leave the filter out without a word. Here it is
-/// refused, or left out by itself if nobody depends on it.
+/// refused, or left out by itself if nothing depends on it.
 #[derive(Debug)]
 pub(crate) struct AllOrNothing {
     adapters: Arc<dyn PhysicalExprAdapterFactory>,

@@ -116,7 +116,7 @@ fn descend(
     (above, node)
 }
 
-/// Whether a node gives out the rows that it takes in, and no other row depends on whether one is there.
+/// Whether a node emits its input rows, and no other row depends on whether one is there.
 fn keeps_rows(node: &dyn ExecutionPlan) -> bool {
     let moves = node.is::<ProjectionExec>()
         || node.is::<RepartitionExec>()

@@ -37,7 +37,7 @@ impl PhysicalOptimizerRule for FilterParquetScans {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if config.execution.parquet.pushdown_filters {
-            // Somebody wants it done in DataFusion's way, and it has been.
+            // The session asks for DataFusion's pushdown, which has been done.
             return Ok(plan);
         }
         let orders_matter = plan.exists(|node| Ok(depends_on_order(node)))?;
@@ -202,7 +202,7 @@ const RUN_BYTES: usize = 16;
 /// The memory that runs may take, against that of columns which filters have looked at.
 const RUNS_PER_CACHE: usize = 4;
 
-/// Whether the runs of rows that pass a filter may take more than a scan has memory for: nobody reserves them.
+/// Whether the runs of rows that pass a filter may take more than a scan has memory for: they are not reserved.
 fn selections_outgrow_memory(scan: &FileScanConfig) -> bool {
     let Some(source) = scan.file_source().downcast_ref::<ParquetSource>() else { return false };
     let Some(cache_bytes) = source.table_parquet_options().global.max_predicate_cache_size else {

@@ -15,7 +15,7 @@ use nandina_exec::batch::row_width::{TEXT_BYTES, row_bytes, text_bytes};
 
 use crate::spools::replace_operators;
 
-/// The share of the memory limit that a batch may take. Half a dozen are on their way in every lane.
+/// The share of the memory limit that a batch may take. Half a dozen are in flight in every lane.
 const BATCH_SHARE: usize = 32;
 
 /// More bytes in a batch save nothing.

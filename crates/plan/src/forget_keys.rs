@@ -4,8 +4,8 @@
 //! another table it determines only what comes from its side. An aggregation by `x` and a column of the other table
 //! forgets that: its output is taken to be determined by `x`, so that `ORDER BY x, y` above loses `y`, `SELECT DISTINCT x`
 //! its `DISTINCT`, and `GROUP BY x` gains keys. Which dependencies of a schema are right cannot be told afterwards. So
-//! nobody gets to see them: relations have none while SQL is planned, and neither have the inputs of what the rules that
-//! use them look at.
+//! no rule gets to see them: relations have none while SQL is planned, and neither have the inputs of the nodes that
+//! such rules look at.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -90,7 +90,7 @@ pub use stop_planning::stop_planning_when;
 pub use sub_queries::{CorrelatedNames, ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
 
-/// Nandina's rules about what a plan means, around DataFusion's, which settle types: what operators are applied to is known
+/// Nandina's rules about what a plan means, around DataFusion's, which resolve types: the types of operands are known
 /// only behind them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
@@ -120,11 +120,11 @@ pub fn type_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// DataFusion's logical rules with Nandina's among them.
 ///
-/// [`DistinctsToGroupingSets`] stands behind the rule that removes what is not needed, as it cannot from grouping sets, and
-/// right before DataFusion's rule for a single distinct argument, which is moved there. [`ForgetKeys`], [`NameBranches`],
-/// [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepLeafProjections`],
-/// [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes.
-/// Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
+/// [`DistinctsToGroupingSets`] stands behind the rule that removes unneeded columns, as it cannot from grouping sets,
+/// and right before DataFusion's rule for a single distinct argument, which is moved there. [`ForgetKeys`],
+/// [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`],
+/// [`KeepLeafProjections`], [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules
+/// from mistakes. Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
     let mut theirs = DataFusionRules::logical();
     let mut rules: Vec<Arc<LogicalRule>> = vec![

@@ -72,7 +72,7 @@ fn with_names(aggregate: &Aggregate) -> Result<Option<(LogicalPlan, Names)>> {
     });
     for key in keys {
         let other = *taken.entry(key.schema_name().to_string()).or_insert(key);
-        // A column keeps its name, and may come behind what is computed from it.
+        // A column keeps its name, and may come behind an expression computed from it.
         for cast in [key, other].into_iter().filter(|&cast| key != other && !matches!(cast, Expr::Column(_)))
         {
             let name = cast.clone().unalias().to_string();
@@ -90,7 +90,7 @@ fn with_names(aggregate: &Aggregate) -> Result<Option<(LogicalPlan, Names)>> {
             let renamed = key.transform_down(|part| {
                 Ok(match (&part, named.get(&part)) {
                     (Expr::GroupingSet(_), _) => Transformed::no(part),
-                    // What is inside of a key has no name.
+                    // Expressions inside a key have no name.
                     (_, Some(new)) => Transformed::new(new.clone(), true, TreeNodeRecursion::Jump),
                     (_, None) => Transformed::new(part, false, TreeNodeRecursion::Jump),
                 })

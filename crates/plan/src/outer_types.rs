@@ -1,8 +1,8 @@
 //! Types of columns that a sub-query sees of the queries around it.
 //!
-//! DataFusion gives such a column the type that it has while the text is planned. Types are settled later: those of unions,
-//! of `CASE`, and what meanings change. In the sub-query the column keeps its old type, is compared
-//! without a cast, and as a key of a join finds nothing.
+//! DataFusion gives such a column the type that it has while the text is planned. Types are resolved later: those of
+//! unions, of `CASE`, and what meanings change. In the sub-query the column keeps its old type, is compared without a
+//! cast, and as a key of a join finds nothing.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
 
-/// Gives such columns the types that they have by now, and settles what depends on them once more.
+/// Gives such columns the types that they have by now, and resolves the types that depend on them once more.
 pub struct OuterTypes {
     /// The rules that have been over the plan.
     rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
@@ -62,7 +62,8 @@ impl AnalyzerRule for OuterTypes {
 fn settled(plan: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
     let laterals = Cell::new(0_usize);
     let mut has_new_types = false;
-    // Lateral queries are settled with the join that they are a side of, which is the only one to know what they see.
+    // Types in lateral queries are resolved with the join that they are a side of, which is the only one to know what
+    // they see.
     plan.transform_down_up(
         |node| {
             laterals.update(|laterals| laterals + usize::from(matches!(node, LogicalPlan::Subquery(_))));

@@ -48,13 +48,13 @@ impl ReplaceOperators {
 
     /// Aggregations by hash, both stages at once, by [`HashAggregateExec`]s.
     ///
-    /// What is left to DataFusion needs little memory by its nature: aggregations without keys, aggregations of sorted
+    /// Those left to DataFusion need little memory by their nature: aggregations without keys, aggregations of sorted
     /// input, and those of which a sort above wants only the first few groups, which
     /// [`LimitGroups`](crate::LimitGroups) has marked.
     pub const HASH_AGGREGATES: Self = Self { name: "replace_hash_aggregate", replacement: of_hash_aggregate };
 
-    /// Some of the joins that [`Self::NESTED_LOOP_JOINS`] replaces, before orders are chosen: those of which DataFusion
-    /// takes for constant what is null in rows without a match.
+    /// Some of the joins that [`Self::NESTED_LOOP_JOINS`] replaces, before orders are chosen: those in which DataFusion
+    /// takes for constant a column that is null in rows without a match.
     pub const MISTAKEN_LOOP_JOINS: Self =
         Self { name: "replace_mistaken_loop_join", replacement: of_mistaken_loop_join };
 
@@ -65,11 +65,11 @@ impl ReplaceOperators {
     /// Every `SortExec` by an [`ExternalSortExec`], and the `SortPreservingMergeExec` right above one by a sort of all
     /// partitions at once. Above what something else has sorted, it becomes an [`OrderedMergeExec`].
     ///
-    /// What is left to DataFusion are sorts of columns that cannot be spilled.
+    /// Sorts of columns that cannot be spilled are left to DataFusion.
     pub const SORTS: Self = Self { name: "replace_sort", replacement: of_sort };
 
     /// `WindowAggExec` and `BoundedWindowAggExec` by [`SpillingWindowExec`], unless their input is not sorted by
-    /// partitions or carries columns of a type that cannot be spilled. Refuses functions that nobody can compute.
+    /// partitions or carries columns of a type that cannot be spilled. Refuses functions that cannot be computed.
     pub const WINDOWS: Self = Self { name: "replace_window", replacement: of_window };
 
     /// `RepartitionExec` by [`ExchangeExec`], unless it keeps an order of its rows, or carries columns of a type that

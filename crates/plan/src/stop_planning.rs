@@ -1,9 +1,9 @@
-//! Planning that nobody waits for any more ends before the next rule.
+//! Planning whose waiter is gone ends before the next rule.
 //!
 //! Rules compute for as long as they like without a point at which a task could be cancelled: a statement of thousands of
-//! terms for seconds, one whose common table expressions square for ever. DataFusion's optimizers ask nobody between
-//! rules whether to go on, but they end when a rule fails; so each is wrapped in one that fails once its thread has been
-//! told to stop.
+//! terms for seconds, one whose common table expressions square for ever. DataFusion's optimizers do not ask between
+//! rules whether to go on, but they end when a rule fails; so each is wrapped in one that fails once its thread has
+//! been told to stop.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn go_on() -> Result<()> {
     if is_stopped { exec_err!("the statement was cancelled while it was planned") } else { Ok(()) }
 }
 
-/// A rule that fails once nobody waits for the plan; otherwise the wrapped one.
+/// A rule that fails once the plan's waiter is gone; otherwise the wrapped one.
 #[derive(Debug)]
 struct Stoppable<R: ?Sized>(Arc<R>);
 

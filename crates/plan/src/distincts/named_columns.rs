@@ -11,7 +11,7 @@ pub struct NamedColumns {
 
 impl NamedColumns {
     /// No expressions yet. Names are `prefix` and a number: the same in equal aggregations, which may be
-    /// [computed once](crate::spools) then. Nobody outside the two levels sees them.
+    /// [computed once](crate::spools) then. They are not visible outside the two levels.
     pub fn new(prefix: &'static str) -> Self {
         Self { prefix, expressions: Vec::new() }
     }

@@ -18,7 +18,7 @@
 //! | `to_timestamp(1e17)` | the largest timestamp | an error |
 //! | `(SELECT 1 FROM t)` | never null | null if there is no row: [`empty_scalars`] |
 //!
-//! They are rewritten before types are settled, and keep the names of their columns.
+//! They are rewritten before types are resolved, and keep the names of their columns.
 
 mod empty_scalars;
 mod function;
@@ -43,7 +43,7 @@ pub fn operator_planner() -> Arc<dyn ExprPlanner> {
     Arc::new(lists::ListOperators)
 }
 
-/// The rule that applies all of them, before types are settled.
+/// The rule that applies all of them, before types are resolved.
 pub fn meanings() -> ApplyFunctionRewrites {
     ApplyFunctionRewrites::new(vec![
         Arc::new(rounding::RoundingCasts),

@@ -140,7 +140,8 @@ pub(crate) fn as_decimal(constant: &Expr) -> Option<Expr> {
 /// Digits on either side of the point up to which a number is written without an exponent.
 const MOST_DIGITS: usize = 15;
 
-/// The decimal of fewest digits that reads as this number; `None` if nobody would write it without an exponent.
+/// The decimal of fewest digits that reads as this number; `None` if it takes more than [`MOST_DIGITS`] on a side, or
+/// is not finite.
 fn decimal(number: f64) -> Option<ScalarValue> {
     let shortest = number.to_string();
     let (whole, fraction) = shortest.split_once('.').unwrap_or((&shortest, ""));

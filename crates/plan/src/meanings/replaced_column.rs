@@ -7,7 +7,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// The name of [`replaced_column`], which nobody writes.
+/// The name of [`replaced_column`], which users do not write.
 pub const REPLACED_COLUMN: &str = "__replaced_column";
 
 /// `__replaced_column(column, value)` is the value. The column only has to exist.

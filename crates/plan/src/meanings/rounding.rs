@@ -1,5 +1,5 @@
 //! Casts of numbers to integers go to the nearest one, as in Postgres and DuckDB: of two as near, floating-point numbers go
-//! to the even one, decimals away from zero. DataFusion's drop what is behind the point.
+//! to the even one, decimals away from zero. DataFusion's truncate.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
     cast,
 };
 
-/// Rounds what is cast to an integer.
+/// Rounds numbers that are cast to an integer.
 #[derive(Debug)]
 pub(super) struct RoundingCasts;
 

@@ -58,7 +58,7 @@ impl FunctionRewrite for Times {
     }
 }
 
-/// What is cast in place of a text: the text if it is a time of day, or the interval that it says.
+/// The expression to cast in place of a text: the text if it is a time of day, or the interval that it says.
 fn value_of_text(text: &Expr, to: &DataType, times: Compute, intervals: Compute) -> Option<Expr> {
     let arguments = || vec![text.clone()];
     match to {

@@ -99,14 +99,14 @@ impl CommonParts {
     }
 }
 
-/// Whether a part gives out less than it works on, and the same each time. Others pass their rows on, and would have them
-/// written to be read again where memory is short; and what they are joined with may tell their scans which rows are not
-/// needed.
+/// Whether a part emits fewer rows than it works on, and the same each time. Others pass their rows on, and would have
+/// them written to be read again where memory is short; and what they are joined with may tell their scans which rows
+/// are not needed.
 fn may_be_shared(plan: &LogicalPlan) -> Result<bool> {
     Ok(matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_)) && is_the_same_each_time(plan)?)
 }
 
-/// What is computed again and again while a query runs.
+/// A part that is computed again and again while a query runs.
 fn is_opaque(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::RecursiveQuery(_))
 }

@@ -13,7 +13,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, TableScan, TableScanBuilder};
 
-/// A plan that gives out the same rows as both plans, with the columns of both. `None` where none is known.
+/// A plan that emits the same rows as both plans, with the columns of both. `None` where none is known.
 ///
 /// Aliases number columns of one name by their places (`x`, `x:1`), which may change: the fused plan is one for `other`
 /// only if fusing them again gives it once more.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A common table expression that is used twice stands in the plan twice, as do views and subqueries of the same text.
-//! What is equal is decided on logical plans, which can be compared; they are compared after DataFusion has optimised
-//! them, so that only what would do the same work is put together. Every copy is then planned by itself, in the same way:
-//! a spool asks nothing of its input and passes nothing down to it. The last rule leaves one of the copies.
+//! Equality is decided on logical plans, which can be compared; they are compared after DataFusion has optimised
+//! them, so that only parts that would do the same work are put together. Every copy is then planned by itself, in the
+//! same way: a spool asks nothing of its input and passes nothing down to it. The last rule leaves one of the copies.
 //!
 //! What would not have the same rows each time, as `random()` and `LIMIT` make, is computed once because it has to be:
 //! [`volatile`] puts spools into the plan of a statement before any rule has seen it.

@@ -51,8 +51,8 @@ impl ExtensionPlanner for SpoolPlanner {
         if spool.number >= volatile::FIRST_NUMBER {
             return Ok(Some(Arc::new(SpoolExec::try_new(spool.number, Arc::clone(input))?)));
         }
-        // What is in order is computed as often as it is read, as the order would be lost; and columns that cannot be
-        // spilled.
+        // An ordered input is computed as often as it is read, as the order would be lost; so is one with columns that
+        // cannot be spilled.
         let spool = SpoolExec::try_new(spool.number, Arc::clone(input)).ok();
         let spool = spool.filter(|_| input.output_ordering().is_none());
         Ok(Some(spool.map_or_else(|| Arc::clone(input), |spool| Arc::new(spool) as _)))

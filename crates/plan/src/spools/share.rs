@@ -1,4 +1,4 @@
-//! Leaves one of the copies of what is read several times.
+//! Leaves one of the copies of a plan that is read several times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::volatile;
 
 /// Lets the first of equal spools compute, and the others read from it. One that stands alone goes.
 ///
-/// Spools are equal if their numbers are and all rules have made the same of them, which they do unless a rule looks past
-/// a spool at what is above it.
+/// Spools are equal if their numbers are and all rules have made the same of them, which they do unless a rule looks
+/// past a spool at the nodes above it.
 #[derive(Debug)]
 pub struct ShareSpools;
 
@@ -51,7 +51,7 @@ fn key(spool: &SpoolExec) -> Key {
     (spool.number(), displayable(spool.input().as_ref()).indent(true).to_string())
 }
 
-/// Counts equal spools. What is in those that will be dropped does not count.
+/// Counts equal spools. Spools inside those that will be dropped do not count.
 fn count_readers(plan: &Arc<dyn ExecutionPlan>, readers: &mut HashMap<Key, usize>) {
     if let Some(spool) = plan.downcast_ref::<SpoolExec>() {
         let count = readers.entry(key(spool)).or_default();

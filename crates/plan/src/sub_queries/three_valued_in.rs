@@ -211,8 +211,8 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
     let (_, field) = rows.schema().qualified_field_from_column(&column)?;
     let (may_hold_null, may_be_null) = (field.is_nullable(), found.expr.nullable(schema)?);
     let is_known = !may_hold_null && !may_be_null;
-    // DataFusion's join for `NOT IN` takes nulls of a correlated condition for nulls of the comparison. What is not negated
-    // here may become so when conditions are simplified: `false OR NOT (x IN S)`.
+    // DataFusion's join for `NOT IN` takes nulls of a correlated condition for nulls of the comparison. A condition
+    // that is not negated here may become so when conditions are simplified: `false OR NOT (x IN S)`.
     if is_known && found.subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::InSubquery(found)));
     }

@@ -1,6 +1,6 @@
 //! Casts that lose something, in comparisons.
 //!
-//! DataFusion compares what is cast in place of the cast, with a constant of its type: `x = 5.0` in place of
+//! DataFusion compares the argument of a cast in place of the cast, with a constant of its type: `x = 5.0` in place of
 //! `CAST(x AS DECIMAL(5, 0)) = 5`, which also holds for 5.3, or `x > 3` in place of `TRY_CAST(x AS INTEGER) > 3`, which is null
 //! for large numbers. Only a cast that keeps every value can be left out. The others become arguments of a function,
 //! through which the rules do not look.

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use super::type_of;
 use crate::meanings::call_shown_as_argument;
 
-/// The function that looks at the digits of what is computed in its argument.
+/// The function that checks the digits of the value of its argument.
 pub(crate) const CHECKED: &str = "checked_decimal";
 
 pub(super) fn operation(operation: &BinaryExpr, types: &[DataType; 2], schema: &DFSchema) -> Option<Expr> {

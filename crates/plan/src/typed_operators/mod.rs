@@ -1,4 +1,5 @@
-//! Operators whose meaning depends on the types of their operands, which are settled when DataFusion's analyzer has run.
+//! Operators whose meaning depends on the types of their operands, which are resolved when DataFusion's analyzer has
+//! run.
 //!
 //! | expression | DataFusion | here |
 //! |---|---|---|
@@ -148,7 +149,7 @@ fn aggregate(function: AggregateFunction, schema: &DFSchema) -> Result<Transform
 /// Makes floating-point numbers what they are compared as, and says whether there were any.
 fn as_compared<'a>(values: impl Iterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
     let mut is_new = false;
-    // What is no value but says how to compute, as the fraction of a percentile, stays a constant.
+    // An argument that is no value but says how to compute, as the fraction of a percentile, stays a constant.
     for value in values.filter(|value| !matches!(value, Expr::Literal(..))) {
         let as_compared = floats::compared(std::mem::take(value), schema);
         is_new |= as_compared.transformed;

@@ -40,7 +40,7 @@ pub(super) fn try_cast(TryCast { expr, field }: TryCast, from: &DataType) -> Tra
     expr.update_data(|expr| Expr::TryCast(TryCast { expr: Box::new(expr), field }))
 }
 
-/// What is cast in place of a value; a cast that tries makes nulls of texts that say nothing.
+/// The expression to cast in place of a value; a cast that tries makes nulls of texts that say nothing.
 fn cast_value(value: Expr, from: &DataType, to: &DataType, tries: bool) -> Transformed<Expr> {
     let computed = |data_type: &DataType, name, compute: Compute| {
         Transformed::yes(call_giving(data_type.clone(), name, compute, vec![value.clone()]))
