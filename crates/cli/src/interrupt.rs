@@ -109,7 +109,7 @@ impl Interrupt {
         self.heard(Self::is_pressed).await;
     }
 
-    /// Completes when what was cancelled should have ended. The workers of a query may all be busy, so that no timer of
+    /// Completes when the cancelled work should have ended. The workers of a query may all be busy, so that no timer of
     /// theirs would tell.
     pub async fn overdue(&self) {
         self.heard(|interrupt| interrupt.inner.overdue.load(Ordering::SeqCst)).await;

@@ -69,7 +69,7 @@ pub fn suit(limit_bytes: u64) {
     let _ = again.env(STARTED_AGAIN, "1").exec();
 }
 
-/// mimalloc without huge pages has turned them off for the whole process: lets those have them who ask.
+/// mimalloc without huge pages has turned them off for the whole process: allows them for memory that asks for them.
 #[cfg(target_os = "linux")]
 fn allow_advised_huge_pages() {
     /// Since Linux 6.18; not in libc yet.

@@ -1,4 +1,4 @@
-//! Results of a batch that have come, and who waits for them.
+//! Results of a batch that have come, and the thread or task that waits for them.
 
 use std::collections::VecDeque;
 use std::task::{Context, Waker};

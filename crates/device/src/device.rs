@@ -385,7 +385,7 @@ impl DeviceInner {
     }
 
     /// Lets the governor change which operations are admitted. If operations wait then, the backend has to notice
-    /// completions whether or not anybody waits for those.
+    /// completions whether or not a thread waits for those.
     fn with_governor<T>(&self, change: impl FnOnce(&mut Governor) -> T) -> T {
         let mut governor = self.governor.lock();
         let result = change(&mut governor);
@@ -445,7 +445,7 @@ impl DeviceInner {
         }
     }
 
-    /// Gives back slots and starts those who waited for them.
+    /// Gives back slots and starts the operations that waited for them.
     fn leave(&self, slots: Vec<IoSlot>) {
         self.start(self.with_governor(|governor| governor.leave(slots, self.clock.now())));
     }

@@ -417,7 +417,7 @@ impl Governor {
         (fits && self.admitted < self.max_depth).then_some((*turn, next.flow))
     }
 
-    /// Whether anybody does point reads, now or between two of them.
+    /// Whether a flow does point reads, now or between two of them.
     fn has_point_reads(&self) -> bool {
         let is_recent = |last: u64| self.served - last <= self.costs.memory();
         self.governs && (self.point_reads > 0 || self.last_point_read.is_some_and(is_recent))

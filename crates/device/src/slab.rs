@@ -57,7 +57,7 @@ struct Slab {
     longest_free: usize,
 }
 
-// SAFETY: a slab is plain memory that its owner alone hands out.
+// SAFETY: a slab is plain memory that its owner alone allocates from.
 unsafe impl Send for Slab {}
 
 impl Slab {

@@ -57,8 +57,8 @@ impl SimulationOptions {
 /// See the [module documentation](self). Clones share everything.
 ///
 /// A thread that waits for a request lets time go on to the earliest event of any drive, or the next timer. With a single
-/// thread, or the tasks of a single-threaded executor, every run is the same. Computing takes no time but what is
-/// charged with [`Machine::pass`] or [`Machine::compute`].
+/// thread, or the tasks of a single-threaded executor, every run is the same. Computing takes only the time charged
+/// with [`Machine::pass`] or [`Machine::compute`].
 #[derive(Clone)]
 pub struct Machine {
     shared: Arc<Shared>,

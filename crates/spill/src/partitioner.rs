@@ -289,8 +289,8 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Submits the writes of a flush, one group right after the other. Groups are waited for one by one: who needs
-    /// room goes on when enough of it is there, while the rest of the flush is still being written.
+    /// Submits the writes of a flush, one group right after the other. Groups are waited for one by one: a thread that
+    /// needs room goes on when enough of it is there, while the rest of the flush is still being written.
     fn submit(&self, mut writes: Vec<(File, Request)>) {
         let total: usize = writes.iter().map(|(_, request)| request.len_bytes()).sum();
         let group_bytes = self.space.device().sizes().write_group_bytes();

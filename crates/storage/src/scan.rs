@@ -56,7 +56,7 @@ pub struct ScanOptions {
     /// Adds a last column `row_id` (UInt64) with the bits of each row's [`RowId`].
     pub row_ids: bool,
     pub pruner: Option<Arc<dyn PagePruner>>,
-    /// Only rows that it keeps are handed out.
+    /// Only rows that it keeps are returned.
     pub row_filter: Option<Arc<dyn RowFilter>>,
     /// Only so many pages, spread evenly over the table, for estimates. Pages are not pruned then.
     pub sample_pages: Option<u64>,
@@ -370,7 +370,7 @@ impl ScanReader {
         self.window_bytes = window_bytes;
     }
 
-    /// Bytes read or being read and not yet handed out.
+    /// Bytes read or being read and not yet returned.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
@@ -402,7 +402,7 @@ impl ScanReader {
                 }
                 pages_without_rows += 1;
                 if pages_without_rows == PAGES_PER_POLL {
-                    // Others have to get on too, though there is nothing to hand out.
+                    // Other tasks have to get on too, though there is nothing to return.
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -481,7 +481,7 @@ impl ScanReader {
         let window_bytes = self.granted_window_bytes();
         let submitted = self.first_buffer + self.buffers.len();
         let first_needs = self.pages.front().map_or(0, |page| page.end_extent.saturating_sub(submitted));
-        // Requests go out in groups, not one for each page handed out.
+        // Requests go out in groups, not one for each page returned.
         if first_needs == 0 && self.held_bytes > window_bytes / 4 * 3 {
             return;
         }

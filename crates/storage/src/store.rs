@@ -157,7 +157,7 @@ impl Store {
         };
         remove_orphans(&device, &manifest)?;
         let store = Self::of_manifest(device, Mode::Write, manifest, Some(lock))?;
-        // A full disk must not keep anybody from dropping a table.
+        // A full disk must not keep the user from dropping a table.
         if let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes()) {
             log::warn!("the next process will not be told which one has the database open: {error}");
         }

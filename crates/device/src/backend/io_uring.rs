@@ -15,10 +15,10 @@
 //! it still comes.
 //!
 //! ```text
-//!                           a driver leaves, no task sleeps
+//!                           a driver leaves, no waiter sleeps
 //!      notified  ─────────────────────────────────────────────────►  ticking
 //!   (eventfd on;  ◄─────────────────────────────────────────────────  (eventfd off; the reaper
-//!    reaper waits)   no driver since the last tick, or a task          wakes every TICK)
+//!    reaper waits)   no driver since the last tick, or a waiter        wakes every TICK)
 //!                    sleeps until notified
 //! ```
 //!
@@ -69,7 +69,7 @@ struct Core {
     /// Tasks and parked threads that rely on being notified. May be below zero for a moment, when one is notified
     /// before it has been counted.
     sleepers: AtomicIsize,
-    /// A thread waits in the kernel on behalf of everybody.
+    /// A thread waits in the kernel on behalf of all.
     driven: AtomicBool,
     /// Visits of drivers, so that the reaper sees whether they go on.
     visits: AtomicU64,

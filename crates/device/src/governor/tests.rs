@@ -227,7 +227,7 @@ fn grants_follow_who_is_about_and_what_they_use() {
     assert_eq!(granted(&bed, &flows[1]), slots(16));
     admitted.extend(bed.submit(&flows[1], &batch, 64));
     admitted.extend(bed.submit(&flows[2], &batch, 2));
-    // Who wants but two leaves the rest of its third to the others.
+    // A flow that wants but two leaves the rest of its third to the others.
     assert_eq!(granted(&bed, &flows[0]), slots(15));
     assert_eq!(granted(&bed, &flows[3]), slots(10));
     let background = account(Priority::Background);
@@ -278,7 +278,7 @@ proptest! {
             [Priority::Point, Priority::Scan, Priority::Background, Priority::Scan, Priority::Point];
         let flows = priorities.map(account);
         let mut batches: [Arc<Completions>; 4] = Default::default();
-        // The model: what waits in each flow, in order, with its batch; and what is admitted.
+        // The model: the requests waiting in each flow, in order, with their batches; and those admitted.
         let mut waiting: [VecDeque<(usize, usize)>; 5] = Default::default();
         let mut admitted: Vec<Box<Operation>> = Vec::new();
         let mut last = 0;

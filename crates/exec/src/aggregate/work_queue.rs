@@ -14,7 +14,7 @@ use super::stored_partition::StoredPartition;
 use crate::execution::Progress;
 use crate::memory::HeldMemory;
 
-/// A piece of what remains.
+/// A piece of the remaining work.
 pub enum Work {
     /// Results that only have to be emitted, and their memory.
     Results(Results, HeldMemory),

@@ -133,7 +133,7 @@ impl Splitter {
                 waiting.push(rows);
                 full.extend(waiting.take()?.map(|batch| (output, batch)));
             } else {
-                // What waits does not hold on to what it was cut from.
+                // Waiting pieces do not hold on to the batch they were cut from.
                 waiting.push(compact(rows)?.0);
             }
             Ok(())

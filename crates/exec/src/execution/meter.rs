@@ -1,8 +1,8 @@
 //! Which operator does a thread compute for, and for how long?
 //!
-//! Operators run inside each other: who asks for a batch calls its input, on the same thread, and tasks of an operator
-//! call its inputs on others. A [`Meter`] is charged with the processor time of a thread from [`Meter::charge`] on, until
-//! another one is, or the first goes on:
+//! Operators run inside each other: an operator that asks for a batch calls its input, on the same thread, and tasks of
+//! an operator call its inputs on others. A [`Meter`] is charged with the processor time of a thread from
+//! [`Meter::charge`] on, until another one is, or the first goes on:
 //!
 //! ```text
 //!   join  ────┐              ┌──────┐   ┌────        own time: a line without

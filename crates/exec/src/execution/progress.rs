@@ -1,6 +1,6 @@
 //! Waiting for other outputs of an operator, for as long as any of them makes progress.
 //!
-//! What an output does depends on who reads it. A consumer that has begun all outputs of an operator and then reads
+//! What an output does depends on its consumer. A consumer that has begun all outputs of an operator and then reads
 //! them one after the other would wait forever if the first waited for the second. So an output waits while
 //! the operator makes progress somewhere, and goes its own way when nothing has moved for a while: that costs
 //! parallelism, never rows. Waiting needs a Tokio runtime with its timer enabled.

@@ -265,7 +265,7 @@ impl MemoryGovernor {
     fn starves_others(&self, reservation: &MemoryReservation, additional: usize) -> bool {
         let consumers = self.spilling_consumers.load(Ordering::Relaxed);
         let is_alone = consumers < 2 || !reservation.consumer().can_spill() || reservation.size() == 0;
-        // One share is left for everybody else.
+        // One share is left for all other operators.
         !is_alone
             && reservation.size() + additional > self.limit_bytes.load(Ordering::Relaxed) / (consumers + 1)
     }

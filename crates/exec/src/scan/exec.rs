@@ -43,8 +43,8 @@ const PARTITION_BYTES: u64 = 16 << 20;
 
 /// Scans a table snapshot. Partitions take stripes from one queue, so that none idles while another has work.
 ///
-/// Reads only the mini-pages of the columns that are needed, of the pages that `filters` do not rule out, and hands out
-/// the rows that pass them.
+/// Reads only the mini-pages of the columns that are needed, of the pages that `filters` do not rule out, and emits the
+/// rows that pass them.
 #[derive(Debug)]
 pub struct TableScanExec {
     table: Table,
@@ -146,7 +146,7 @@ impl TableScanExec {
         &self.projection
     }
 
-    /// On columns of the table. Rows that do not pass those of the query are not handed out; those that change while
+    /// On columns of the table. Rows that do not pass those of the query are not emitted; those that change while
     /// it runs are hints.
     pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters

@@ -81,7 +81,7 @@ pub(super) struct ScanStream {
     /// Does it, from the first rows on.
     coalescer: Option<BatchCoalescer>,
     is_exhausted: bool,
-    /// Rows of the last batch that are yet to be handed out.
+    /// Rows of the last batch that are yet to be emitted.
     rest: Option<RecordBatch>,
     /// Rows behind an error would be incomplete.
     has_failed: bool,

@@ -86,7 +86,7 @@ impl SortState {
         self.runs.lock().extend(run);
     }
 
-    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    /// Updates the metrics of spill traffic from the space's account.
     pub fn report_io(&self) {
         self.metrics.spill.update_from(&self.space);
     }

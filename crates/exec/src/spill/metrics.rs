@@ -37,7 +37,7 @@ impl SpillMetrics {
         }
     }
 
-    /// Brings the counts up to what the space's account has counted.
+    /// Updates the counts from the space's account.
     pub fn update_from(&self, space: &QuerySpace) {
         let _only_one = self.bringing_up.lock();
         let io = space.io().statistics();

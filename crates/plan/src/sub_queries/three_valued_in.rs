@@ -11,8 +11,8 @@
 //!                        ELSE false END
 //! ```
 //!
-//! Conditions of joins that have sub-queries become conditions on rows, where they can, before anybody moves them: DataFusion
-//! does not know of the columns that only a sub-query names.
+//! Conditions of joins that have sub-queries become conditions on rows, where they can, before a rule moves them:
+//! DataFusion does not know of the columns that only a sub-query names.
 
 use std::sync::Arc;
 
@@ -200,7 +200,8 @@ fn is_null_as_its_columns(expression: &Expr, schema: &DFSchema) -> bool {
     })
 }
 
-/// The name of what a sub-query gives: it may be the column of a table that the outer query reads, too, by the same name.
+/// The name of a sub-query's output column: it may be the column of a table that the outer query reads, too, by the
+/// same name.
 const MEMBER: &str = "__member";
 
 fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -1,5 +1,5 @@
-//! The layers of a plot, each drawn by `plotters` for itself: the backend writes flat elements, and only what is apart can
-//! be put into groups.
+//! The layers of a plot, each drawn by `plotters` for itself: the backend writes flat elements, and only elements drawn
+//! apart can be put into groups.
 
 use std::fmt::Display;
 

@@ -332,7 +332,7 @@ impl MemoryMedium {
         self.world.lock().plan = plan;
     }
 
-    /// What is left when the power comes back.
+    /// Loses power: of unsynced changes, those that `outcome` says are there when it comes back.
     pub(crate) fn crash(&self, outcome: CrashOutcome) {
         self.world.lock().crash(outcome);
     }

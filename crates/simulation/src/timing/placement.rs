@@ -269,7 +269,7 @@ impl Placement {
         released
     }
 
-    /// Lets everybody have what growing files were given beyond what they needed.
+    /// Frees the space that growing files were given beyond what they needed.
     fn give_up_what_is_ahead(&mut self) {
         for piece in std::mem::take(&mut self.ahead).into_values().flat_map(Map::into_values) {
             self.put_free(piece);

@@ -437,7 +437,7 @@ impl JoinState {
         read_window_bytes(self.memory_limit, &self.space.device().sizes())
     }
 
-    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    /// Updates the metrics of spill traffic from the space's account.
     pub fn report_io(&self) {
         self.metrics.spill.update_from(&self.space);
     }

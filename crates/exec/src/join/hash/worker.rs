@@ -30,14 +30,14 @@ use crate::join::outputs::{BuildDone, Workers};
 use crate::memory::portion_rows;
 use crate::spill::HashFilter;
 
-/// A piece of what remains when every probe row has been seen.
+/// A piece of the work that remains when every probe row has been seen.
 pub enum Work {
     /// The build rows of a resident partition.
     Rows(Arc<BuildSide>, usize),
     Pair(SpilledPair),
 }
 
-/// What remains when every probe row has been seen.
+/// The work that remains when every probe row has been seen.
 async fn remaining(state: &JoinState, workers: &Workers<Work>) -> Result<VecDeque<Work>> {
     let mut work = VecDeque::new();
     let Some(remainder) = state.finish_probing().await? else { return Ok(work) };

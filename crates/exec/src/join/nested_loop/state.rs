@@ -240,7 +240,7 @@ impl LoopState {
         self.report_io();
     }
 
-    /// Brings the metrics of spill traffic up to what the space's account has counted.
+    /// Updates the metrics of spill traffic from the space's account.
     pub fn report_io(&self) {
         self.metrics.spill.update_from(&self.space);
     }

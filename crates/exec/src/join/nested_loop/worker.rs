@@ -1,4 +1,4 @@
-//! One output partition of a join: its own probe rows first, then its part of what remains.
+//! One output partition of a join: its own probe rows first, then its part of the remaining work.
 //!
 //! ```text
 //!   wait for the build side ─► own input ─┬─► meets the block
@@ -30,7 +30,7 @@ use crate::join::metrics::JoinMetrics;
 use crate::join::outputs::{BuildDone, Workers};
 use crate::spill::SpillFile;
 
-/// A piece of what remains when every probe row has been seen.
+/// A piece of the work that remains when every probe row has been seen.
 pub enum Work {
     /// The rows of some pages of a block in memory.
     Rows(Arc<Block>, Range<usize>),

@@ -89,7 +89,7 @@ impl TextFormat for CsvText {
 }
 
 impl CsvText {
-    /// Sends all chunks of a file to those who parse them, until they hang up.
+    /// Sends all chunks of a file to the tasks that parse them, until they hang up.
     fn send_chunks(&self, file: &TextFile, sender: &Sender<Result<Reserved>>) -> error::Result<()> {
         let syntax = Syntax::of(&self.options);
         let bytes_scanned = file.bytes_scanned.clone();

@@ -184,8 +184,8 @@ impl AccountedReader {
         self.reading_ahead.extend(reading);
     }
 
-    /// Memory that `ranges` take, read and being decoded. The latter is an estimate, which must not push everybody
-    /// else out of a small limit.
+    /// Memory that `ranges` take, read and being decoded. The latter is an estimate, which must not push all other
+    /// operators out of a small limit.
     fn needed_bytes(&self, ranges: &[Range<u64>]) -> usize {
         let bytes = total_bytes(ranges);
         let decoding = self.ahead.as_ref().map_or(0, |ahead| ahead.decoding_bytes(ranges));

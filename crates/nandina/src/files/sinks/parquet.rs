@@ -94,7 +94,7 @@ impl OneParquetSink {
     /// For rows like those of `first`.
     fn properties(&self, first: &[RecordBatch]) -> Result<WriterProperties> {
         let mut options = self.options.clone();
-        // Who reads the file holds a page and a dictionary of every column at a time.
+        // A reader of the file holds a page and a dictionary of every column at a time.
         let page_bytes = (PAGES_BYTES / leaf_columns(&self.schema).max(1)).max(LEAST_PAGE_BYTES);
         let usual = ParquetOptions::default();
         // A page size that was set stays.

@@ -1,4 +1,4 @@
-//! Names of windows, put in place of what they stand for.
+//! Named windows, replaced by their definitions.
 //!
 //! DataFusion forgets what a window is made from: `OVER (w ORDER BY x)` partitions by nothing, and so does `w2 AS (w)`.
 

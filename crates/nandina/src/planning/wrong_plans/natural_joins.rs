@@ -46,7 +46,7 @@ async fn columns_of(state: &SessionState, query: Query) -> Result<Vec<String>> {
     Ok(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
 }
 
-/// All columns of what a join joins.
+/// Queries for all columns of the inputs of a join.
 struct Sides {
     left: Query,
     right: Query,

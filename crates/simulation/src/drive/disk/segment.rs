@@ -32,7 +32,7 @@ impl Segment {
         !self.stopped
     }
 
-    /// End of what has been read at `now`.
+    /// End of the range that has been read at `now`.
     pub(super) fn position(&self, geometry: &Geometry, now: Nanos) -> u64 {
         if self.stopped || now <= self.base_time {
             return self.base;

@@ -10,7 +10,7 @@ use crate::drive::{Command, CommandKind, Drive, Ended, Nanos};
 pub(super) const KIBIBYTE: u64 = 1 << 10;
 pub(super) const MEBIBYTE: u64 = 1 << 20;
 
-/// A small generator, so that the tests do not depend on anybody's idea of randomness (Marsaglia, "Xorshift RNGs").
+/// A small generator, so that the tests do not depend on a library's generator (Marsaglia, "Xorshift RNGs").
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
