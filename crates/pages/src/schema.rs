@@ -77,7 +77,7 @@ impl PageSchema {
     }
 }
 
-/// Whether a type can be stored at all. List views are the exception: nothing in SQL produces them.
+/// Whether a type can be stored at all. List views are the exception.
 fn is_supported(data_type: &DataType) -> bool {
     match data_type {
         DataType::ListView(_) | DataType::LargeListView(_) => false,
