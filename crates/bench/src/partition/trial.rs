@@ -140,7 +140,7 @@ impl Workbench {
     }
 }
 
-/// Whoever partitions.
+/// A partitioner under comparison.
 enum Contender {
     Waiting(WaitingPartitioner),
     Overlapped { partitioner: Partitioner, most_in_flight_bytes: usize },

@@ -9,7 +9,7 @@ use super::metrics::AggregateMetrics;
 use crate::error::spill_error;
 use crate::memory::HeldMemory;
 
-/// A complete partition: in memory, on the device, or both.
+/// A complete partition: in memory or on the device.
 pub struct StoredPartition {
     pub resident: Vec<SealedPage>,
     pub file: Option<Arc<PartitionFile>>,

@@ -223,7 +223,7 @@ fn rows_longer_than_pages_do_not_gather_in_rings() {
     let mut peak = 0;
     for key in 0..9 {
         push(&partitioner, &row(key));
-        // What is in flight is for whoever pushes to wait for.
+        // The caller that pushes waits for writes in flight.
         partitioner.drain_to_blocking(0).expect("written rows");
         peak = peak.max(partitioner.memory_bytes());
     }
