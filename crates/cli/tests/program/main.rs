@@ -8,6 +8,7 @@ mod exit_codes;
 mod files_are_tables;
 mod files_become_tables;
 mod killed_while_writing;
+mod memory_stays_near_the_limit;
 mod nearest_names_are_suggested;
 mod one_process_writes;
 mod places_refuse_to_be_written;

@@ -12,7 +12,7 @@ use super::keys::RowKeys;
 use super::row_table::RowTable;
 use crate::keys::KeyedRows;
 use crate::memory::{HeldMemory, MemoryGovernor, Reclaim, ReclaimHandle};
-use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter};
+use crate::spill::{HashFilter, SpillContext, SpillFile, SpillWriter, SpilledHashes};
 
 /// The share of memory that the table keeps whatever other operators want, and its least: a smaller one would leave memory
 /// with every few batches.
@@ -41,8 +41,10 @@ struct Seen {
     unchecked: Vec<usize>,
     /// The keys of rows in temporary space, by partition.
     files: Vec<Vec<SpillFile>>,
-    /// Which hashes rows in temporary space have.
-    filter: Filter,
+    /// Hashes of rows in temporary space.
+    spilled: SpilledHashes,
+    /// Of the filter over them: a fixed share, taken whether there is room for it or not.
+    filter_memory: MemoryReservation,
     /// Whether unchecked rows had to leave the table.
     overflows: bool,
     /// What kept rows from getting to temporary space; they are gone.
@@ -56,18 +58,6 @@ enum Place {
     TemporarySpace,
     /// Whether in temporary space is not known yet.
     Unchecked,
-}
-
-/// Tells most rows that are not in temporary space from those that may be.
-enum Filter {
-    /// Nothing is there.
-    Unneeded,
-    Live {
-        hashes: HashFilter,
-        _memory: MemoryReservation,
-    },
-    /// So much is there that it would not tell them apart.
-    GivenUp,
 }
 
 /// Which rows of a batch are there for the first time.
@@ -97,7 +87,8 @@ impl SeenRows {
             places: Vec::new(),
             unchecked: Vec::new(),
             files: vec![Vec::new(); key_spill.partitions()],
-            filter: Filter::Unneeded,
+            spilled: SpilledHashes::default(),
+            filter_memory: key_spill.reserve(0),
             overflows: false,
             failure: None,
         };
@@ -151,7 +142,7 @@ impl SeenRows {
         let places = std::mem::take(&mut seen.places);
         let is_missing = |row: usize| places[row] == Place::Nowhere;
         let stored = seen.table.take(is_missing).and_then(|(hashes, keys)| {
-            seen.filter.add(hashes.values(), &self.key_spill);
+            seen.note_spilled(hashes.values(), &self.key_spill);
             let writer = SpillWriter::new(&self.key_spill)?;
             block_on(self.write(writer, hashes, keys))
         });
@@ -231,7 +222,7 @@ impl SeenRows {
     pub async fn add_to_partition(&self, partition: usize, table: &mut RowTable) -> Result<Vec<bool>> {
         let files = {
             let seen = self.seen.lock();
-            let may_be_there = table.hashes().iter().any(|&hash| seen.filter.may_hold(hash));
+            let may_be_there = table.hashes().iter().any(|&hash| seen.spilled.may_hold(hash));
             if may_be_there { seen.files[partition].clone() } else { Vec::new() }
         };
         let mut is_known = vec![false; table.len()];
@@ -239,7 +230,7 @@ impl SeenRows {
         let is_new: Vec<bool> = is_known.into_iter().map(|known| !known).collect();
         let (hashes, keys) = table.take(|row| is_new[row])?;
         if !hashes.is_empty() {
-            self.seen.lock().filter.add(hashes.values(), &self.key_spill);
+            self.seen.lock().note_spilled(hashes.values(), &self.key_spill);
             let writer = SpillWriter::new(&self.key_spill.unscattered())?;
             let written = self.write(writer, hashes, keys).await?;
             self.seen.lock().files[partition].extend(written.into_iter().flatten());
@@ -250,11 +241,11 @@ impl SeenRows {
 
 impl Seen {
     fn add(&mut self, rows: &KeyedRows) -> FirstSeen {
-        let Self { table, places, unchecked: numbers, filter, .. } = self;
+        let Self { table, places, unchecked: numbers, spilled, .. } = self;
         let (mut new, mut unchecked) = (vec![false; rows.hashes.len()], vec![false; rows.hashes.len()]);
         places.resize(table.len(), Place::Nowhere);
         table.add(rows, |place, number| {
-            let is_unchecked = filter.may_hold(rows.hashes[place]);
+            let is_unchecked = spilled.may_hold(rows.hashes[place]);
             let flags = if is_unchecked { &mut unchecked } else { &mut new };
             flags[place] = true;
             if is_unchecked {
@@ -276,36 +267,21 @@ impl Seen {
         rows.iter().map(|&row| !is_known[row]).collect()
     }
 
+    /// Notes the hashes of rows that go to temporary space.
+    fn note_spilled(&mut self, hashes: &[u64], spill: &SpillContext) {
+        if let Some(filter) = self.spilled.to_fill(HashFilter::share_of(spill.memory_limit())) {
+            hashes.iter().for_each(|&hash| filter.insert(hash));
+            self.spilled.review();
+        }
+        self.filter_memory.resize(self.spilled.memory_bytes());
+    }
+
     fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.places.capacity() + self.unchecked.capacity() * size_of::<usize>()
     }
 
     fn fail_if_lost(&self) -> Result<()> {
         self.failure.as_ref().map_or(Ok(()), |failure| Err(DataFusionError::Shared(Arc::clone(failure))))
-    }
-}
-
-impl Filter {
-    fn may_hold(&self, hash: u64) -> bool {
-        match self {
-            Self::Unneeded => false,
-            Self::Live { hashes, .. } => hashes.may_hold(hash),
-            Self::GivenUp => true,
-        }
-    }
-
-    /// Adds rows that go to temporary space. The memory is a fixed share, taken whether there is room for it or not.
-    fn add(&mut self, added: &[u64], spill: &SpillContext) {
-        if let Self::Unneeded = self {
-            let hashes = HashFilter::new(HashFilter::share_of(spill.memory_limit()));
-            let _memory = spill.reserve(hashes.bytes());
-            *self = Self::Live { hashes, _memory };
-        }
-        let Self::Live { hashes, .. } = self else { return };
-        added.iter().for_each(|&hash| hashes.insert(hash));
-        if hashes.is_too_full() {
-            *self = Self::GivenUp;
-        }
     }
 }
 

@@ -18,6 +18,7 @@ mod hash_filter;
 mod metrics;
 mod resident_partitions;
 mod row_queue;
+mod spilled_hashes;
 mod temp;
 mod writer;
 
@@ -29,6 +30,7 @@ pub(crate) use hash_filter::HashFilter;
 pub use metrics::SpillMetrics;
 pub(crate) use resident_partitions::{Destination, PartitionsMetrics, ResidentPartitions};
 pub(crate) use row_queue::RowQueue;
+pub(crate) use spilled_hashes::SpilledHashes;
 pub use temp::SessionTempSpace;
 pub(crate) use temp::operator_space;
 pub(crate) use writer::SpillWriter;

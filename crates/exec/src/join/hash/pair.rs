@@ -215,6 +215,11 @@ impl PairJoin {
                 }
             }
             Some(blocks) => {
+                let needed = blocks.memory_bytes() + 2 * self.state.read_window_bytes();
+                assert!(
+                    self.memory.memory.bytes() >= needed,
+                    "a block, its bits of probe rows and its windows are reserved"
+                );
                 blocks.fill(&mut pages).await?;
                 first_page = blocks.pages_before;
                 blocks.pages_before += pages.len();
@@ -260,6 +265,11 @@ impl PairJoin {
 }
 
 impl Blocks {
+    /// Most bytes that are held at a time, the pages being read aside.
+    fn memory_bytes(&self) -> usize {
+        self.block_bytes + self.matched.memory_bytes()
+    }
+
     /// Reads pages until the block is full.
     async fn fill(&mut self, pages: &mut Vec<Page>) -> Result<()> {
         let mut bytes = 0;

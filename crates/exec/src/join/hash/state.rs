@@ -481,8 +481,7 @@ impl JoinState {
         if build.any_spilled() {
             return 0;
         }
-        self.options.write_buffer_bytes() + self.spilled_keys.filter_bytes()
-            - self.spilled_keys.memory_bytes()
+        self.options.write_buffer_bytes() + self.spilled_keys.bytes_to_come()
     }
 
     /// Writes the pages of one table and takes it out of the build side; its probe rows are spilled from now on.
