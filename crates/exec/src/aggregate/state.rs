@@ -16,10 +16,10 @@ use crate::memory::{
     MemoryGovernor, Reclaim, ReclaimHandle, partitioner_options, pool_limit, read_window_bytes,
 };
 
-/// The shares of memory that the tables of all lanes may take together: while they are emptied when they are full, and
-/// where that lets them hold all groups.
+/// The share of memory that the tables of all lanes may take together while they are emptied when they are full.
 const LANES_SHARE: usize = 8;
-const GROWN_LANES_SHARE: usize = 2;
+/// The same where it lets them hold all groups, in percent: nothing else needs memory then.
+const GROWN_LANES_PERCENT: usize = 75;
 /// The share of memory that the tables of all merges may take together.
 const MERGES_SHARE: usize = 2;
 /// Partitions when memory is plentiful, as log2. More than a join has: tables of tens of millions of groups in all are
@@ -90,7 +90,7 @@ impl AggregateState {
     pub fn lane_bytes(&self) -> (usize, usize) {
         let lane = self.memory_limit.unwrap_or(usize::MAX) / self.lanes;
         let first = (lane / LANES_SHARE).clamp(MIN_LANE_BYTES, LANE_BYTES);
-        let grown = (lane / GROWN_LANES_SHARE).clamp(first, MOST_LANE_BYTES);
+        let grown = (lane / 100 * GROWN_LANES_PERCENT).clamp(first, MOST_LANE_BYTES);
         (first, if self.spec.grows_well { grown } else { first })
     }
 
