@@ -12,6 +12,7 @@ mod all_or_nothing;
 mod balance_conditions;
 mod bound_projections;
 mod choose_build_side;
+mod count_copies;
 mod distincts;
 mod fences;
 mod filter_first_rows;
@@ -46,6 +47,7 @@ mod spools;
 mod stop_planning;
 mod sub_queries;
 mod typed_operators;
+mod unnest;
 
 use std::sync::Arc;
 
@@ -55,6 +57,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule};
 
 pub use balance_conditions::BalanceConditions;
 pub use bound_projections::BoundProjections;
+pub use count_copies::CountCopies;
 pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
 pub use filter_first_rows::FilterFirstRows;
@@ -89,11 +92,13 @@ pub use spools::{Planner, ShareSpools, spool_volatile_expressions};
 pub use stop_planning::stop_planning_when;
 pub use sub_queries::{CorrelatedNames, ExistsOfAggregates, ThreeValuedIn};
 pub use typed_operators::TypedOperators;
+pub use unnest::UnnestSubQueries;
 
 /// Nandina's rules about what a plan means, around DataFusion's, which resolve types: the types of operands are known
 /// only behind them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(CountCopies),
         Arc::new(NameKeys),
         Arc::new(KeysOfSets),
         Arc::new(meanings::meanings()),
@@ -105,6 +110,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.append(&mut Analyzer::new().rules);
     rules.push(Arc::new(TypedOperators));
     rules.push(Arc::new(OuterTypes::behind(rules.clone())));
+    rules.push(Arc::new(UnnestSubQueries));
     rules
 }
 

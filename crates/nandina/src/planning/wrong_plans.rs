@@ -6,6 +6,7 @@
 //! | `FROM t` | no columns | `SELECT * FROM t` |
 //! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's, in a sub-query that of a table outside | [`merged_columns`] |
 //! | `a NATURAL JOIN b` | as with `USING` | [`natural_joins`] |
+//! | `FROM t, unnest(t.l)` | `l` is not found | [`lateral_unnest`] |
 //! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
@@ -15,10 +16,10 @@
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
 //! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
-//! | `INTERSECT ALL`, `EXCEPT ALL` | rows are not counted, only looked for | refused |
-//! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | refused |
+//! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
 mod ignored_words;
+mod lateral_unnest;
 mod literals;
 mod merged_columns;
 mod named_windows;
@@ -31,10 +32,9 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, NullTreatment, ObjectName,
-    OrderByExpr, Query, Select, SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
-    SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, TableWithJoins, UnaryOperator, Value,
-    VisitMut, VisitorMut,
+    FunctionArgumentList, FunctionArguments, Ident, NullTreatment, ObjectName, OrderByExpr, Query, Select,
+    SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as SqlStatement,
+    TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -110,8 +110,7 @@ impl VisitorMut for Avoid {
         if !std::mem::take(&mut self.is_inserted) {
             literals::settle_values(&mut query.body);
         }
-        broken_by(merged_columns::qualify_order(query, self.surroundings()))?;
-        refuse_counting_set_operations(&query.body)
+        broken_by(merged_columns::qualify_order(query, self.surroundings()))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -120,10 +119,12 @@ impl VisitorMut for Avoid {
             select.projection = vec![SelectItem::Wildcard(Default::default())];
         }
         broken_by(ignored_words::in_select(select))?;
-        select.from.iter().try_for_each(refuse_merged_columns)?;
+        merged_columns::unbracket(select);
+        broken_by(lateral_unnest::write_out(select))?;
         select.projection.iter_mut().for_each(look_up_replaced);
         broken_by(merged_columns::qualify(select, self.surroundings()))?;
-        broken_by(merged_columns::write_out(select))
+        broken_by(merged_columns::write_out(select))?;
+        broken_by(merged_columns::write_conditions(select))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
@@ -132,7 +133,7 @@ impl VisitorMut for Avoid {
         match factor {
             TableFactor::NestedJoin { table_with_joins, .. } => {
                 broken_by(ignored_words::in_joins(table_with_joins))?;
-                refuse_merged_columns(table_with_joins)
+                broken_by(merged_columns::write_conditions_of(table_with_joins))
             }
             _ => ControlFlow::Continue(()),
         }
@@ -278,7 +279,7 @@ fn look_up_replaced(item: &mut SelectItem) {
     }
 }
 
-fn call<const N: usize>(name: &str, arguments: [Expr; N]) -> Expr {
+fn call(name: &str, arguments: impl IntoIterator<Item = Expr>) -> Expr {
     let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),
@@ -338,35 +339,4 @@ fn parsed_query(text: &str) -> Result<Query> {
     let parsed =
         Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
     Ok(*parsed.map_err(|error| Error::Syntax { message: error.to_string() })?)
-}
-
-fn refuse_counting_set_operations(body: &SetExpr) -> ControlFlow<Error> {
-    let SetExpr::SetOperation { left, op, set_quantifier, right } = body else {
-        return ControlFlow::Continue(());
-    };
-    let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
-    if counts && !matches!(op, SetOperator::Union) {
-        return ControlFlow::Break(Error::unsupported(format!(
-            "{op} ALL is not supported; {op} is, without the rows that are there several times"
-        )));
-    }
-    refuse_counting_set_operations(left)?;
-    refuse_counting_set_operations(right)
-}
-
-fn refuse_merged_columns(tables: &TableWithJoins) -> ControlFlow<Error> {
-    for join in &tables.joins {
-        let (kind, constraint) = match &join.join_operator {
-            JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => ("RIGHT", constraint),
-            JoinOperator::FullOuter(constraint) => ("FULL", constraint),
-            _ => continue,
-        };
-        if matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural) {
-            return ControlFlow::Break(Error::unsupported(format!(
-                "{kind} JOIN with USING or NATURAL is not supported; write {kind} JOIN … ON a.k = b.k, and \
-                 coalesce(a.k, b.k) for the column"
-            )));
-        }
-    }
-    ControlFlow::Continue(())
 }

@@ -21,7 +21,9 @@ mod planner;
 mod share;
 mod volatile;
 
+pub(crate) use node::Spool;
 pub use planner::Planner;
 pub use share::ShareSpools;
 pub(crate) use share::replace_operators;
 pub use volatile::spool_volatile_expressions;
+pub(crate) use volatile::{is_volatile, next_spool_number};

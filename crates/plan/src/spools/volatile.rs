@@ -17,6 +17,11 @@ pub const FIRST_NUMBER: usize = 1 << 32;
 /// A number of its own for every part of every statement, as views bring theirs along.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(FIRST_NUMBER);
 
+/// The number of a part that has to be computed once.
+pub(crate) fn next_spool_number() -> usize {
+    NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Puts [`Spool`] nodes into those common table expressions of a statement that it names more than once, and that are made
 /// with functions like `random()` or with `LIMIT`.
 ///
@@ -70,7 +75,7 @@ fn without_recursion(part: &LogicalPlan) -> TreeNodeRecursion {
 }
 
 /// Whether a plan may have other rows when it is computed again.
-fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
+pub(crate) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|part| {
         found |= matches!(part, LogicalPlan::Limit(_));

@@ -8,3 +8,4 @@ pub use correlated_names::CorrelatedNames;
 pub use outer_aggregates::ExistsOfAggregates;
 pub(crate) use outer_aggregates::always_has_a_row;
 pub use three_valued_in::ThreeValuedIn;
+pub(crate) use three_valued_in::{as_seen_inside, compared_column, exists, member_exists};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err, not_impl_err};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -96,15 +96,13 @@ fn of_join(mut join: Join) -> Result<LogicalPlan> {
         }
         _ => of_pairs.extend(with_queries),
     }
-    // DataFusion takes a condition whose columns only its sub-query names for one of the side that may be missing.
-    if of_pairs.iter().any(has_sub_query) {
-        return not_impl_err!(
-            "a sub-query in the ON of a {} JOIN that looks at the rows which are kept; compute it in a query of its own in \
-             FROM, or move it to WHERE",
-            join.join_type.to_string().to_uppercase()
-        );
-    }
-    join.filter = conjunction(of_pairs);
+    // Whether it is unknown or false makes a difference below NOT only, but there is no semi join of pairs of rows anyway.
+    let schema = Arc::clone(&join.schema);
+    let of_pairs = of_pairs.into_iter().map(|condition| match has_sub_query(&condition) {
+        true => written(condition, Place::Value, &schema).data(),
+        false => Ok(condition),
+    });
+    join.filter = conjunction(of_pairs.collect::<Result<Vec<_>>>()?);
     filtered(Arc::new(LogicalPlan::Join(join)), of_rows)
 }
 
@@ -204,11 +202,34 @@ fn is_null_as_its_columns(expression: &Expr, schema: &DFSchema) -> bool {
 /// same name.
 const MEMBER: &str = "__member";
 
-fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let rows = &found.subquery.subquery;
+/// The one column of a sub-query that `IN` compares with.
+pub(crate) fn compared_column(rows: &LogicalPlan) -> Result<Column> {
     let [column] = rows.schema().columns().try_into().map_err(|columns: Vec<Column>| {
         datafusion::common::plan_datafusion_err!("IN compares with one column, not with {}", columns.len())
     })?;
+    Ok(column)
+}
+
+/// `EXISTS` of a row that `IN` finds: not known from unknown.
+pub(crate) fn member_exists(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let is_negated = found.negated;
+    let (members, inner) = members(&found)?;
+    let is_there = exists(&members, Some(inner.eq(as_seen_inside(*found.expr, schema)?)))?;
+    Ok(if is_negated { not(is_there) } else { is_there })
+}
+
+/// The sub-query with a column of a name of its own, and that column.
+fn members(found: &InSubquery) -> Result<(Subquery, Expr)> {
+    let rows = &found.subquery.subquery;
+    let column = Expr::Column(compared_column(rows)?).alias(MEMBER);
+    let members = LogicalPlanBuilder::new_from_arc(Arc::clone(rows)).project([column])?;
+    let members = Subquery { subquery: Arc::new(members.build()?), ..found.subquery.clone() };
+    Ok((members, Expr::Column(Column::new_unqualified(MEMBER))))
+}
+
+fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let rows = &found.subquery.subquery;
+    let column = compared_column(rows)?;
     let (_, field) = rows.schema().qualified_field_from_column(&column)?;
     let (may_hold_null, may_be_null) = (field.is_nullable(), found.expr.nullable(schema)?);
     let is_known = !may_hold_null && !may_be_null;
@@ -217,16 +238,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
     if is_known && found.subquery.outer_ref_columns.is_empty() {
         return Ok(Transformed::no(Expr::InSubquery(found)));
     }
-    if found.expr.contains_outer() {
-        return not_impl_err!(
-            "IN compares an expression of the query outside with a sub-query, where it makes a difference whether the \
-             answer is unknown or false; compute the expression in a query of its own in FROM"
-        );
-    }
-    let inner = Expr::Column(Column::new_unqualified(MEMBER));
-    let members =
-        LogicalPlanBuilder::new_from_arc(Arc::clone(rows)).project([Expr::Column(column).alias(MEMBER)])?;
-    let members = Subquery { subquery: Arc::new(members.build()?), ..found.subquery.clone() };
+    let (members, inner) = members(&found)?;
     let exists = |condition: Option<Expr>| exists(&members, condition);
     let is_there = exists(Some(inner.clone().eq(as_seen_inside(found.expr.as_ref().clone(), schema)?)))?;
     if is_known {
@@ -246,7 +258,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
 }
 
 /// `EXISTS` of the rows that a condition holds for.
-fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
+pub(crate) fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
     let mut outer = rows.outer_ref_columns.clone();
     let mut builder = LogicalPlanBuilder::new_from_arc(Arc::clone(&rows.subquery));
     if let Some(condition) = condition {
@@ -269,7 +281,7 @@ fn exists(rows: &Subquery, condition: Option<Expr>) -> Result<Expr> {
 }
 
 /// An expression of the outer query, as the inner one sees it.
-fn as_seen_inside(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+pub(crate) fn as_seen_inside(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     expression
         .transform(|part| match part {
             Expr::Column(column) => {

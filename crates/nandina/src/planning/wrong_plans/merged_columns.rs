@@ -3,20 +3,38 @@
 //! The column of `a LEFT JOIN b USING (k)` is the left table's: the right one's is null where a row has no match.
 //! DataFusion's `SELECT *` takes that of the table whose name comes first in the alphabet. So `*` is written out:
 //! `a.*, b.* EXCLUDE (k)`. In `WHERE` it does not know the column without a table's name, and in a sub-query takes that of the
-//! query outside; so the name is added. In a right or full join the names themselves would have to be replaced, which is
-//! refused. `NATURAL` has become `USING` before ([`natural_joins`](super::natural_joins)).
+//! query outside; so the name is added. In a right join the column is the right table's, in a full join the first of both
+//! that is not null; these joins are written with `ON`:
+//!
+//! ```text
+//!   SELECT k, * FROM a FULL JOIN b USING (k)
+//!     ─►  SELECT coalesce(a.k, b.k) AS k, a.* REPLACE (coalesce(a.k, b.k) AS k), b.* EXCLUDE (k) FROM a FULL JOIN b ON a.k = b.k
+//! ```
+//!
+//! `NATURAL` has become `USING` before ([`natural_joins`](super::natural_joins)).
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, GroupByExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    BinaryOperator, ExcludeSelectItem, Expr, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator,
+    ObjectName, Query, ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
     WildcardAdditionalOptions,
 };
 
-use super::normalized;
+use super::{call, normalized};
 use crate::error::{Error, Result};
+
+/// Whether a join shows rows of its right side that have no match.
+fn keeps_right_rows(join: &Join) -> bool {
+    use JoinOperator::{FullOuter, Right, RightOuter};
+    matches!(join.join_operator, Right(_) | RightOuter(_) | FullOuter(_))
+}
+
+fn merges_and_keeps_right_rows(join: &Join) -> bool {
+    keeps_right_rows(join) && matches!(constraint(&join.join_operator), Some(JoinConstraint::Using(_)))
+}
 
 /// What a join does with rows of the left side that have no match.
 fn constraint_of_left_join(join: &Join) -> Option<&JoinConstraint> {
@@ -26,16 +44,43 @@ fn constraint_of_left_join(join: &Join) -> Option<&JoinConstraint> {
     }
 }
 
-/// Writes `*` out where a left join merges columns.
+/// Takes the brackets off joins that come first: `(a JOIN b …) JOIN c …`.
+pub(super) fn unbracket(select: &mut Select) {
+    for group in &mut select.from {
+        while let TableFactor::NestedJoin { table_with_joins, alias: None } = &group.relation {
+            let mut inside = table_with_joins.as_ref().clone();
+            inside.joins.append(&mut group.joins);
+            *group = inside;
+        }
+    }
+}
+
+/// Whether joins in brackets merge columns and show rows that only their right side has.
+fn replaces_inside(factor: &TableFactor) -> bool {
+    match factor {
+        TableFactor::NestedJoin { table_with_joins: inside, alias: None } => {
+            let joined = inside.joins.iter();
+            inside.joins.iter().any(merges_and_keeps_right_rows)
+                || replaces_inside(&inside.relation)
+                || joined.map(|join| &join.relation).any(replaces_inside)
+        }
+        _ => false,
+    }
+}
+
+/// Writes `*` out where an outer join merges columns.
 pub(super) fn write_out(select: &mut Select) -> Result<()> {
     let left_joins =
         || select.from.iter().flat_map(|tables| &tables.joins).filter_map(constraint_of_left_join);
     let has_wildcard = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let merges = |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_));
-    if !has_wildcard || !left_joins().any(merges) {
-        return Ok(());
-    }
-    if select.from.iter().all(left_tables_come_first) {
+    let replaces_columns = select.from.iter().any(|tables| {
+        let joined = tables.joins.iter().map(|join| &join.relation);
+        tables.joins.iter().any(merges_and_keeps_right_rows)
+            || [&tables.relation].into_iter().chain(joined).any(replaces_inside)
+    });
+    let is_taken_right = !left_joins().any(merges) || select.from.iter().all(left_tables_come_first);
+    if !has_wildcard || (is_taken_right && !replaces_columns) {
         return Ok(());
     }
     let tables = all_tables(&select.from);
@@ -43,11 +88,11 @@ pub(super) fn write_out(select: &mut Select) -> Result<()> {
     for item in std::mem::take(&mut select.projection) {
         match (&item, &tables) {
             (SelectItem::Wildcard(options), Some(tables)) if is_plain(options) => {
-                written.extend(tables.iter().map(|(name, merged)| columns_of(name, merged)));
+                written.extend(tables.iter().map(ShownTable::columns));
             }
             (SelectItem::Wildcard(_), _) => {
                 return Err(Error::unsupported(
-                    "* cannot be written out over this LEFT JOIN with USING; name the columns, or write LEFT JOIN … ON a.k = b.k",
+                    "* cannot be written out over this outer join with USING; name the columns, or write JOIN … ON a.k = b.k",
                 ));
             }
             _ => written.push(item),
@@ -179,8 +224,25 @@ fn as_result(flow: ControlFlow<Error>) -> Result<()> {
     }
 }
 
-/// Merged columns by their names, each with the table whose column it is; none where the text does not tell.
-type Owners = HashMap<String, Option<ObjectName>>;
+/// Merged columns by their names, each with the tables whose column it is; none where the text does not tell.
+type Owners = HashMap<String, Option<Merged>>;
+
+/// Tables the first of whose columns that is not null is the merged one.
+#[derive(Clone)]
+struct Merged(Vec<ObjectName>);
+
+impl Merged {
+    fn column(&self, column: &Ident) -> Expr {
+        let mut columns = self.0.iter().map(|table| {
+            let table = table.0.iter().filter_map(|part| part.as_ident().cloned());
+            Expr::CompoundIdentifier(table.chain([column.clone()]).collect())
+        });
+        match (columns.next(), self.0.len()) {
+            (Some(only), 1) => only,
+            (first, _) => call("coalesce", first.into_iter().chain(columns)),
+        }
+    }
+}
 
 fn owners_of(select: &Select) -> Owners {
     let mut owners = Owners::new();
@@ -195,16 +257,22 @@ fn owners_in(relation: &TableFactor, joins: &[Join]) -> Owners {
     for (joined, join) in joins.iter().enumerate() {
         let mut of_right = owners_inside(&join.relation);
         if let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) {
-            let left = if joined == 0 { name_of(relation) } else { None };
+            let left = if joined == 0 { name_of(relation).map(|table| Merged(vec![table])) } else { None };
             for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
                 let name = normalized(column);
-                let right = of_right.remove(&name).unwrap_or_else(|| name_of(&join.relation));
-                let owner = match constraint_of_left_join(join) {
-                    None => left.clone().or(right),
-                    Some(_) => left.clone(),
+                let right =
+                    of_right.remove(&name).unwrap_or_else(|| Some(Merged(vec![name_of(&join.relation)?])));
+                // What has been merged before is still what it was, but for rows that only the right side has.
+                let before = owners.remove(&name).unwrap_or_else(|| left.clone());
+                let owner = match &join.join_operator {
+                    JoinOperator::Right(_) | JoinOperator::RightOuter(_) => right,
+                    JoinOperator::FullOuter(_) => before
+                        .zip(right)
+                        .map(|(Merged(left), Merged(right))| Merged(left.into_iter().chain(right).collect())),
+                    _ if constraint_of_left_join(join).is_some() => before,
+                    _ => before.or(right),
                 };
-                // What has been merged before is still what it was.
-                owners.entry(name).or_insert(owner);
+                owners.insert(name, owner);
             }
         }
         for (name, owner) in of_right {
@@ -274,8 +342,7 @@ impl VisitorMut for Qualifying {
                 "'{column}' is a column that USING merges of several tables; write the name of its left table before it"
             )));
         };
-        let table = owner.0.iter().filter_map(|part| part.as_ident().cloned());
-        *expr = Expr::CompoundIdentifier(table.chain([column.clone()]).collect());
+        *expr = owner.column(column);
         ControlFlow::Continue(())
     }
 }
@@ -287,22 +354,124 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
         && options.opt_rename.is_none()
 }
 
-/// The tables of a FROM by their names, each with the columns of it that another table's stand for; none if one has no
-/// name, or its columns are not known from the text.
-fn all_tables(from: &[TableWithJoins]) -> Option<Vec<(ObjectName, Vec<ObjectName>)>> {
+/// A table of a FROM, as `*` shows it.
+struct ShownTable {
+    name: ObjectName,
+    /// Columns that another table's stand for.
+    excluded: Vec<ObjectName>,
+    /// Columns that stand for those of other tables.
+    replaced: Vec<(Ident, Merged)>,
+}
+
+impl ShownTable {
+    fn columns(&self) -> SelectItem {
+        let excluded =
+            (!self.excluded.is_empty()).then(|| ExcludeSelectItem::Multiple(self.excluded.clone()));
+        let replaced = self.replaced.iter().map(|(column, merged)| {
+            let (expr, column_name) = (merged.column(column), column.clone());
+            Box::new(ReplaceSelectElement { expr, column_name, as_keyword: true })
+        });
+        let replaced = ReplaceSelectItem { items: replaced.collect() };
+        let options = WildcardAdditionalOptions {
+            opt_exclude: excluded,
+            opt_replace: (!replaced.items.is_empty()).then_some(replaced),
+            ..WildcardAdditionalOptions::default()
+        };
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(self.name.clone()), options)
+    }
+}
+
+/// The tables of a FROM; none if one has no name, or its columns are not known from the text.
+fn all_tables(from: &[TableWithJoins]) -> Option<Vec<ShownTable>> {
     let mut tables = Vec::new();
     for group in from {
-        tables.push((name_of(&group.relation)?, Vec::new()));
+        let owners = owners_in(&group.relation, &group.joins);
+        let mut first =
+            ShownTable { name: name_of(&group.relation)?, excluded: Vec::new(), replaced: Vec::new() };
+        let mut others = Vec::new();
         for join in &group.joins {
             let merged = match constraint(&join.join_operator)? {
                 JoinConstraint::Using(columns) => columns.clone(),
                 JoinConstraint::On(_) | JoinConstraint::None => Vec::new(),
                 JoinConstraint::Natural => return None,
             };
-            tables.push((name_of(&join.relation)?, merged));
+            for column in merged.iter().filter_map(|column| column.0.first()?.as_ident()) {
+                let owner = owners.get(&normalized(column))?;
+                let is_first = owner.as_ref().is_some_and(|Merged(tables)| *tables == [first.name.clone()]);
+                let is_known =
+                    first.replaced.iter().any(|(known, _)| normalized(known) == normalized(column));
+                if keeps_right_rows(join) && !is_first && !is_known {
+                    first.replaced.push((column.clone(), owner.clone()?));
+                }
+            }
+            others.push(ShownTable {
+                name: name_of(&join.relation)?,
+                excluded: merged,
+                replaced: Vec::new(),
+            });
         }
+        tables.push(first);
+        tables.append(&mut others);
     }
     Some(tables)
+}
+
+/// Writes joins that merge columns with `ON`, where one of them shows rows that only its right side has: DataFusion compares
+/// with the left table's column then.
+pub(super) fn write_conditions(select: &mut Select) -> Result<()> {
+    select.from.iter_mut().try_for_each(write_conditions_of)
+}
+
+/// Does so for one of the tables of `FROM`, or joins in brackets.
+pub(super) fn write_conditions_of(group: &mut TableWithJoins) -> Result<()> {
+    let is_natural = |join: &Join| matches!(constraint(&join.join_operator), Some(JoinConstraint::Natural));
+    if group.joins.iter().any(|join| keeps_right_rows(join) && is_natural(join)) {
+        return Err(Error::unsupported(
+            "NATURAL RIGHT and FULL JOIN need tables that can be read by themselves; write JOIN … USING (k)",
+        ));
+    }
+    if !group.joins.iter().any(merges_and_keeps_right_rows) {
+        return Ok(());
+    }
+    let mut conditions = Vec::new();
+    for (joined, join) in group.joins.iter().enumerate() {
+        let (before, _) = group.joins.split_at(joined);
+        let owners = owners_in(&group.relation, before);
+        let of_right = owners_inside(&join.relation);
+        let Some(JoinConstraint::Using(columns)) = constraint(&join.join_operator) else {
+            conditions.push(None);
+            continue;
+        };
+        let mut condition: Option<Expr> = None;
+        for column in columns.iter().filter_map(|column| column.0.first()?.as_ident()) {
+            let named = |table: &TableFactor| name_of(table).map(|table| Merged(vec![table]));
+            let first = if joined == 0 { named(&group.relation) } else { None };
+            let left = owners.get(&normalized(column)).cloned().unwrap_or(first);
+            let right = of_right.get(&normalized(column)).cloned().unwrap_or_else(|| named(&join.relation));
+            let (Some(left), Some(right)) = (left, right) else {
+                return Err(Error::unsupported(format!(
+                    "'{column}' is a column that USING merges of tables whose names the text does not tell; give them names, \
+                     or write JOIN … ON a.{column} = b.{column}"
+                )));
+            };
+            let equal = binary(left.column(column), BinaryOperator::Eq, right.column(column));
+            condition = Some(match condition {
+                Some(before) => binary(before, BinaryOperator::And, equal),
+                None => equal,
+            });
+        }
+        conditions.push(condition);
+    }
+    for (join, condition) in group.joins.iter_mut().zip(conditions) {
+        if let (Some(condition), Some(constraint)) = (condition, constraint_mut(&mut join.join_operator)) {
+            *constraint = JoinConstraint::On(condition);
+        }
+    }
+    Ok(())
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
 fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
@@ -311,7 +480,23 @@ fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
         | JoinOperator::Inner(constraint)
         | JoinOperator::Left(constraint)
         | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint)
         | JoinOperator::CrossJoin(constraint) => Some(constraint),
+        _ => None,
+    }
+}
+
+fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    match operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint) => Some(constraint),
         _ => None,
     }
 }
@@ -325,10 +510,4 @@ fn name_of(factor: &TableFactor) -> Option<ObjectName> {
         TableFactor::Table { name, args: None, .. } => Some(name.clone()),
         _ => None,
     }
-}
-
-fn columns_of(table: &ObjectName, merged: &[ObjectName]) -> SelectItem {
-    let excluded = (!merged.is_empty()).then(|| ExcludeSelectItem::Multiple(merged.to_vec()));
-    let options = WildcardAdditionalOptions { opt_exclude: excluded, ..WildcardAdditionalOptions::default() };
-    SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table.clone()), options)
 }

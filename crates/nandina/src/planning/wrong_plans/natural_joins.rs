@@ -171,7 +171,10 @@ fn natural(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
         JoinOperator::Join(constraint)
         | JoinOperator::Inner(constraint)
         | JoinOperator::Left(constraint)
-        | JoinOperator::LeftOuter(constraint) => {
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint) => {
             matches!(constraint, JoinConstraint::Natural).then_some(constraint)
         }
         _ => None,

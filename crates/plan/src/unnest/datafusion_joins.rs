@@ -1,0 +1,83 @@
+//! Which sub-queries DataFusion's own rules make joins of.
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery, check_subquery_expr};
+use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
+
+/// Whether DataFusion joins a sub-query of an operator.
+pub fn is_joined_by_datafusion(part: &Expr, node: &LogicalPlan) -> Result<bool> {
+    let is_filter = matches!(node, LogicalPlan::Filter(_));
+    match part {
+        Expr::ScalarSubquery(subquery) if !names_outer_columns(&subquery.subquery)? => Ok(true),
+        Expr::ScalarSubquery(subquery) => {
+            let is_place = is_filter || matches!(node, LogicalPlan::Projection(_));
+            Ok(is_place && !has_having(&subquery.subquery) && is_pulled_up(part, subquery, node, false)?)
+        }
+        Expr::Exists(exists) => Ok(is_filter && is_pulled_up(part, &exists.subquery, node, true)?),
+        Expr::InSubquery(found) if !names_outer_columns(&found.subquery.subquery)? => Ok(is_filter),
+        Expr::InSubquery(found) => Ok(is_filter && is_pulled_up(part, &found.subquery, node, false)?),
+        _ => Ok(true),
+    }
+}
+
+/// Whether all conditions on the outer query can be pulled up to a join.
+fn is_pulled_up(part: &Expr, subquery: &Subquery, node: &LogicalPlan, is_exists: bool) -> Result<bool> {
+    let plan = &subquery.subquery;
+    if check_subquery_expr(node, plan, part).is_err() || names_further_out(subquery, node)? {
+        return Ok(false);
+    }
+    // Columns of conditions below a name would keep the old one.
+    let is_renamed = |part: &LogicalPlan| match part {
+        LogicalPlan::SubqueryAlias(alias) => names_outer_columns(&alias.input),
+        _ => Ok(false),
+    };
+    if plan.exists(is_renamed)? {
+        return Ok(false);
+    }
+    let mut pulling =
+        PullUpCorrelatedExpr::new().with_need_handle_count_bug(!is_exists).with_exists_sub_query(is_exists);
+    let pulled = plan.as_ref().clone().rewrite(&mut pulling);
+    Ok(pulled.is_ok() && pulling.can_pull_up)
+}
+
+/// Whether a plan names columns of a query around it, its own sub-queries aside.
+fn names_outer_columns(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|part| {
+        let mut found = false;
+        part.apply_expressions(|expression| {
+            found |= expression.contains_outer();
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(found)
+    })
+}
+
+/// Whether an aggregation without groups may have no row.
+fn has_having(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => has_having(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_having(&alias.input),
+        LogicalPlan::Filter(filter) => match filter.input.as_ref() {
+            LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+            input => has_having(input),
+        },
+        _ => false,
+    }
+}
+
+/// Whether a sub-query names columns that are not those of the query right outside.
+fn names_further_out(subquery: &Subquery, node: &LogicalPlan) -> Result<bool> {
+    let inputs = node.inputs();
+    let mut found = false;
+    subquery.subquery.apply_with_subqueries(|part| {
+        part.apply_expressions(|expression| {
+            found |= expression.exists(|part| {
+                let is_known = |column| inputs.iter().any(|input| input.schema().has_column(column));
+                Ok(matches!(part, Expr::OuterReferenceColumn(_, column) if !is_known(column)))
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(found)
+}
