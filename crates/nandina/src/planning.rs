@@ -9,11 +9,14 @@
 //! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
 //! [`nesting`] accepts, and its caller can stop waiting at any time.
 
+pub(crate) mod copy_statement;
 mod file_alias;
 mod nesting;
+mod table_functions;
 mod wide_files;
 mod wrong_plans;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -28,6 +31,7 @@ use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use self::copy_statement::CopyText;
 use crate::error::{Error, Result};
 use crate::set_on_drop::SetOnDrop;
 use crate::statement_text;
@@ -115,6 +119,7 @@ where
 pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
     check_copy_format(state, &statement)?;
+    table_functions::name(&mut statement)?;
     file_alias::add(&mut statement);
     wrong_plans::write_out_natural_joins(state, &mut statement).await?;
     let expressions = wrong_plans::avoid(&mut statement)?;
@@ -126,11 +131,22 @@ pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement)
 pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
     let limit = state.config_options().sql_parser.recursion_limit;
     nesting::check_text(text)?;
-    let text = statement_text::without_digit_separators(text);
+    let copy = match CopyText::of(text) {
+        Some(copy) => copy.options()?.map(|options| (copy.head_to_parse(), options)),
+        None => None,
+    };
+    let (text, copy_options) = match copy {
+        Some((head, options)) => (Cow::Owned(head), Some(options)),
+        None => (Cow::Borrowed(text), None),
+    };
+    let text = statement_text::without_digit_separators(&text);
     let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(mut statement), true) => {
+            if let Some(options) = copy_options {
+                copy_statement::give_options(&mut statement, options)?;
+            }
             nesting::settle(&mut statement)?;
             Ok(statement)
         }

@@ -28,7 +28,7 @@ use crate::catalog::{CATALOG, SCHEMA};
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files::csv::CsvDialect;
+use crate::files::reading::Reading;
 use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
 use crate::planning::{self, Planned};
@@ -183,13 +183,12 @@ impl Session {
             let from = copy_from::CopyFrom {
                 table: table.to_owned(),
                 columns: Vec::new(),
-                path: files.join(", "),
-                dialect: CsvDialect::default(),
+                reading: Reading::of_names(files),
             };
-            let plan = copy_from::insert_plan(self.table(table), &state, files, &from).await?;
+            let plan = copy_from::insert_plan(self.table(table), &state, from).await?;
             return statements::start_plan(&state, plan, Answer::RowsWritten).await;
         }
-        let source = files::open(&state, files, &CsvDialect::default()).await?;
+        let source = files::open(&state, &Reading::of_names(files)).await?;
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
         let create = CreateMemoryTable {
             name: TableReference::bare(table),
@@ -295,7 +294,7 @@ impl Session {
 
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
-        let plan = copy_from::insert_plan(self.table(&from.table), &state, &[&from.path], &from).await?;
+        let plan = copy_from::insert_plan(self.table(&from.table), &state, from.clone()).await?;
         statements::start_plan(&state, plan, Answer::RowsWritten).await
     }
 

@@ -89,6 +89,27 @@ pub(crate) fn without_digit_separators(text: &str) -> Cow<'_, str> {
     Cow::Owned(written)
 }
 
+/// The words, quoted texts and other characters of a text, and where each begins; comments and white space are left out.
+pub(crate) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+            let (length, is_token) = match (comment_length(rest), quoted_length(rest)) {
+                (0, None) => (word_length(rest), !rest.starts_with(char::is_whitespace)),
+                (0, Some(quoted)) => (quoted, true),
+                (comment, _) => (comment, false),
+            };
+            let (token, _) = rest.split_at(length.min(rest.len()));
+            let begin = at;
+            at += token.len();
+            if is_token {
+                return Some((begin, token));
+            }
+        }
+    })
+}
+
 /// Bytes of the name or number that `text` starts with, or of its first character.
 fn word_length(text: &str) -> usize {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
@@ -191,6 +212,14 @@ mod tests {
     #[test]
     fn parameters_are_not_dollar_quotes() {
         assert_eq!(statements("SELECT $1; SELECT $2"), vec!["SELECT $1", "SELECT $2"]);
+    }
+
+    #[test]
+    fn tokens_know_their_place() {
+        let text = "a.b1 ('it''s' /* no */ -- no\n, \"x y\")";
+        let found: Vec<&str> = tokens(text).map(|(_, token)| token).collect();
+        assert_eq!(found, ["a", ".", "b1", "(", "'it'", "'s'", ",", "\"x y\"", ")"]);
+        assert!(tokens(text).all(|(begin, token)| text[begin..].starts_with(token)));
     }
 
     #[test]

@@ -10,11 +10,14 @@
 //! ```
 //!
 //! What a file's first records say is found out before: the delimiter and whether there is a header (`dialect`), the types
-//! (`infer`). Files of one table may have their columns in different orders; their headers tell (`columns`).
+//! (`infer`), unless it is said (`extras`). Files of one table may have their columns in different orders; their headers tell
+//! (`columns`). What the parser does not know is read as text and converted (`convert`).
 
 mod chunks;
 mod columns;
+mod convert;
 mod dialect;
+mod extras;
 mod format;
 mod infer;
 mod records;
@@ -23,4 +26,5 @@ mod scan;
 pub(crate) use self::columns::{by_name, columns_of_fields};
 pub use self::dialect::CsvDialect;
 pub(crate) use self::dialect::likely_options;
+pub(crate) use self::extras::Extras;
 pub(crate) use self::format::{CsvFiles, CsvFilesFactory};

@@ -8,26 +8,35 @@
 //!         └── expanded to the files that exist ──┴── one format ──┴── one schema, merged over the files
 //! ```
 //!
+//! Functions say more of how files are to be read (`call`, `reading`), and columns come from where files are (`located`).
+//!
 //! Every way this can fail names the file: missing, unreadable, of unknown or mixed format, or with contents
 //! that are not what the name says.
 
 mod arrow;
+pub(crate) mod call;
 pub(crate) mod csv;
 mod json;
+pub(crate) mod located;
 pub(crate) mod names;
+pub(crate) mod option_value;
 pub(crate) mod parquet;
 pub(crate) mod partitioned;
 pub(crate) mod provisional;
+pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod sinks;
 pub(crate) mod sources;
 mod text_scan;
+mod told;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use ::arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
@@ -40,10 +49,13 @@ use datafusion::execution::SessionState;
 use datafusion::object_store::ObjectStoreExt as _;
 use parking_lot::RwLock;
 
-use self::csv::{CsvDialect, CsvFiles, likely_options};
+use self::call::{Call, Function};
+use self::csv::{CsvFiles, Extras, likely_options};
 use self::json::JsonFiles;
-use self::names::{Format, Kind, common_kind, display, expand, looks_like_path};
+use self::located::{Located, LocatedFiles};
+use self::names::{Format, Kind, common_kind, display, expand, kind_as, looks_like_path};
 use self::parquet::AccountedParquet;
+use self::reading::{Reading, type_named};
 use crate::error::{Error, Result};
 
 /// Makes tables of the paths that stand where a table name is expected.
@@ -61,28 +73,48 @@ impl FileTables {
 #[async_trait]
 impl UrlTableFactory for FileTables {
     async fn try_new(&self, name: &str) -> datafusion::common::Result<Option<Arc<dyn TableProvider>>> {
-        if !looks_like_path(name) {
+        let call = Call::parse(name).transpose()?;
+        if call.is_none() && !looks_like_path(name) {
             return Ok(None);
         }
         // The session is being dropped when the state is gone; nothing can be looked up then.
         let Some(state) = self.state.upgrade().map(|state| state.read().clone()) else { return Ok(None) };
-        Ok(Some(open(&state, &[name], &CsvDialect::default()).await?))
+        Ok(Some(match call {
+            Some(call) => table_of(&state, &call).await?,
+            None => open(&state, &Reading::of_names(&[name])).await?,
+        }))
     }
 }
 
-/// Opens the files that `names` stand for (paths, folders, patterns) as one table.
-pub(crate) async fn open(
-    state: &SessionState,
-    names: &[&str],
-    dialect: &CsvDialect,
-) -> Result<Arc<dyn TableProvider>> {
+/// The table that a function in `FROM` gives.
+async fn table_of(state: &SessionState, call: &Call) -> Result<Arc<dyn TableProvider>> {
+    let reading = Reading::of_call(call)?;
+    match call.function {
+        Function::Csv | Function::Parquet | Function::Json | Function::JsonLines | Function::JsonArray => {
+            open(state, &reading).await
+        }
+        Function::ParquetMetadata => told::parquet_metadata(&reading.names),
+        Function::ParquetSchema => told::parquet_schema(&reading.names),
+        Function::Glob => told::glob(&reading.names),
+    }
+}
+
+/// Opens files as one table.
+pub(crate) async fn open(state: &SessionState, reading: &Reading) -> Result<Arc<dyn TableProvider>> {
     let mut files = Vec::new();
-    for name in names {
+    for name in &reading.names {
         files.extend(expand(name)?);
     }
-    let name = &names.join(", ");
-    let kind = common_kind(name, &files)?;
-    let format = reader(state, kind, &files, dialect)?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = files.iter().find(|file| !seen.insert(*file)) {
+        return Err(Error::file(display(twice), "it is to be read twice in one table; UNION ALL does that"));
+    }
+    let name = &reading.names.join(", ");
+    let kind = match reading.format {
+        Some(format) => kind_as(format, reading.compression, &files),
+        None => common_kind(name, &files)?,
+    };
+    let format = reader(state, kind, &files, reading)?;
     let mut urls = Vec::with_capacity(files.len());
     for file in &files {
         let url =
@@ -96,16 +128,32 @@ pub(crate) async fn open(
         let object = store.head(url.prefix()).await;
         objects.push(object.map_err(|error| Error::file(display(file), error.to_string()))?);
     }
-    let schema = schema::of_files(state, format.as_ref(), &store, &objects).await?;
+    let schema = match &reading.columns {
+        Some(columns) if kind.format == Format::Json => given_schema(state, columns)?,
+        _ => schema::of_files(state, format.as_ref(), &store, &objects).await?,
+    };
     if schema.fields().is_empty() {
         return Err(Error::file(name, format!("the {} file has no columns", kind.format.name())));
     }
     // The names were given one by one, so none must be filtered out by its extension again.
     let options = ListingOptions::new(format).with_file_extension("");
-    let config =
-        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(options)
+        .with_schema(Arc::clone(&schema));
     let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
-    Ok(Arc::new(ListingTable::try_new(config)?.with_cache(cache)))
+    let table = ListingTable::try_new(config)?.with_cache(cache);
+    let located = Located::of(&files, reading, &schema);
+    if located.is_empty() {
+        return Ok(Arc::new(table));
+    }
+    let places = objects.into_iter().map(|object| object.location);
+    Ok(Arc::new(LocatedFiles::new(table, schema, located, places)))
+}
+
+/// Columns with the types of these names.
+fn given_schema(state: &SessionState, columns: &[(String, String)]) -> Result<SchemaRef> {
+    let field = |(name, of): &(String, String)| Ok(Field::new(name, type_named(state, of)?, true));
+    Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Result<Vec<_>>>()?)))
 }
 
 /// The DataFusion reader for a kind of file, with the session's defaults.
@@ -113,7 +161,7 @@ fn reader(
     state: &SessionState,
     kind: Kind,
     files: &[PathBuf],
-    dialect: &CsvDialect,
+    reading: &Reading,
 ) -> Result<Arc<dyn FileFormat>> {
     let defaults = state.default_table_options();
     Ok(match kind.format {
@@ -123,17 +171,23 @@ fn reader(
         }
         Format::Arrow => Arc::new(ArrowFormat),
         Format::Json => {
-            let is_array = kind.compression == FileCompressionType::UNCOMPRESSED
-                && files.first().is_some_and(|file| first_lines(file).trim_start().starts_with('['));
+            let looks_like_array = || {
+                kind.compression == FileCompressionType::UNCOMPRESSED
+                    && files.first().is_some_and(|file| first_lines(file).trim_start().starts_with('['))
+            };
+            let mut options = defaults.json;
+            options.schema_infer_max_rec = reading.sample_records.or(options.schema_infer_max_rec);
             Arc::new(JsonFiles(
                 JsonFormat::default()
-                    .with_options(defaults.json)
+                    .with_options(options)
                     .with_file_compression_type(kind.compression)
-                    .with_newline_delimited(!is_array),
+                    .with_newline_delimited(reading.json_lines.unwrap_or_else(|| !looks_like_array())),
             ))
         }
         Format::Csv => {
-            Arc::new(CsvFiles::new(likely_options(defaults.csv, kind.compression, files, dialect)))
+            let extras = Extras::of(state, reading)?;
+            let options = likely_options(defaults.csv, kind.compression, files, reading);
+            Arc::new(CsvFiles::new(options, extras))
         }
     })
 }

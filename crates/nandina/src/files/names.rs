@@ -26,7 +26,7 @@ const EXTENSIONS: [(&str, Format); 11] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     Parquet,
     Csv,
     Json,
@@ -34,12 +34,38 @@ pub(super) enum Format {
 }
 
 impl Format {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Format::Parquet => "Parquet",
             Format::Csv => "CSV",
             Format::Json => "JSON",
             Format::Arrow => "Arrow IPC",
+        }
+    }
+
+    /// The format of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name.to_lowercase().as_str() {
+            "parquet" => Some(Format::Parquet),
+            "csv" => Some(Format::Csv),
+            "json" | "ndjson" => Some(Format::Json),
+            "arrow" => Some(Format::Arrow),
+            _ => None,
+        }
+    }
+
+    /// What the name of a file says.
+    pub(crate) fn of_name(file: &str) -> Option<Self> {
+        kind_of(Path::new(file)).ok().map(|kind| kind.format)
+    }
+
+    /// The name that DataFusion has for it.
+    pub(crate) fn keyword(self) -> &'static str {
+        match self {
+            Format::Parquet => "parquet",
+            Format::Csv => "csv",
+            Format::Json => "json",
+            Format::Arrow => "arrow",
         }
     }
 
@@ -88,12 +114,7 @@ pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
     } else if path.exists() || !is_pattern(name) {
         vec![path]
     } else {
-        let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
-        let found =
-            glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
-        let unreadable = |error: glob::GlobError| Error::file(display(error.path()), describe(error.error()));
-        let mut files = found.map(|path| path.map_err(unreadable)).collect::<Result<Vec<_>>>()?;
-        files.retain(|path| path.is_file());
+        let files = matching(name)?;
         if files.is_empty() {
             return Err(Error::file(name, "no file matches this pattern"));
         }
@@ -105,7 +126,18 @@ pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn is_pattern(name: &str) -> bool {
+/// The files that a pattern matches, in order.
+pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
+    let path = absolute_path(name)?;
+    let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
+    let found = glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
+    let unreadable = |error: glob::GlobError| Error::file(display(error.path()), describe(error.error()));
+    let mut files = found.map(|path| path.map_err(unreadable)).collect::<Result<Vec<_>>>()?;
+    files.retain(|path| path.is_file());
+    Ok(files)
+}
+
+pub(crate) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
@@ -204,22 +236,59 @@ pub(super) fn common_kind(name: &str, files: &[PathBuf]) -> Result<Kind> {
     common.map(|(kind, _)| kind).ok_or_else(|| Error::file(name, "no such file"))
 }
 
-fn kind_of(path: &Path) -> Result<Kind, String> {
-    let lower = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+/// The kind of files of a format that is known; their names tell how they are compressed, unless that is known, too.
+pub(super) fn kind_as(format: Format, compression: Option<FileCompressionType>, files: &[PathBuf]) -> Kind {
+    let is_text = matches!(format, Format::Csv | Format::Json);
+    let named = || match files.first() {
+        Some(first) if is_text => without_compression(&lower_name(first)).1,
+        _ => FileCompressionType::UNCOMPRESSED,
+    };
+    Kind { format, compression: compression.unwrap_or_else(named) }
+}
+
+/// A way of compressing files by its name.
+pub(crate) fn compression_named(name: &str) -> Option<FileCompressionType> {
+    Some(match name.to_lowercase().as_str() {
+        "none" | "uncompressed" => FileCompressionType::UNCOMPRESSED,
+        "gzip" | "gz" => FileCompressionType::GZIP,
+        "zstd" | "zst" => FileCompressionType::ZSTD,
+        "bz2" | "bzip2" => FileCompressionType::BZIP2,
+        "xz" => FileCompressionType::XZ,
+        _ => return None,
+    })
+}
+
+/// How a file of this name is compressed, if it is.
+pub(crate) fn compression_of(file: &str) -> Option<&'static str> {
+    match without_compression(&lower_name(Path::new(file))).1 {
+        FileCompressionType::GZIP => Some("gzip"),
+        FileCompressionType::ZSTD => Some("zstd"),
+        FileCompressionType::BZIP2 => Some("bzip2"),
+        FileCompressionType::XZ => Some("xz"),
+        _ => None,
+    }
+}
+
+fn lower_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+/// A file's name without the ending that tells how it is compressed.
+fn without_compression(lower: &str) -> (&str, FileCompressionType) {
     let compressions = [
         (".gz", FileCompressionType::GZIP),
         (".bz2", FileCompressionType::BZIP2),
         (".xz", FileCompressionType::XZ),
         (".zst", FileCompressionType::ZSTD),
     ];
-    let mut stem = lower.as_str();
-    let mut compression = FileCompressionType::UNCOMPRESSED;
-    for (ending, kind) in compressions {
-        if let Some(rest) = lower.strip_suffix(ending) {
-            stem = rest;
-            compression = kind;
-        }
-    }
+    let compressed =
+        compressions.into_iter().find_map(|(ending, kind)| Some((lower.strip_suffix(ending)?, kind)));
+    compressed.unwrap_or((lower, FileCompressionType::UNCOMPRESSED))
+}
+
+fn kind_of(path: &Path) -> Result<Kind, String> {
+    let lower = lower_name(path);
+    let (stem, compression) = without_compression(&lower);
     let extension = stem.rsplit_once('.').map(|(_, extension)| extension).unwrap_or_default();
     let format = EXTENSIONS.iter().find(|(known, _)| *known == extension).map(|(_, format)| *format);
     match format {

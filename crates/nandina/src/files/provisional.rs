@@ -40,8 +40,10 @@ impl Provisional {
         {
             return Ok(None);
         }
-        // The extension stays: DataFusion decides by it whether to write one file.
-        let name = target.extension().and(target.file_name()).and_then(|name| name.to_str());
+        // The extension stays: DataFusion decides by it whether to write one file, unless that is said.
+        let is_one = copy.options.get("single_file_output").is_some_and(|is_one| is_one == "true");
+        let name = target.file_name().filter(|_| is_one || target.extension().is_some());
+        let name = name.and_then(|name| name.to_str());
         let name = name.map(|name| format!("{}{name}", provisional_prefix()));
         // Behind a link, the file that it leads to is replaced.
         let target = fs::canonicalize(&target).unwrap_or(target);

@@ -12,6 +12,8 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 use nandina_exec::batch::row_width::leaf_columns;
 
+use crate::files::located::LocatedFiles;
+
 /// What a lane holds of a column, about: files of hundreds of columns have small pages, as their row groups have few rows.
 const COLUMN_BYTES: usize = 96 << 10;
 
@@ -55,6 +57,7 @@ fn widest_scan(plan: &LogicalPlan) -> Result<usize> {
 
 fn reads_parquet(scan: &TableScan) -> bool {
     let Ok(provider) = source_as_provider(&scan.source) else { return false };
-    let files = provider.downcast_ref::<ListingTable>();
+    let located = provider.downcast_ref::<LocatedFiles>().map(LocatedFiles::files);
+    let files = provider.downcast_ref::<ListingTable>().or(located);
     files.is_some_and(|files| files.options().format.get_ext() == "parquet")
 }

@@ -8,6 +8,7 @@
 //! Columns are matched by their names, if the file has just those of the table, in whatever order; else, and if they are
 //! listed, by position, as in other databases. They are cast to the table's types. (`COPY … TO`: see `copy_to`.)
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
@@ -18,23 +19,25 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, col, lit};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Ident, ObjectName, Statement};
+use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Ident, ObjectName, Statement};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Result};
-use crate::files::csv::{CsvDialect, by_name, columns_of_fields};
+use crate::files::csv::{by_name, columns_of_fields};
+use crate::files::names::{Format, is_pattern};
+use crate::files::reading::Reading;
 use crate::files::{self, names};
+use crate::planning::copy_statement::{CopyOption, CopyText, Direction};
 use crate::suggestion;
 
 /// A parsed `COPY … FROM`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyFrom {
     pub table: String,
     /// The table's columns that the file has, in the file's order; empty: all.
     pub columns: Vec<String>,
-    pub path: String,
-    pub dialect: CsvDialect,
+    pub reading: Reading,
 }
 
 /// Recognises `COPY … FROM`; other statements, `COPY … TO` among them, are `None`.
@@ -43,42 +46,57 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
     if !is_copy {
         return Ok(None);
     }
-    // Statements other than COPY FROM fail here with errors of another grammar than the one that will parse them.
-    let Ok(mut statements) = Parser::parse_sql(&GenericDialect {}, text) else {
+    let Some(copy) = CopyText::of(text) else {
         return if mentions_from(text) { Err(misspelt()) } else { Ok(None) };
     };
-    let (Some(Statement::Copy { source, to: false, target, options, legacy_options, .. }), true) =
+    if copy.direction == Direction::To {
+        return Ok(None);
+    }
+    let mut statements = Parser::parse_sql(&GenericDialect {}, copy.head).map_err(|_| misspelt())?;
+    let (Some(Statement::Copy { source, to: false, target, .. }), true) =
         (statements.pop(), statements.is_empty())
     else {
-        return Ok(None);
+        return Err(misspelt());
     };
     let (CopySource::Table { table_name, columns }, CopyTarget::File { filename }) = (source, target) else {
         return Err(misspelt());
     };
-    if !legacy_options.is_empty() {
-        return Err(misspelt());
-    }
-    let mut dialect = CsvDialect::default();
-    for option in options {
-        match option {
-            CopyOption::Delimiter(delimiter) => dialect.delimiter = Some(ascii("DELIMITER", delimiter)?),
-            CopyOption::Quote(quote) => dialect.quote = Some(ascii("QUOTE", quote)?),
-            CopyOption::Escape(escape) => dialect.escape = Some(ascii("ESCAPE", escape)?),
-            CopyOption::Header(header) => dialect.header = Some(header),
-            CopyOption::Format(format) => check_format(&format, &filename)?,
-            other => return Err(Error::unsupported(format!("COPY FROM does not have the option {other}"))),
-        }
-    }
+    let reading = reading(filename, copy.options()?.unwrap_or_default())?;
     let columns = columns.iter().map(name_of).collect();
-    Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, path: filename, dialect }))
+    Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, reading }))
+}
+
+/// How a file is read with these options.
+fn reading(file: String, options: Vec<CopyOption>) -> Result<Reading> {
+    let mut reading = Reading::of_names(&[&file]);
+    if let Some((_, value)) = options.iter().find(|(name, _)| name == "format") {
+        let name = value.text("format")?;
+        let format = Format::named(&name);
+        reading.format = Some(format.ok_or_else(|| value.refused("format", "csv, json, parquet or arrow"))?);
+    }
+    let format = match reading.format.or_else(|| Format::of_name(&file)) {
+        Some(format) => format,
+        // As in other databases. A pattern, or a folder, is of the format of its files.
+        None if !options.is_empty() && !is_pattern(&file) && !Path::new(&file).is_dir() => {
+            reading.format = Some(Format::Csv);
+            Format::Csv
+        }
+        None => Format::Csv,
+    };
+    let about = format!("COPY … FROM '{file}'");
+    for (option, value) in options.iter().filter(|(name, _)| name != "format") {
+        reading.set(format, option, value, &about)?;
+    }
+    // The table's columns are known.
+    reading.csv.is_given = false;
+    Ok(reading)
 }
 
 /// The plan that inserts all rows of the files into the table.
 pub(crate) async fn insert_plan(
     target: impl Future<Output = Result<Arc<dyn TableProvider>>>,
     state: &SessionState,
-    files: &[&str],
-    from: &CopyFrom,
+    from: CopyFrom,
 ) -> Result<LogicalPlan> {
     if names::looks_like_path(&from.table) {
         return Err(Error::unsupported(format!("'{}' is a file; COPY FROM loads into a table", from.table)));
@@ -90,12 +108,13 @@ pub(crate) async fn insert_plan(
     } else {
         from.columns.clone()
     };
-    let dialect = CsvDialect { columns: Some(given.clone()), ..from.dialect.clone() };
-    let source = files::open(state, files, &dialect).await?;
+    let mut reading = from.reading.clone();
+    reading.csv.columns = Some(given.clone());
+    let source = files::open(state, &reading).await?;
     let source_schema = source.schema();
     if given.len() != source_schema.fields().len() {
         return Err(Error::file(
-            &from.path,
+            from.reading.names.join(", "),
             format!(
                 "the file has {} columns, but {} are to be loaded into '{}'",
                 source_schema.fields().len(),
@@ -114,7 +133,7 @@ pub(crate) async fn insert_plan(
             return Err(Error::unsupported(format!("column '{name}' is listed twice")));
         }
     }
-    let sources = sources(from, &given, &source_schema)?;
+    let sources = sources(&from, &given, &source_schema)?;
     let mut values: Vec<Expr> = Vec::with_capacity(target_schema.fields().len());
     for field in target_schema.fields() {
         let position = given.iter().position(|name| name == field.name());
@@ -144,7 +163,7 @@ fn sources(from: &CopyFrom, given: &[String], source: &Schema) -> Result<Vec<usi
         }
         // Refuses names that are those of other columns.
         let columns: Vec<&str> = given.iter().map(String::as_str).collect();
-        columns_of_fields(&from.path, &names, &columns)?;
+        columns_of_fields(&from.reading.names.join(", "), &names, &columns)?;
     }
     Ok((0..given.len()).collect())
 }
@@ -162,18 +181,6 @@ fn table_of(name: &ObjectName) -> Result<String> {
         [part] => part.as_ident().map(name_of).ok_or_else(misspelt),
         _ => Err(Error::unsupported(format!("'{name}': tables have no schema here; write the bare name"))),
     }
-}
-
-fn ascii(option: &str, value: char) -> Result<u8> {
-    u8::try_from(value).map_err(|_| Error::unsupported(format!("{option} is a single ASCII character")))
-}
-
-fn check_format(format: &Ident, file: &str) -> Result<()> {
-    let wanted = format.value.to_lowercase();
-    if file.to_lowercase().contains(&format!(".{wanted}")) {
-        return Ok(());
-    }
-    Err(Error::file(file, format!("the format is taken from the file's name, which does not say {wanted}")))
 }
 
 fn mentions_from(text: &str) -> bool {
@@ -198,9 +205,12 @@ mod tests {
             parse("COPY Orders (a, \"B\") FROM 'x.csv' (DELIMITER ';', HEADER false)").unwrap().unwrap();
         assert_eq!(parsed.table, "orders");
         assert_eq!(parsed.columns, ["a", "B"]);
-        assert_eq!(parsed.path, "x.csv");
-        assert_eq!(parsed.dialect.delimiter, Some(b';'));
-        assert_eq!(parsed.dialect.header, Some(false));
+        assert_eq!(parsed.reading.names, ["x.csv"]);
+        assert_eq!(parsed.reading.csv.delimiter, Some(b';'));
+        assert_eq!(parsed.reading.csv.header, Some(false));
+        let other = parse("COPY t FROM 'x.txt' WITH CSV HEADER NULL 'NA'").unwrap().unwrap();
+        assert_eq!(other.reading.format, Some(Format::Csv));
+        assert_eq!(other.reading.csv.nulls, Some(vec!["NA".to_owned()]));
     }
 
     #[test]
@@ -214,6 +224,9 @@ mod tests {
     fn mistakes_are_explained() {
         assert!(parse("COPY t FROM x.csv").unwrap_err().to_string().contains("write COPY table"));
         assert!(parse("COPY a.b FROM 'x.csv'").unwrap_err().to_string().contains("bare name"));
-        assert!(parse("COPY t FROM 'x.csv' (FORMAT parquet)").unwrap_err().to_string().contains("name"));
+        let message = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(message("COPY t FROM 'x.csv' (FORMAT pdf)").contains("csv, json, parquet or arrow, not pdf"));
+        assert!(message("COPY t FROM 'x.csv' (DELIMTER ';')").contains("did you mean 'delimiter'?"));
+        assert!(message("COPY t FROM 'x.parquet' (HEADER)").contains("has no option 'header'"));
     }
 }

@@ -22,6 +22,9 @@ pub(crate) async fn planned(
     copy: CopyTo,
 ) -> Result<(Arc<dyn ExecutionPlan>, Option<Provisional>)> {
     let mut copy = with_absolute_target(copy)?;
+    if let Some(is_one) = copy.options.remove("format.single_file_output") {
+        copy.options.insert("single_file_output".to_owned(), is_one);
+    }
     let file = Provisional::of(&copy)?;
     if let Some(file) = &file {
         copy.output_url = file.provisional.display().to_string();

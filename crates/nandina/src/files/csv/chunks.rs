@@ -29,6 +29,8 @@ pub(super) struct ChunkSize {
     pub usual_bytes: usize,
     /// The longest record.
     pub most_bytes: usize,
+    /// Lines in front of the first record, which are left out.
+    pub skipped_lines: usize,
 }
 
 /// Cuts a file into chunks.
@@ -77,7 +79,35 @@ impl Chunks {
         if start != BYTE_ORDER_MARK {
             input = Box::new(Cursor::new(start).chain(input));
         }
-        Ok(Chunks { path, input, size, ends: RecordEnds::new(syntax), rest: Vec::new(), line: 1 })
+        let ends = RecordEnds::new(syntax);
+        let mut chunks = Chunks { path, input, size, ends, rest: Vec::new(), line: 1 };
+        chunks.skip_lines(size.skipped_lines)?;
+        Ok(chunks)
+    }
+
+    /// Leaves lines out, whatever is in them.
+    fn skip_lines(&mut self, mut lines: usize) -> Result<()> {
+        const PIECE_BYTES: u64 = 64 << 10;
+        let mut piece = Vec::new();
+        while lines > 0 {
+            piece.clear();
+            let read = self.input.by_ref().take(PIECE_BYTES).read_to_end(&mut piece);
+            if read.map_err(|error| Error::file(&self.path, error.to_string()))? == 0 {
+                return Ok(());
+            }
+            let mut ends = memchr_iter(b'\n', &piece).take(lines);
+            let mut end = 0;
+            for line_end in ends.by_ref() {
+                (end, lines) = (line_end + 1, lines - 1);
+                self.line += 1;
+            }
+            if lines == 0 {
+                let behind = Cursor::new(piece.split_off(end));
+                let input = std::mem::replace(&mut self.input, Box::new(std::io::empty()));
+                self.input = Box::new(behind.chain(input));
+            }
+        }
+        Ok(())
     }
 
     /// The next records. None: there are no more.
@@ -152,7 +182,7 @@ mod tests {
         Syntax { delimiter: b',', quote: b'"', escape: None, comment: None, terminator: None };
 
     fn chunks(text: &'static str, usual_bytes: usize) -> Chunks {
-        let size = ChunkSize { usual_bytes, most_bytes: 30 };
+        let size = ChunkSize { usual_bytes, most_bytes: 30, skipped_lines: 0 };
         Chunks::of("x.csv".to_owned(), Box::new(text.as_bytes()), SYNTAX, size).unwrap()
     }
 
@@ -174,6 +204,17 @@ mod tests {
             assert_eq!(all.replace("\n\n", "\n"), "a,b\n1,\"x\ny\"\n2,z\n3,end");
             assert_eq!(records, 4, "in chunks of {usual_bytes}");
         }
+    }
+
+    #[test]
+    fn lines_in_front_are_left_out() {
+        let size = ChunkSize { usual_bytes: 100, most_bytes: 30, skipped_lines: 2 };
+        let text: Box<dyn Read + Send> = Box::new("an \"open\n\na,b\n1,2\n".as_bytes());
+        let mut chunks = Chunks::of("x.csv".to_owned(), text, SYNTAX, size).unwrap();
+        let chunk = chunks.next().unwrap().unwrap();
+        assert_eq!((chunk.text.as_slice(), chunk.first_line), (b"a,b\n1,2\n".as_slice(), 3));
+        let text: Box<dyn Read + Send> = Box::new("one".as_bytes());
+        assert_eq!(Chunks::of("x.csv".to_owned(), text, SYNTAX, size).unwrap().next().unwrap(), None);
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub(crate) fn by_name(wanted: &[String], known: &[&str]) -> Option<Vec<usize>> {
     are_all.then_some(found)
 }
 
+/// For each of the names in a header, its place among the known ones, if it is one of them.
+pub(super) fn places_in(header: &[String], known: &[&str]) -> Vec<Option<usize>> {
+    let place_of = places(known);
+    header.iter().map(|name| place_of.get(&plain(name)).copied()).collect()
+}
+
 /// A file whose header does not say which of its fields is which column.
 pub(super) fn other_columns(path: &str, header: &[String], columns: &[&str]) -> Error {
     let message = format!(

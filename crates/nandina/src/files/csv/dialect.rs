@@ -11,6 +11,7 @@ use datafusion::datasource::file_format::file_compression_type::FileCompressionT
 use super::columns::by_name;
 use super::infer::format_of;
 use super::records::{RecordEnds, Syntax};
+use crate::files::reading::Reading;
 
 /// How CSV files of one table are written; `None` is found out from the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +23,26 @@ pub struct CsvDialect {
     /// The columns that the files are read for, if they are known; a first line of other texts than these is not a header
     /// for that alone.
     pub columns: Option<Vec<String>>,
+    pub comment: Option<u8>,
+    /// Texts that stand for null, in place of the empty one.
+    pub nulls: Option<Vec<String>>,
+    /// Lines in front of the records.
+    pub skipped_lines: usize,
+    /// Whether records that cannot be read are left out.
+    pub ignores_errors: bool,
+    /// Whether records may have fewer fields than there are columns.
+    pub pads_with_nulls: bool,
+    /// Whether all columns are texts.
+    pub are_texts: bool,
+    /// Whether nothing is found out.
+    pub is_given: bool,
+    pub date_format: Option<String>,
+    pub timestamp_format: Option<String>,
+    /// Names of the first columns.
+    pub names: Vec<String>,
+    /// Types of columns by their names, and of the first ones.
+    pub types: Vec<(String, String)>,
+    pub first_types: Vec<String>,
 }
 
 /// Bytes of a file that are looked at.
@@ -32,16 +53,42 @@ pub(crate) fn likely_options(
     defaults: CsvOptions,
     compression: FileCompressionType,
     files: &[PathBuf],
-    dialect: &CsvDialect,
+    reading: &Reading,
 ) -> CsvOptions {
+    let expected =
+        reading.columns.as_ref().map(|columns| columns.iter().map(|(name, _)| name.clone()).collect());
+    let columns = expected.or_else(|| reading.csv.columns.clone());
+    let dialect = &CsvDialect { columns, ..reading.csv.clone() };
     let quote = dialect.quote.unwrap_or(defaults.quote);
-    let mut options = CsvOptions { quote, escape: dialect.escape, ..defaults };
+    let mut options = CsvOptions {
+        quote,
+        // A quote that is escaped by itself is doubled.
+        escape: dialect.escape.filter(|escape| *escape != quote),
+        comment: dialect.comment,
+        null_regex: dialect.nulls.as_deref().map(pattern_of_nulls),
+        date_format: dialect.date_format.clone(),
+        timestamp_format: dialect.timestamp_format.clone(),
+        ..defaults
+    };
+    options.truncated_rows = dialect.pads_with_nulls.then_some(true).or(options.truncated_rows);
+    options.schema_infer_max_rec = match dialect.are_texts {
+        true => Some(0),
+        false => reading.sample_records.or(options.schema_infer_max_rec),
+    };
     options.compression = compression.into();
     let mut sample = files.first().map(|file| Sample::of(file, compression)).unwrap_or_default();
+    sample.skip_lines(dialect.skipped_lines);
+    sample.skip_comments(dialect.comment);
     options.delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&sample.text, files));
     sample.cut_to_records(Syntax::of(&options));
     let has_header = dialect.header.unwrap_or_else(|| sample.has_header(&options, dialect));
     options.with_has_header(has_header)
+}
+
+/// A pattern that matches the texts that stand for null.
+fn pattern_of_nulls(nulls: &[String]) -> String {
+    let texts: Vec<String> = nulls.iter().map(|text| regex::escape(text)).collect();
+    format!("^(?:{})$", texts.join("|"))
 }
 
 /// The delimiter that occurs most often in the first line.
@@ -84,6 +131,18 @@ impl Sample {
         }
         let text = String::from_utf8_lossy(&start).trim_start_matches('\u{feff}').to_owned();
         Sample { text, is_cut: start.len() as u64 == SAMPLE_BYTES }
+    }
+
+    fn skip_lines(&mut self, lines: usize) {
+        let skipped: usize = self.text.split_inclusive('\n').take(lines).map(str::len).sum();
+        self.text.drain(..skipped);
+    }
+
+    /// Leaves comments in front of the first record out.
+    fn skip_comments(&mut self, comment: Option<u8>) {
+        let Some(comment) = comment.map(char::from) else { return };
+        let lines = self.text.split_inclusive('\n').take_while(|line| line.starts_with(comment)).count();
+        self.skip_lines(lines);
     }
 
     /// Leaves the last record out, which may go on behind the sample, if there is another one.

@@ -24,67 +24,77 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_datasource::TableSchema;
 
 use super::chunks::ChunkSize;
-use super::infer::schema_of;
+use super::extras::Extras;
+use super::infer::{FoundFormats, Inferred};
 use super::scan::CsvText;
 use crate::files::text_scan::TextScan;
 
 /// CSV files that are read record by record, and written by DataFusion.
 #[derive(Debug)]
-pub(crate) struct CsvFiles(CsvFormat);
+pub(crate) struct CsvFiles {
+    format: CsvFormat,
+    extras: Arc<Extras>,
+    /// What was found out together with the columns.
+    formats: Arc<FoundFormats>,
+}
 
 /// Makes [`CsvFiles`] for `STORED AS CSV`.
 #[derive(Debug)]
 pub(crate) struct CsvFilesFactory(CsvFormatFactory);
 
 impl CsvFiles {
-    pub(crate) fn new(options: CsvOptions) -> Self {
-        CsvFiles(CsvFormat::default().with_options(options))
+    pub(crate) fn new(options: CsvOptions, extras: Extras) -> Self {
+        let format = CsvFormat::default().with_options(options);
+        CsvFiles { format, extras: Arc::new(extras), formats: Arc::default() }
     }
 
     /// The text format for use without a session.
     fn text(&self) -> CsvText {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         CsvText {
-            options: self.0.options().clone(),
-            has_header: self.0.options().has_header.unwrap_or(true),
-            size: chunk_size(&pool),
+            options: self.format.options().clone(),
+            extras: Arc::clone(&self.extras),
+            formats: Arc::clone(&self.formats),
+            has_header: self.format.options().has_header.unwrap_or(true),
+            size: self.chunk_size(&pool),
             pool,
             threads: 1,
         }
     }
 
-    fn has_header(&self, state: &dyn Session) -> bool {
-        self.0.options().has_header.unwrap_or_else(|| state.config_options().catalog.has_header)
+    /// How much of a file is read at once under a memory limit.
+    fn chunk_size(&self, pool: &Arc<dyn MemoryPool>) -> ChunkSize {
+        /// Of the limit: several chunks are in flight, and each takes several times its size while it is parsed.
+        const SHARE: usize = 256;
+        const RECORD_SHARE: usize = 8;
+        let limit_bytes = match pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            _ => usize::MAX,
+        };
+        ChunkSize {
+            usual_bytes: (limit_bytes / SHARE).clamp(64 << 10, 1 << 20),
+            most_bytes: (limit_bytes / RECORD_SHARE).clamp(16 << 20, 1 << 30),
+            skipped_lines: self.extras.skipped_lines,
+        }
     }
-}
 
-/// How much of a file is read at once under a memory limit.
-fn chunk_size(pool: &Arc<dyn MemoryPool>) -> ChunkSize {
-    /// Of the limit: several chunks are in flight, and each takes several times its size while it is parsed.
-    const SHARE: usize = 256;
-    const RECORD_SHARE: usize = 8;
-    let limit_bytes = match pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => bytes,
-        _ => usize::MAX,
-    };
-    ChunkSize {
-        usual_bytes: (limit_bytes / SHARE).clamp(64 << 10, 1 << 20),
-        most_bytes: (limit_bytes / RECORD_SHARE).clamp(16 << 20, 1 << 30),
+    fn has_header(&self, state: &dyn Session) -> bool {
+        self.format.options().has_header.unwrap_or_else(|| state.config_options().catalog.has_header)
     }
 }
 
 #[async_trait]
 impl FileFormat for CsvFiles {
     fn get_ext(&self) -> String {
-        self.0.get_ext()
+        self.format.get_ext()
     }
 
     fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
-        self.0.get_ext_with_compression(compression)
+        self.format.get_ext_with_compression(compression)
     }
 
     fn compression_type(&self) -> Option<FileCompressionType> {
-        self.0.compression_type()
+        self.format.compression_type()
     }
 
     async fn infer_schema(
@@ -96,9 +106,12 @@ impl FileFormat for CsvFiles {
         let disk = LocalFileSystem::new();
         let paths = objects.iter().map(|object| disk.path_to_filesystem(&object.location));
         let files = paths.collect::<Result<Vec<_>, _>>()?;
-        let (options, has_header) = (self.0.options().clone(), self.has_header(state));
-        let size = chunk_size(&state.runtime_env().memory_pool);
-        let reading = SpawnedTask::spawn_blocking(move || schema_of(&files, &options, has_header, size));
+        let (options, has_header) = (self.format.options().clone(), self.has_header(state));
+        let size = self.chunk_size(&state.runtime_env().memory_pool);
+        let extras = Arc::clone(&self.extras);
+        let reading = SpawnedTask::spawn_blocking(move || {
+            Inferred { options: &options, extras: &extras, has_header, size }.schema_of(&files)
+        });
         let schema = reading.join().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
         Ok(Arc::new(schema))
     }
@@ -110,7 +123,7 @@ impl FileFormat for CsvFiles {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        self.0.infer_stats(state, store, table_schema, object).await
+        self.format.infer_stats(state, store, table_schema, object).await
     }
 
     async fn create_physical_plan(
@@ -123,14 +136,14 @@ impl FileFormat for CsvFiles {
         let text = CsvText {
             has_header: self.has_header(state),
             pool: Arc::clone(&state.runtime_env().memory_pool),
-            size: chunk_size(&state.runtime_env().memory_pool),
+            size: self.chunk_size(&state.runtime_env().memory_pool),
             // Each lane reads a file of its own.
             threads: state.config().target_partitions() / config.file_groups.len().max(1),
             ..self.text()
         };
         let scan = scan.with_format(Arc::new(text));
         let config = FileScanConfigBuilder::from(config)
-            .with_file_compression_type(self.0.options().compression.into())
+            .with_file_compression_type(self.format.options().compression.into())
             .with_source(Arc::new(scan))
             .build();
         Ok(DataSourceExec::from_data_source(config))
@@ -143,7 +156,7 @@ impl FileFormat for CsvFiles {
         config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.0.create_writer_physical_plan(input, state, config, order).await
+        self.format.create_writer_physical_plan(input, state, config, order).await
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -168,10 +181,10 @@ impl FileFormatFactory for CsvFilesFactory {
         let format = self.0.create(state, options)?;
         let csv = format.downcast_ref::<CsvFormat>();
         let csv = csv.ok_or_else(|| internal_datafusion_err!("CSV options make another format"))?;
-        Ok(Arc::new(CsvFiles::new(csv.options().clone())))
+        Ok(Arc::new(CsvFiles::new(csv.options().clone(), Extras::default())))
     }
 
     fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(CsvFiles::new(CsvOptions::default()))
+        Arc::new(CsvFiles::new(CsvOptions::default(), Extras::default()))
     }
 }

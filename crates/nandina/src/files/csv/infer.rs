@@ -1,5 +1,6 @@
 //! The columns of CSV files, from their headers and first records.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use arrow::csv::reader::Format;
@@ -7,11 +8,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use datafusion::common::config::CsvOptions;
 use datafusion::physical_plan::metrics::Count;
+use parking_lot::Mutex;
 use regex::Regex;
 
 use super::chunks::{Chunk, ChunkSize, Chunks};
-use super::columns::{by_name, other_columns, unique_names};
-use super::records::Syntax;
+use super::columns::{by_name, other_columns, places_in, unique_names};
+use super::extras::Extras;
+use super::records::{Syntax, records_of};
 use crate::error::{Error, Result};
 
 /// Records that types are inferred from, as many as in DuckDB.
@@ -20,78 +23,131 @@ const SAMPLE_RECORDS: usize = 20_480;
 /// Read of a file of which the header alone is wanted, as those before it had enough records.
 const HEADER_BYTES: usize = 4 << 10;
 
-/// The columns of all files together: their names are those of the first, which the others have too, in any order.
-pub(super) fn schema_of(
-    files: &[PathBuf],
-    options: &CsvOptions,
-    has_header: bool,
-    size: ChunkSize,
-) -> Result<Schema> {
-    let mut records = options.schema_infer_max_rec.unwrap_or(SAMPLE_RECORDS);
-    let are_texts = records == 0;
-    let mut all: Vec<Field> = Vec::new();
-    for path in files {
-        let (fields, read) = fields_of(path, options, has_header, records, size)?;
-        records -= read;
-        // A file without a line has no columns.
-        if all.is_empty() || fields.is_empty() {
-            all = if all.is_empty() { fields } else { all };
-            continue;
-        }
-        let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
-        let columns: Vec<&str> = all.iter().map(|field| field.name().as_str()).collect();
-        let Some(places) = by_name(&names, &columns) else {
-            return Err(other_columns(&path.display().to_string(), &names, &columns));
-        };
-        for (field, place) in fields.iter().zip(places) {
-            let known = all.get_mut(place).unwrap_or_else(|| unreachable!("no column has place {place}"));
-            *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
-        }
-    }
-    // A column that is empty so far may be of any type further on.
-    let is_text = |field: &Field| are_texts || field.data_type().is_null();
-    let known = |field: Field| if is_text(&field) { field.with_data_type(DataType::Utf8) } else { field };
-    Ok(Schema::new(all.into_iter().map(known).collect::<Vec<_>>()))
+/// The formats of columns of dates and times that are not written as ISO 8601 has it, as they were found.
+pub(super) type FoundFormats = Mutex<HashMap<String, String>>;
+
+/// How the files of a table are written, to find out their columns.
+pub(super) struct Inferred<'a> {
+    pub options: &'a CsvOptions,
+    pub extras: &'a Extras,
+    pub has_header: bool,
+    pub size: ChunkSize,
 }
 
-/// The columns of one file, with the types of at most so many records, and how many were read.
-fn fields_of(
-    path: &Path,
-    options: &CsvOptions,
-    has_header: bool,
-    most_records: usize,
-    size: ChunkSize,
-) -> Result<(Vec<Field>, usize)> {
-    let compression = options.compression.into();
-    let usual_bytes = if most_records == 0 { HEADER_BYTES } else { size.usual_bytes };
-    let size = ChunkSize { usual_bytes, ..size };
-    let mut chunks = Chunks::open(path, compression, Syntax::of(options), size, Count::new())?;
-    let mut fields: Vec<Field> = Vec::new();
-    let mut read = 0;
-    let mut is_first = true;
-    while is_first || read < most_records {
-        let Some(chunk) = chunks.next()? else { break };
-        let inferred = format_of(options, has_header && is_first)
-            .and_then(|format| format.infer_schema(chunk.text.as_slice(), Some(most_records - read)));
-        let (schema, records) = inferred.map_err(|error| {
-            let (reason, line) = without_line(&reason(&error));
-            // Of the chunk, which begins further on.
-            let line = line.map_or(chunk.first_line, |line| chunk.first_line + line.saturating_sub(1));
-            Error::file(path.display().to_string(), format!("line {line}: {reason}"))
-        })?;
-        read += records;
-        if is_first {
-            let names = schema.fields().iter().map(|field| field.name().clone()).collect();
-            let named = unique_names(names).into_iter().zip(schema.fields());
-            fields = named.map(|(name, field)| Field::new(name, field.data_type().clone(), true)).collect();
-        } else {
-            for (known, field) in fields.iter_mut().zip(schema.fields()) {
-                *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+impl Inferred<'_> {
+    /// The columns of all files together: their names are those of the first, which the others have too, in any order.
+    pub fn schema_of(&self, files: &[PathBuf]) -> Result<Schema> {
+        if let Some(columns) = &self.extras.columns {
+            let field = |(name, of): &(String, DataType)| Field::new(name, of.clone(), true);
+            return Ok(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+        }
+        let mut records = self.options.schema_infer_max_rec.unwrap_or(SAMPLE_RECORDS);
+        let are_texts = records == 0;
+        let mut all: Vec<Field> = Vec::new();
+        for path in files {
+            let (fields, read) = self.fields_of(path, records)?;
+            records -= read;
+            // A file without a line has no columns.
+            if all.is_empty() || fields.is_empty() {
+                all = if all.is_empty() { fields } else { all };
+                continue;
+            }
+            let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+            let columns: Vec<&str> = all.iter().map(|field| field.name().as_str()).collect();
+            let places = match by_name(&names, &columns) {
+                Some(places) => places.into_iter().map(Some).collect(),
+                None if self.extras.union_by_name => places_in(&names, &columns),
+                None => return Err(other_columns(&path.display().to_string(), &names, &columns)),
+            };
+            for (field, place) in fields.into_iter().zip(places) {
+                match place.and_then(|place| all.get_mut(place)) {
+                    Some(known) => {
+                        *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+                    }
+                    None => all.push(field),
+                }
             }
         }
-        is_first = false;
+        // A column that is empty so far may be of any type further on.
+        let is_text = |field: &Field| are_texts || field.data_type().is_null();
+        let known = |field: Field| if is_text(&field) { field.with_data_type(DataType::Utf8) } else { field };
+        let known = all.into_iter().map(known).collect();
+        let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        Ok(Schema::new(self.extras.settle(&first, known)?))
     }
-    Ok((fields, read))
+
+    /// The columns of one file, with the types of at most so many records, and how many were read.
+    fn fields_of(&self, path: &Path, most_records: usize) -> Result<(Vec<Field>, usize)> {
+        let options = self.options;
+        let compression = options.compression.into();
+        let usual_bytes = if most_records == 0 { HEADER_BYTES } else { self.size.usual_bytes };
+        let size = ChunkSize { usual_bytes, ..self.size };
+        let mut chunks = Chunks::open(path, compression, Syntax::of(options), size, Count::new())?;
+        let mut fields: Vec<Field> = Vec::new();
+        let mut read = 0;
+        let mut is_first = true;
+        while is_first || read < most_records {
+            let Some(mut chunk) = chunks.next()? else { break };
+            let has_header = self.has_header && is_first;
+            let infer = |chunk: &Chunk| {
+                format_of(options, has_header)
+                    .and_then(|format| format.infer_schema(chunk.text.as_slice(), Some(most_records - read)))
+            };
+            let mut inferred = infer(&chunk);
+            if inferred.is_err() && self.extras.ignores_errors {
+                let count = if is_first { None } else { Some(fields.len()) };
+                chunk.text = self.records_with_fields(&chunk, count);
+                inferred = infer(&chunk);
+            }
+            let (schema, records) = inferred.map_err(|error| {
+                let (reason, line) = without_line(&reason(&error));
+                // Of the chunk, which begins further on.
+                let line = line.map_or(chunk.first_line, |line| chunk.first_line + line.saturating_sub(1));
+                Error::file(path.display().to_string(), format!("line {line}: {reason}"))
+            })?;
+            read += records;
+            if is_first {
+                let names = match self.has_header {
+                    true => schema.fields().iter().map(|field| field.name().clone()).collect(),
+                    false => numbered_names(schema.fields().len()),
+                };
+                let named = unique_names(names).into_iter().zip(schema.fields());
+                fields =
+                    named.map(|(name, field)| Field::new(name, field.data_type().clone(), true)).collect();
+            } else {
+                for (known, field) in fields.iter_mut().zip(schema.fields()) {
+                    *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+                }
+            }
+            is_first = false;
+        }
+        Ok((fields, read))
+    }
+
+    /// The records of a chunk that have so many fields, or as many as the first one.
+    fn records_with_fields(&self, chunk: &Chunk, count: Option<usize>) -> Vec<u8> {
+        let fields = |record: &[u8]| {
+            let inferred =
+                format_of(self.options, false).and_then(|format| format.infer_schema(record, Some(1)));
+            inferred.ok().map(|(schema, _)| schema.fields().len())
+        };
+        let mut count = count;
+        let mut text = Vec::with_capacity(chunk.text.len());
+        for record in records_of(&chunk.text, chunk.first_line, Syntax::of(self.options)) {
+            let has = fields(record.text);
+            count = count.or(has);
+            if has.is_some() && has == count {
+                text.extend_from_slice(record.text);
+            }
+        }
+        text
+    }
+}
+
+/// The names of columns without a header, as in DuckDB: `column0`, or `column00` if there are more than ten.
+fn numbered_names(columns: usize) -> Vec<String> {
+    let digits = columns.saturating_sub(1).max(1).ilog10() as usize + 1;
+    (0..columns).map(|number| format!("column{number:0digits$}")).collect()
 }
 
 /// How `arrow-csv` is told the options.

@@ -167,6 +167,38 @@ impl RecordEnds {
     }
 }
 
+/// A record with the lines that it begins in, counted from that of the text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    pub line: u64,
+    pub text: &'a [u8],
+}
+
+/// The records of a text, which begins in a line of a file. Those that are nothing but an empty line are left out.
+pub(super) fn records_of(text: &[u8], first_line: u64, syntax: Syntax) -> impl Iterator<Item = Record<'_>> {
+    let mut ends = RecordEnds::new(syntax);
+    let (mut begin, mut end) = (0, 0);
+    let (mut line, mut next_line) = (first_line, first_line);
+    let mut lines = text.split_inclusive(|&byte| byte == b'\n');
+    std::iter::from_fn(move || {
+        for piece in lines.by_ref() {
+            end += piece.len();
+            next_line += 1;
+            let is_empty = match ends.find(piece) {
+                Some(found) => found.records == 0,
+                None if end < text.len() => continue,
+                None => false,
+            };
+            let record = Record { line, text: text.get(begin..end).unwrap_or_default() };
+            (begin, line) = (end, next_line);
+            if !is_empty {
+                return Some(record);
+            }
+        }
+        None
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::csv::ReaderBuilder;

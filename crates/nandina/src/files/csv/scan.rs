@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::csv::ReaderBuilder;
-use arrow::datatypes::{Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::common::config::CsvOptions;
 use datafusion::common::runtime::SpawnedTask;
@@ -19,9 +19,11 @@ use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use tokio::sync::mpsc::Sender;
 
 use super::chunks::{Chunk, ChunkSize, Chunks};
-use super::columns::{columns_of_fields, unique_names};
-use super::infer::{format_of, header_of, reason, without_line};
-use super::records::{RecordEnds, Syntax};
+use super::columns::{columns_of_fields, places_in, unique_names};
+use super::convert::{Conversion, with_column};
+use super::extras::Extras;
+use super::infer::{FoundFormats, format_of, header_of, reason, without_line};
+use super::records::{Syntax, records_of};
 use crate::error::{self, Error};
 use crate::files::text_scan::{TextFile, TextFormat, from_thread};
 use nandina_exec::execution::meter::inherited;
@@ -30,6 +32,8 @@ use nandina_exec::execution::meter::inherited;
 #[derive(Debug, Clone)]
 pub(super) struct CsvText {
     pub options: CsvOptions,
+    pub extras: Arc<Extras>,
+    pub formats: Arc<FoundFormats>,
     pub has_header: bool,
     pub pool: Arc<dyn MemoryPool>,
     pub size: ChunkSize,
@@ -42,12 +46,26 @@ pub(super) struct CsvText {
 struct Layout {
     path: String,
     options: CsvOptions,
-    /// The fields of a record, in the order of the file.
-    fields: SchemaRef,
-    /// Which of them are wanted, in the order of the table.
+    /// The fields of a record as they are parsed, in the order of the file.
+    parsed: SchemaRef,
+    /// Which of them are parsed, for the columns that are wanted and that the file has.
     wanted: Vec<usize>,
+    /// The columns that are wanted.
+    columns: SchemaRef,
+    /// What becomes of what is parsed; none if it is these columns.
+    made: Option<Vec<Made>>,
+    ignores_errors: bool,
     batch_rows: usize,
     time: Time,
+}
+
+/// How a column is made of the columns that are parsed.
+#[derive(Debug)]
+enum Made {
+    Parsed(usize),
+    Converted(usize, Conversion),
+    /// The file has none.
+    Null,
 }
 
 /// A chunk, and the memory that it takes until its rows have been handed on.
@@ -118,23 +136,54 @@ impl CsvText {
     fn layout(&self, file: &TextFile, first: &Chunk) -> error::Result<Layout> {
         let path = shown(&file.path);
         let columns = file.columns.fields();
-        let places = if self.has_header {
+        // For each field of a record, the column that it is.
+        let places: Vec<Option<usize>> = if self.has_header && !self.extras.are_in_order() {
             let header = header_of(first, &self.options);
-            let header = header.map_err(|error| Error::file(&path, format!("line 1: {}", reason(&error))))?;
+            let line = first.first_line;
+            let header =
+                header.map_err(|error| Error::file(&path, format!("line {line}: {}", reason(&error))))?;
             let header = unique_names(header);
             let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
-            columns_of_fields(&path, &header, &names)?
+            match self.extras.union_by_name && self.extras.columns.is_none() {
+                true => places_in(&header, &names),
+                false => columns_of_fields(&path, &header, &names)?.into_iter().map(Some).collect(),
+            }
         } else {
-            (0..columns.len()).collect()
+            (0..columns.len()).map(Some).collect()
         };
-        let fields: Fields = places.iter().map(|&place| file.columns.field(place).clone()).collect();
+        let conversion = |column: usize| {
+            let field = file.columns.field(column);
+            Conversion::of(field, self.formats.lock().get(field.name()), &self.options)
+        };
+        let parsed = places.iter().enumerate().map(|(number, place)| match place {
+            Some(place) if conversion(*place).is_some() => {
+                file.columns.field(*place).clone().with_data_type(DataType::Utf8)
+            }
+            Some(place) => file.columns.field(*place).clone(),
+            None => Field::new(format!("field {number}"), DataType::Utf8, true),
+        });
+        let parsed: Fields = parsed.collect();
         let fields_of: HashMap<usize, usize> =
-            places.iter().enumerate().map(|(field, &column)| (column, field)).collect();
+            places.iter().enumerate().filter_map(|(field, column)| Some(((*column)?, field))).collect();
+        let mut wanted = Vec::with_capacity(file.wanted.len());
+        let mut made = Vec::with_capacity(file.wanted.len());
+        for column in &file.wanted {
+            made.push(match (fields_of.get(column), conversion(*column)) {
+                (None, _) => Made::Null,
+                (Some(_), Some(conversion)) => Made::Converted(wanted.len(), conversion),
+                (Some(_), None) => Made::Parsed(wanted.len()),
+            });
+            wanted.extend(fields_of.get(column));
+        }
+        let is_parsed = made.iter().all(|made| matches!(made, Made::Parsed(_)));
         Ok(Layout {
             path,
             options: self.options.clone(),
-            fields: Arc::new(Schema::new_with_metadata(fields, file.columns.metadata().clone())),
-            wanted: file.wanted.iter().map(|column| fields_of[column]).collect(),
+            parsed: Arc::new(Schema::new_with_metadata(parsed, file.columns.metadata().clone())),
+            wanted,
+            columns: Arc::new(file.columns.project(&file.wanted)?),
+            made: (!is_parsed).then_some(made),
+            ignores_errors: self.extras.ignores_errors,
             batch_rows: file.batch_rows,
             time: file.time.clone(),
         })
@@ -151,14 +200,14 @@ impl Layout {
     fn bytes_to_parse(&self, chunk: &Chunk) -> usize {
         let text = chunk.text.len();
         let rows = chunk.records.min(self.batch_rows);
-        let ends = rows * self.fields.fields().len() * size_of::<usize>();
+        let ends = rows * self.parsed.fields().len() * size_of::<usize>();
         let columns = chunk.records * self.wanted.len() * size_of::<u64>();
         text + text.max(ends) + ends + text + columns
     }
 
     /// The rows of a text.
     fn rows(&self, text: &[u8], records: usize, has_header: bool) -> Result<Vec<RecordBatch>, ArrowError> {
-        let builder = ReaderBuilder::new(Arc::clone(&self.fields))
+        let builder = ReaderBuilder::new(Arc::clone(&self.parsed))
             .with_format(format_of(&self.options, has_header)?)
             .with_projection(self.wanted.clone())
             .with_batch_size(self.batch_rows.min(records).max(1));
@@ -173,7 +222,7 @@ impl Layout {
             rest = rest.split_at(read).1;
             if read == 0 || decoder.capacity() == 0 {
                 match decoder.flush()? {
-                    Some(batch) => batches.push(batch),
+                    Some(batch) => batches.push(self.made_of(batch)?),
                     None if rest.is_empty() => return Ok(batches),
                     None => unreachable!("the parser has neither rows nor use for {} bytes", rest.len()),
                 }
@@ -181,28 +230,40 @@ impl Layout {
         }
     }
 
+    /// The columns that are wanted, made of those that were parsed.
+    fn made_of(&self, parsed: RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let Some(made) = &self.made else { return Ok(parsed) };
+        let columns = made.iter().zip(self.columns.fields()).map(|(made, field)| match made {
+            Made::Parsed(place) => Ok(Arc::clone(parsed.column(*place))),
+            Made::Converted(place, conversion) => conversion.apply(field.name(), parsed.column(*place)),
+            Made::Null => Ok(new_null_array(field.data_type(), parsed.num_rows())),
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let rows = RecordBatchOptions::new().with_row_count(Some(parsed.num_rows()));
+        RecordBatch::try_new_with_options(Arc::clone(&self.columns), columns, &rows)
+    }
+
+    /// The rows of a chunk without the records that cannot be read.
+    fn rows_that_can_be_read(&self, chunk: &Chunk, has_header: bool) -> Result<Vec<RecordBatch>, ArrowError> {
+        let mut text = Vec::with_capacity(chunk.text.len());
+        let mut count = 0;
+        let records = records_of(&chunk.text, chunk.first_line, Syntax::of(&self.options));
+        for record in records.skip(usize::from(has_header)) {
+            if self.rows(record.text, 1, false).is_ok() {
+                text.extend_from_slice(record.text);
+                count += 1;
+            }
+        }
+        self.rows(&text, count, false)
+    }
+
     /// An error in a chunk, with the line of the first record that has one.
     fn failed(&self, chunk: &Chunk, has_header: bool, error: &ArrowError) -> Error {
-        let mut ends = RecordEnds::new(Syntax::of(&self.options));
-        let (mut begin, mut end) = (0, 0);
-        let (mut line, mut next_line) = (chunk.first_line, chunk.first_line);
-        let mut is_header = has_header;
-        for text in chunk.text.split_inclusive(|&byte| byte == b'\n') {
-            end += text.len();
-            next_line += 1;
-            let is_empty = match ends.find(text) {
-                Some(found) => found.records == 0,
-                None if end < chunk.text.len() => continue,
-                None => false,
-            };
-            let record = chunk.text.get(begin..end).unwrap_or_default();
-            if !is_empty
-                && !std::mem::take(&mut is_header)
-                && let Err(error) = self.rows(record, 1, false)
-            {
-                return self.failed_in(line, &error);
+        let records = records_of(&chunk.text, chunk.first_line, Syntax::of(&self.options));
+        for record in records.skip(usize::from(has_header)) {
+            if let Err(error) = self.rows(record.text, 1, false) {
+                return self.failed_in(record.line, &error);
             }
-            (begin, line) = (end, next_line);
         }
         self.failed_in(chunk.first_line, error)
     }
@@ -210,6 +271,7 @@ impl Layout {
     fn failed_in(&self, line: u64, error: &ArrowError) -> Error {
         // It has counted the records of the chunk.
         let (reason, _) = without_line(&reason(error));
+        let reason = with_column(&reason, self.parsed.fields());
         Error::file(&self.path, format!("line {line}: {reason}"))
     }
 }
@@ -219,7 +281,10 @@ impl Reserved {
     fn parse(self) -> Result<(Vec<RecordBatch>, MemoryReservation)> {
         let Reserved { chunk, has_header, layout, memory } = self;
         let _timer = layout.time.timer();
-        let rows = layout.rows(&chunk.text, chunk.records, has_header);
+        let mut rows = layout.rows(&chunk.text, chunk.records, has_header);
+        if rows.is_err() && layout.ignores_errors {
+            rows = layout.rows_that_can_be_read(&chunk, has_header);
+        }
         Ok((rows.map_err(|error| layout.failed(&chunk, has_header, &error))?, memory))
     }
 }
