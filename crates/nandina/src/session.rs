@@ -76,6 +76,7 @@ impl Session {
             .with_config(engine.config.clone())
             .with_runtime_env(Arc::clone(&engine.runtime));
         let mut state = nandina_plan::session_state(runs_on)?;
+        nandina_functions::register(&mut state)?;
         state.add_analyzer_rule(Arc::new(NewestSnapshots));
         for format in partitioned::formats() {
             state.register_file_format(format, true)?;

@@ -10,6 +10,7 @@
 //! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
+//! | `struct_pack(a := 1)` | is refused | `named_struct('a', 1)` |
 //! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
 //! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
@@ -24,6 +25,7 @@ mod literals;
 mod merged_columns;
 mod named_windows;
 mod natural_joins;
+mod packed_structs;
 mod precedence;
 
 use std::collections::HashSet;
@@ -168,6 +170,7 @@ impl VisitorMut for Avoid {
             Expr::Function(function) => {
                 name_first_of_order(function);
                 leave_out_constant_orders(function);
+                packed_structs::name_fields(function);
             }
             Expr::Interval(_) | Expr::UnaryOp { .. } => return broken_by(literals::exact_interval(expr)),
             Expr::Value(_) => literals::exact_number(expr),
