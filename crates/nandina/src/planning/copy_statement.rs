@@ -432,7 +432,7 @@ mod tests {
     fn written(text: &str) -> String {
         let copy = CopyText::of(text).unwrap();
         let head = copy.head_to_parse();
-        let mut statement = DFParserBuilder::new(&head).build().unwrap().parse_statement().unwrap();
+        let mut statement = DFParserBuilder::new(head.as_str()).build().unwrap().parse_statement().unwrap();
         give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap();
         statement.to_string()
     }
@@ -480,7 +480,7 @@ mod tests {
     fn unknown_options_are_refused() {
         let copy = CopyText::of("COPY t TO 'x.csv' (HAEDER)").unwrap();
         let mut statement =
-            DFParserBuilder::new(&copy.head_to_parse()).build().unwrap().parse_statement().unwrap();
+            DFParserBuilder::new(copy.head_to_parse().as_str()).build().unwrap().parse_statement().unwrap();
         let message = give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap_err().to_string();
         assert!(
             message.starts_with("COPY … TO 'x.csv' has no option 'haeder'; did you mean 'header'?"),
