@@ -465,15 +465,15 @@ mod tests {
         let copy = written("EXPLAIN COPY t (a, b) TO 'x.csv.gz' (HEADER 0)");
         assert!(copy.contains("COPY (SELECT a, b FROM t) TO x.csv.gz STORED AS csv OPTIONS"), "{copy}");
         assert!(
-            copy.contains("format.has_header 'false'") && copy.contains("format.compression 'gzip'"),
+            copy.contains("'format.has_header' 'false'") && copy.contains("'format.compression' 'gzip'"),
             "{copy}"
         );
         let copy = written(
             "COPY t TO 'd' (FORMAT parquet, PARTITION_BY (a, b), COMPRESSION zstd, ROW_GROUP_SIZE 1000)",
         );
         assert!(copy.contains("STORED AS parquet"), "{copy}");
-        assert!(copy.contains("format.compression 'zstd(3)'"), "{copy}");
-        assert!(copy.contains("format.max_row_group_size '1000'"), "{copy}");
+        assert!(copy.contains("'format.compression' 'zstd(3)'"), "{copy}");
+        assert!(copy.contains("'format.max_row_group_size' '1000'"), "{copy}");
     }
 
     #[test]
