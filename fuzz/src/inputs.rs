@@ -47,7 +47,7 @@ fn database() -> &'static Database {
         runtime().block_on(async {
             let session = database.session().expect("a session begins");
             let setup = "CREATE TABLE t AS SELECT value AS a, value % 3 AS b, 'x' || value AS s, [value] AS l
-                         FROM generate_series(1, 100)";
+                         FROM generate_series(1, 100) AS series(value)";
             session.run(setup).await.expect("a table is made");
         });
         database
@@ -114,7 +114,7 @@ fn template() -> &'static Path {
         let database = Database::open(&path, options()).expect("a database is made");
         runtime().block_on(async {
             let session = database.session().expect("a session begins");
-            let setup = "CREATE TABLE t AS SELECT value AS a, 'x' || value AS s, [value] AS l FROM generate_series(1, 100);
+            let setup = "CREATE TABLE t AS SELECT value AS a, 'x' || value AS s, [value] AS l FROM generate_series(1, 100) AS series(value);
                          INSERT INTO t VALUES (7, 'seven', NULL); CREATE VIEW v AS SELECT a FROM t";
             session.run(setup).await.expect("a table is made");
         });

@@ -33,6 +33,7 @@ pub mod process_memory;
 mod profile;
 mod progress;
 mod query;
+mod series;
 mod session;
 mod set_on_drop;
 mod settings;

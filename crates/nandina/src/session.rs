@@ -33,6 +33,7 @@ use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
 use crate::planning::{self, Planned};
 use crate::query::{Answer, Deadline, Query};
+use crate::series::Series;
 use crate::statements::report::{self, ReportPage, Watched};
 use crate::statements::{self, copy_from, copy_to, device, explain};
 use crate::tables::snapshots::NewestSnapshots;
@@ -83,6 +84,8 @@ impl Session {
         }
         let context = SessionContext::new_with_state(state);
         context.register_udtf("tpch", Arc::new(TpchFunction));
+        context.register_udtf("range", Arc::new(Series::range()));
+        context.register_udtf("generate_series", Arc::new(Series::generate_series()));
         let tables = Arc::clone(database.tables());
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(SCHEMA, tables.schema())?;

@@ -150,7 +150,7 @@ fn a_cancelled_build_leaves_nothing_when_the_runtime_ends() {
 async fn long_computed_texts_come_in_small_batches() {
     let options = Options { memory_limit: Some(64 << 20), threads: Some(2), ..Options::default() };
     let session = Database::in_memory(options).unwrap().session().unwrap();
-    let sql = "SELECT value AS i, repeat('x', 300000) || value AS t FROM generate_series(1, 10000)";
+    let sql = "SELECT value AS i, repeat('x', 300000) || value AS t FROM generate_series(1, 10000) AS series(value)";
     let mut query = session.sql(sql).await.unwrap();
     let (mut rows, mut widest) = (0, 0);
     while let Some(batch) = query.try_next().await.unwrap() {
@@ -169,7 +169,7 @@ async fn filters_of_parquet_scans_are_coarse_where_memory_is_short() {
     let database = Database::in_memory(Options { threads: Some(1), ..Options::default() }).unwrap();
     let roomy = session(&database, "2GB");
     let copy = format!(
-        "COPY (SELECT value * 7919 % 400000 AS k, value % 7 AS v FROM generate_series(1, 400000)) TO '{}'",
+        "COPY (SELECT value * 7919 % 400000 AS k, value % 7 AS v FROM generate_series(1, 400000) AS series(value)) TO '{}'",
         file.display()
     );
     roomy.run(&copy).await.unwrap();

@@ -36,7 +36,7 @@ async fn operators_tell_what_the_process_has_used() {
     };
     let session = Database::open(folder.path().join("shop"), options).unwrap().session().unwrap();
     let rows = "SELECT value AS k, value * 7919 % 1000003 AS v, repeat('x', CAST(value % 60 AS INT)) AS s \
-                FROM generate_series(1, 1000000)";
+                FROM generate_series(1, 1000000) AS series(value)";
     session.run(&format!("CREATE TABLE t AS {rows}")).await.unwrap();
     let file = folder.path().join("t.parquet").display().to_string();
     session.run(&format!("COPY t TO '{file}'")).await.unwrap();

@@ -22,7 +22,7 @@ async fn tables_and_files_take_their_time() {
 
     let started = Instant::now();
     session
-        .run("CREATE TABLE t AS SELECT value * 1234567891 AS v FROM generate_series(1, 500000)")
+        .run("CREATE TABLE t AS SELECT value * 1234567891 AS v FROM generate_series(1, 500000) AS series(value)")
         .await
         .unwrap();
     assert!(started.elapsed() >= LEAST, "written in {:?}", started.elapsed());

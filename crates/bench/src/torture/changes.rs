@@ -48,7 +48,9 @@ impl Change {
     pub fn sql(&self) -> String {
         let rows = |range: &Range<u64>| {
             let (first, last) = (range.start, range.end - 1);
-            format!("SELECT value AS i, md5(value::TEXT) AS s FROM generate_series({first}, {last})")
+            format!(
+                "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series({first}, {last}) AS series(value)"
+            )
         };
         match self {
             Change::Create(table, range) => format!("CREATE TABLE {table} AS {}", rows(range)),

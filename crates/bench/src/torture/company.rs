@@ -27,7 +27,9 @@ impl Trial for Together {
     fn attempt(&mut self, program: &Program, folder: &Path, random: &mut Random) -> Result<Verdict> {
         let temp = folder.join("temp");
         std::fs::create_dir_all(&temp).map_err(BenchError::file(&temp))?;
-        let rows = format!("SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, {ROWS})");
+        let rows = format!(
+            "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, {ROWS}) AS series(value)"
+        );
         let start = |name: &str, sql: &str, is_reader: bool| {
             let mut command = program.command(folder);
             command.args([

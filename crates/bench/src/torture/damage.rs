@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TABLES: &str = "
 CREATE TABLE numbers AS SELECT value AS i, CASE WHEN value > 0 THEN value * 0.5 END AS d,
   CASE WHEN value > 0 THEN value::DECIMAL(20, 3) END AS c, CASE WHEN value > 0 THEN value % 7 = 0 END AS b
-  FROM generate_series(1, 40000);
-INSERT INTO numbers SELECT -value, NULL AS d, NULL AS c, NULL AS b FROM generate_series(1, 500);
+  FROM generate_series(1, 40000) AS series(value);
+INSERT INTO numbers SELECT -value, NULL AS d, NULL AS c, NULL AS b FROM generate_series(1, 500) AS series(value);
 CREATE TABLE texts AS SELECT value AS i, md5(value::TEXT) AS s, CASE WHEN value % 100 = 0 THEN repeat('long', 4000) END AS l,
-  CASE WHEN value > 0 THEN DATE '2020-01-01' + (value % 1000)::INTEGER END AS t FROM generate_series(1, 20000);
+  CASE WHEN value > 0 THEN DATE '2020-01-01' + (value % 1000)::INTEGER END AS t FROM generate_series(1, 20000) AS series(value);
 CREATE TABLE nested AS SELECT value AS i, [value, NULL, value + 1] AS l, {'a': value, 'b': value::TEXT} AS s
-  FROM generate_series(1, 10000);
+  FROM generate_series(1, 10000) AS series(value);
 INSERT INTO texts SELECT 0, 'one', NULL AS l, NULL AS t;
 CREATE TABLE none AS SELECT 1 AS i, 'x' AS s WHERE FALSE;
 CREATE VIEW looks AS SELECT i, s FROM texts WHERE i < 10";

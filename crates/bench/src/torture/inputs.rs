@@ -22,12 +22,12 @@ pub(super) struct OddFiles {
 
 /// Files as others write them, by what is in them.
 const FILES: &str = "
-COPY (SELECT value AS i, md5(value::TEXT) AS s, value / 3 AS d, [value, NULL] AS l FROM generate_series(1, 3000)) TO 'a.parquet';
-COPY (SELECT value AS i, 'x' || value AS s, DATE '2020-01-01' + value::INTEGER AS t FROM generate_series(1, 300)) TO 'b.parquet';
-COPY (SELECT value AS i, md5(value::TEXT) AS s, value / 3 AS d FROM generate_series(1, 3000)) TO 'a.csv';
-COPY (SELECT value AS i, CASE value % 3 WHEN 0 THEN 'a, \"b\"' WHEN 1 THEN E'two\\nlines' END AS s FROM generate_series(1, 300)) TO 'b.csv';
-COPY (SELECT value AS i, md5(value::TEXT) AS s, [value, NULL] AS l, {'a': value} AS o FROM generate_series(1, 1000)) TO 'a.json';
-COPY (SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1000)) TO 'a.arrow'";
+COPY (SELECT value AS i, md5(value::TEXT) AS s, value / 3 AS d, [value, NULL] AS l FROM generate_series(1, 3000) AS series(value)) TO 'a.parquet';
+COPY (SELECT value AS i, 'x' || value AS s, DATE '2020-01-01' + value::INTEGER AS t FROM generate_series(1, 300) AS series(value)) TO 'b.parquet';
+COPY (SELECT value AS i, md5(value::TEXT) AS s, value / 3 AS d FROM generate_series(1, 3000) AS series(value)) TO 'a.csv';
+COPY (SELECT value AS i, CASE value % 3 WHEN 0 THEN 'a, \"b\"' WHEN 1 THEN E'two\\nlines' END AS s FROM generate_series(1, 300) AS series(value)) TO 'b.csv';
+COPY (SELECT value AS i, md5(value::TEXT) AS s, [value, NULL] AS l, {'a': value} AS o FROM generate_series(1, 1000) AS series(value)) TO 'a.json';
+COPY (SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1000) AS series(value)) TO 'a.arrow'";
 
 impl Trial for OddFiles {
     fn name(&self) -> &'static str {
@@ -185,8 +185,8 @@ impl Trial for OddStatements {
 
 /// Tables for the names that the tests use most.
 const SETUP: &str = "CREATE TABLE t AS SELECT value AS a, value % 3 AS b, value AS id, value % 5 AS k, value / 2 AS v, value AS x, 'x' || value AS s
-  FROM generate_series(1, 100);
-CREATE TABLE u AS SELECT value AS x, value % 5 AS k, value AS id, value AS a, [value] AS l FROM generate_series(1, 50);
+  FROM generate_series(1, 100) AS series(value);
+CREATE TABLE u AS SELECT value AS x, value % 5 AS k, value AS id, value AS a, [value] AS l FROM generate_series(1, 50) AS series(value);
 ";
 
 /// The words of the statements in the files of SQL tests below `folder`.

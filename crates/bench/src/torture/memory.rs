@@ -70,7 +70,10 @@ impl Shape {
         let rows = self.rows();
         let columns: Vec<String> = (1..self.columns).map(column).collect();
         let columns: String = columns.iter().flat_map(|column| [", ", column]).collect();
-        format!("SELECT value % {} AS k{columns} FROM generate_series(1, {rows})", (rows / 4).max(1))
+        format!(
+            "SELECT value % {} AS k{columns} FROM generate_series(1, {rows}) AS series(value)",
+            (rows / 4).max(1)
+        )
     }
 
     /// The column that operators carry: the last, or the key.

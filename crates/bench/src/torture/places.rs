@@ -29,7 +29,7 @@ fn set_up(program: &Program, folder: &Path, database: &Path) -> Result<State> {
 /// Something that writes more than it may, and what it changes in the database.
 fn hungry(random: &mut Random) -> (String, Option<Change>) {
     let many = 1..1_500_001;
-    let rows = "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1500000)";
+    let rows = "SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1500000) AS series(value)";
     let change = match random.below(6) {
         0 => Change::Create("b", many),
         1 => Change::Insert("a", many),
@@ -177,8 +177,7 @@ impl Trial for Vanished {
         let (database, temp) = (folder.join("db"), folder.join("temp"));
         std::fs::create_dir_all(&temp).map_err(BenchError::file(&temp))?;
         set_up(program, folder, &database)?;
-        let input =
-            "COPY (SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1000000)) TO 'in.csv'";
+        let input = "COPY (SELECT value AS i, md5(value::TEXT) AS s FROM generate_series(1, 1000000) AS series(value)) TO 'in.csv'";
         let made = run(program.command(folder).args(["-c", input]), &folder.join("make"), PATIENCE)?;
         if !made.is_ok() {
             return Err(BenchError::Setup(made.describe("cannot make a file")));

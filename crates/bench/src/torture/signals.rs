@@ -71,7 +71,7 @@ impl Trial for Interrupted {
 
 /// Something that takes a while.
 fn statement(random: &mut Random) -> String {
-    let rows = "generate_series(1, 3000000)";
+    let rows = "(SELECT * FROM generate_series(1, 3000000) AS series(value))";
     let chain = |term: &str, times: usize, between: &str| vec![term; times].join(between);
     match random.below(14) {
         0 => format!("SELECT count(*) FROM (SELECT md5(value::TEXT) AS m FROM {rows} ORDER BY m OFFSET 10)"),

@@ -117,7 +117,11 @@ fn a_value_that_cannot_be_cast_names_its_column() {
 #[test]
 fn damage_that_readers_panic_over_is_one_line() {
     let folder = folder_with_files();
-    csv(folder.path(), "COPY (SELECT value AS i FROM generate_series(1, 10)) TO 'odd.arrow'").ok();
+    csv(
+        folder.path(),
+        "COPY (SELECT value AS i FROM generate_series(1, 10) AS series(value)) TO 'odd.arrow'",
+    )
+    .ok();
     let path = folder.path().join("odd.arrow");
     let mut file = std::fs::read(&path).unwrap();
     let footer = file.len() - 400;

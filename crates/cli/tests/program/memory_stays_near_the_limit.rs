@@ -45,7 +45,7 @@ fn a_join_that_spills_both_sides() {
     let folder = tempfile::tempdir().unwrap();
     let side = |column: &str| {
         format!(
-            "(SELECT value * 7 % 1500000 AS {column}, repeat('{column}', 100) AS {column}_text FROM range(1500000))"
+            "(SELECT value * 7 % 1500000 AS {column}, repeat('{column}', 100) AS {column}_text FROM range(1500000) AS series(value))"
         )
     };
     let sql = format!(
@@ -61,8 +61,8 @@ fn a_join_that_spills_both_sides() {
 fn groups_with_wide_keys_from_parquet() {
     let folder = tempfile::tempdir().unwrap();
     let write = "COPY (SELECT value AS id, repeat('name', 5) || value AS name, repeat('address', 8) || value AS address, \
-                 repeat('comment', 12) || value AS comment FROM range(400000)) TO 'customers.parquet'; \
-                 COPY (SELECT value AS id, value * 31 % 400000 AS customer, value % 1000 AS price FROM range(2000000)) \
+                 repeat('comment', 12) || value AS comment FROM range(400000) AS series(value)) TO 'customers.parquet'; \
+                 COPY (SELECT value AS id, value * 31 % 400000 AS customer, value % 1000 AS price FROM range(2000000) AS series(value)) \
                  TO 'orders.parquet'";
     let output = command(folder.path()).args(["-c", write]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

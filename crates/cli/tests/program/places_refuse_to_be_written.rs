@@ -46,18 +46,19 @@ fn files_that_may_not_become_larger_are_errors() {
     csv_in(folder.path(), "db", "CREATE TABLE t AS SELECT 1 AS a").ok();
     let before = names_below(folder.path());
     for file in ["out.csv", "out.json", "out.parquet"] {
-        let copy =
-            format!("COPY (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000)) TO '{file}'");
+        let copy = format!(
+            "COPY (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000) AS series(value)) TO '{file}'"
+        );
         let message = with_small_files(folder.path(), ["--temp-dir", "temp", "-c", &copy]).failed(1);
         assert!(message.contains("error: "), "{message}");
         assert_eq!(names_below(folder.path()), before, "{file}");
     }
-    let create = "CREATE TABLE u AS SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000)";
+    let create = "CREATE TABLE u AS SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 200000) AS series(value)";
     let message = with_small_files(folder.path(), ["db", "-c", create]).failed(1);
     assert!(message.contains("ulimit -f"), "{message}");
     assert_eq!(names_below(folder.path()), before);
 
-    let sort = "SELECT m FROM (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 400000)) ORDER BY m LIMIT 1 OFFSET 399990";
+    let sort = "SELECT m FROM (SELECT value, md5(value::TEXT) AS m FROM generate_series(1, 400000) AS series(value)) ORDER BY m LIMIT 1 OFFSET 399990";
     let spill = ["--temp-dir", "temp", "--memory-limit", "4MB", "-c", sort];
     let message = with_small_files(folder.path(), spill).failed(1);
     assert!(message.contains("ulimit -f"), "{message}");
@@ -68,7 +69,12 @@ fn files_that_may_not_become_larger_are_errors() {
 #[test]
 fn readers_need_not_write_into_the_database() {
     let folder = tempfile::tempdir().unwrap();
-    csv_in(folder.path(), "db", "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 3)").ok();
+    csv_in(
+        folder.path(),
+        "db",
+        "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 3) AS series(value)",
+    )
+    .ok();
     // No user, root included, can make a folder where there is a file.
     std::fs::remove_dir_all(folder.path().join("db/temp")).unwrap();
     File::create(folder.path().join("db/temp")).unwrap();

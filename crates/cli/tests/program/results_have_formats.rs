@@ -78,7 +78,7 @@ fn an_output_that_failed_is_not_left() {
 #[test]
 fn all_rows_of_a_long_result_are_streamed() {
     let folder = tempfile::tempdir().unwrap();
-    let text = csv(folder.path(), "SELECT value AS v FROM generate_series(1, 200000)").ok();
+    let text = csv(folder.path(), "SELECT value AS v FROM generate_series(1, 200000) AS series(value)").ok();
     assert_eq!(text.lines().count(), 200_001);
     let sum: u64 = text.lines().skip(1).map(|line| line.parse::<u64>().unwrap()).sum();
     assert_eq!(sum, 200_000 * 200_001 / 2);

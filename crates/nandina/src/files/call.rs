@@ -158,8 +158,8 @@ mod tests {
         }
         let other = Call::parse("read_csv('x', header = true, sep => ';')").unwrap().unwrap();
         assert_eq!(other.to_string(), "read_csv('x', header := true, sep := ';')");
-        assert_eq!(Call::parse("read_csv.csv"), None);
-        assert_eq!(Call::parse("orders(1)"), None);
+        assert!(Call::parse("read_csv.csv").is_none());
+        assert!(Call::parse("orders(1)").is_none());
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //!
 //! What a file's first records say is found out before: the delimiter and whether there is a header (`dialect`), the types
 //! (`infer`), unless it is said (`extras`). Files of one table may have their columns in different orders; their headers tell
-//! (`columns`). What the parser does not know is read as text and converted (`convert`).
+//! (`columns`). What the parser does not know is read as text and converted (`convert`), as are dates in other formats than ISO 8601's
+//! (`formats`).
 
 mod chunks;
 mod columns;
@@ -19,6 +20,7 @@ mod convert;
 mod dialect;
 mod extras;
 mod format;
+mod formats;
 mod infer;
 mod records;
 mod scan;

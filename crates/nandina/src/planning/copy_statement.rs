@@ -432,7 +432,7 @@ mod tests {
     fn written(text: &str) -> String {
         let copy = CopyText::of(text).unwrap();
         let head = copy.head_to_parse();
-        let mut statement = DFParserBuilder::new(&head).build().unwrap().parse_statement().unwrap();
+        let mut statement = DFParserBuilder::new(head.as_str()).build().unwrap().parse_statement().unwrap();
         give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap();
         statement.to_string()
     }
@@ -465,22 +465,22 @@ mod tests {
         let copy = written("EXPLAIN COPY t (a, b) TO 'x.csv.gz' (HEADER 0)");
         assert!(copy.contains("COPY (SELECT a, b FROM t) TO x.csv.gz STORED AS csv OPTIONS"), "{copy}");
         assert!(
-            copy.contains("format.has_header 'false'") && copy.contains("format.compression 'gzip'"),
+            copy.contains("'format.has_header' 'false'") && copy.contains("'format.compression' 'gzip'"),
             "{copy}"
         );
         let copy = written(
             "COPY t TO 'd' (FORMAT parquet, PARTITION_BY (a, b), COMPRESSION zstd, ROW_GROUP_SIZE 1000)",
         );
         assert!(copy.contains("STORED AS parquet"), "{copy}");
-        assert!(copy.contains("format.compression 'zstd(3)'"), "{copy}");
-        assert!(copy.contains("format.max_row_group_size '1000'"), "{copy}");
+        assert!(copy.contains("'format.compression' 'zstd(3)'"), "{copy}");
+        assert!(copy.contains("'format.max_row_group_size' '1000'"), "{copy}");
     }
 
     #[test]
     fn unknown_options_are_refused() {
         let copy = CopyText::of("COPY t TO 'x.csv' (HAEDER)").unwrap();
         let mut statement =
-            DFParserBuilder::new(&copy.head_to_parse()).build().unwrap().parse_statement().unwrap();
+            DFParserBuilder::new(copy.head_to_parse().as_str()).build().unwrap().parse_statement().unwrap();
         let message = give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap_err().to_string();
         assert!(
             message.starts_with("COPY … TO 'x.csv' has no option 'haeder'; did you mean 'header'?"),

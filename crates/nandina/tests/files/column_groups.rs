@@ -36,7 +36,10 @@ fn rows(from: usize, columns: impl Iterator<Item = usize>) -> String {
         format!(", CASE WHEN (value + {number}) % 13 > 0 THEN {value} END AS c{number}")
     };
     let to = from + ROWS - 1;
-    format!("SELECT value AS k{} FROM generate_series({from}, {to})", columns.map(column).collect::<String>())
+    format!(
+        "SELECT value AS k{} FROM generate_series({from}, {to}) AS series(value)",
+        columns.map(column).collect::<String>()
+    )
 }
 
 /// Two files of three row groups each in folders, of which the second one has its columns in another order, lacks some
@@ -120,8 +123,10 @@ async fn parts_of_structs_are_read_without_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let large = session(LARGE, 2).await;
     let structs = (0..COLUMNS).map(|number| format!("named_struct('a', value, 'b', value) AS s{number}"));
-    let query =
-        format!("SELECT {} FROM generate_series(1, 1000)", structs.collect::<Vec<String>>().join(", "));
+    let query = format!(
+        "SELECT {} FROM generate_series(1, 1000) AS series(value)",
+        structs.collect::<Vec<String>>().join(", ")
+    );
     let file = folder.path().join("s.parquet");
     large.run(&format!("COPY ({query}) TO '{}'", file.display())).await.unwrap();
     let parts = (0..COLUMNS).map(|number| format!("s{number}['a']")).collect::<Vec<String>>().join(" + ");

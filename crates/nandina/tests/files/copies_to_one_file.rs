@@ -29,7 +29,7 @@ async fn rows_come_back_in_order_from_every_format() {
     let folder = tempfile::tempdir().unwrap();
     for limit in [16 << 20, 1 << 30] {
         let session = session(limit);
-        let query = format!("{ROWS} FROM generate_series(1, 30000)");
+        let query = format!("{ROWS} FROM generate_series(1, 30000) AS series(value)");
         let sums = "count(*) AS c, count(s) AS s, sum(i) AS i, min(s) AS l, max(s) AS m, sum(f)::BIGINT AS f, \
                     count(*) FILTER (WHERE b) AS b, max(d) AS d, sum(n)::BIGINT AS n";
         let expected = table(&session, &format!("SELECT {sums} FROM ({query})")).await;
@@ -73,7 +73,7 @@ async fn nested_values_come_back_from_parquet_and_are_texts_in_csv() {
     let folder = tempfile::tempdir().unwrap();
     let session = session(64 << 20);
     let query = "SELECT value AS i, CASE WHEN value % 5 > 0 THEN [value, NULL] END AS l, {'a': value, 'b': ['x', NULL]} AS o
-                 FROM generate_series(1, 20000)";
+                 FROM generate_series(1, 20000) AS series(value)";
     let parquet = folder.path().join("nested.parquet");
     copy(&session, query, &parquet, "OPTIONS (format.max_row_group_size 3000)").await;
     let all = |from: &str| format!("SELECT * FROM {from} ORDER BY i LIMIT 20 OFFSET 2990");
@@ -94,7 +94,7 @@ async fn row_groups_have_as_many_rows_as_they_may() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("groups.parquet");
     let session = session(1 << 30);
-    let query = "SELECT value AS i FROM generate_series(1, 100000) ORDER BY i DESC";
+    let query = "SELECT value AS i FROM generate_series(1, 100000) AS series(value) ORDER BY i DESC";
     copy(&session, query, &path, "OPTIONS (format.max_row_group_size 30000)").await;
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let groups = reader.metadata().row_groups();
@@ -111,7 +111,7 @@ async fn row_groups_end_where_memory_does() {
     let path = folder.path().join("bytes.parquet");
     let session = session(16 << 20);
     let texts: Vec<String> = (0..40).map(|n| format!("md5((value + {n})::TEXT) AS c{n}")).collect();
-    let query = format!("SELECT {} FROM generate_series(1, 30000)", texts.join(", "));
+    let query = format!("SELECT {} FROM generate_series(1, 30000) AS series(value)", texts.join(", "));
     copy(&session, &query, &path, "").await;
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     let groups = reader.metadata().row_groups();
@@ -130,7 +130,7 @@ async fn row_groups_of_wide_files_end_before_pages_are_compressed() {
     let path = folder.path().join("wide.parquet");
     let session = session(192 << 20);
     let numbers: Vec<String> = (0..600).map(|n| format!("value * {} AS c{n}", 1_000_003 + n)).collect();
-    let query = format!("SELECT {} FROM generate_series(1, 9000)", numbers.join(", "));
+    let query = format!("SELECT {} FROM generate_series(1, 9000) AS series(value)", numbers.join(", "));
     for batch_rows in [256, 8192] {
         session.run(&format!("SET batch_size = {batch_rows}")).await.unwrap();
         copy(&session, &query, &path, "").await;
@@ -152,7 +152,7 @@ async fn row_groups_of_wide_files_end_before_pages_are_compressed() {
 async fn no_rows_make_a_file_with_columns() {
     let folder = tempfile::tempdir().unwrap();
     let session = session(64 << 20);
-    let query = format!("{ROWS} FROM generate_series(1, 10) WHERE value < 0");
+    let query = format!("{ROWS} FROM generate_series(1, 10) AS series(value) WHERE value < 0");
     for name in ["none.parquet", "none.csv", "none.json"] {
         copy(&session, &query, &folder.path().join(name), "").await;
     }
@@ -176,7 +176,7 @@ async fn failures_leave_the_old_file() {
         let path = folder.path().join(name);
         copy(&session, "SELECT 1 AS x", &path, "").await;
         let before = std::fs::read(&path).unwrap();
-        let late = "SELECT 1 / (value - 90000) AS x FROM generate_series(1, 100000)";
+        let late = "SELECT 1 / (value - 90000) AS x FROM generate_series(1, 100000) AS series(value)";
         let failed = session.run(&format!("COPY ({late}) TO '{}'", path.display())).await.unwrap_err();
         assert!(failed.to_string().to_lowercase().contains("zero"), "{failed}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
@@ -191,7 +191,7 @@ async fn files_that_are_read_are_not_emptied_before() {
     let session = session(64 << 20);
     for name in ["a.csv", "a.json", "a.parquet"] {
         let path = folder.path().join(name);
-        copy(&session, "SELECT value AS x FROM generate_series(1, 5000)", &path, "").await;
+        copy(&session, "SELECT value AS x FROM generate_series(1, 5000) AS series(value)", &path, "").await;
         let file = path.display();
         for statement in [
             format!("EXPLAIN ANALYZE COPY (SELECT x FROM '{file}' WHERE x > 10) TO '{file}'"),

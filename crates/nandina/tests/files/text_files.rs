@@ -165,7 +165,7 @@ async fn errors_in_csv_name_file_and_line() {
     }
     let session = session(2, 16 << 20).await;
     for (ending, expected) in [
-        ("x,y\n", "line 60002: Error while parsing value 'x' as type 'Int64' for column 0"),
+        ("x,y\n", "line 60002: column 'i': 'x' is not a BIGINT"),
         ("1,2,3\n", "line 60002: incorrect number of fields"),
         ("1\n", "line 60002: incorrect number of fields"),
         ("1,\"open\n2,x\n", "the record that begins in line 60002 ends inside quotes"),

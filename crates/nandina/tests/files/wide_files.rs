@@ -28,7 +28,7 @@ async fn write_wide_file(path: &Path) {
     };
     let columns: Vec<String> = (0..COLUMNS).map(column).collect();
     let sql = format!(
-        "COPY (SELECT {} FROM generate_series(1, {ROWS})) TO '{}' OPTIONS (format.max_row_group_size 1000)",
+        "COPY (SELECT {} FROM generate_series(1, {ROWS}) AS series(value)) TO '{}' OPTIONS (format.max_row_group_size 1000)",
         columns.join(", "),
         path.display()
     );

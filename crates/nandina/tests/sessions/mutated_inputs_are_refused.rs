@@ -63,8 +63,8 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random, words: &[&[u8]]) {
 fn files() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let rows = "SELECT value AS i, md5(value::TEXT) AS s, [value, NULL] AS l FROM generate_series(1, 200)";
-    let flat = "SELECT value AS i, 'a, \"b\"' || value AS s FROM generate_series(1, 200)";
+    let rows = "SELECT value AS i, md5(value::TEXT) AS s, [value, NULL] AS l FROM generate_series(1, 200) AS series(value)";
+    let flat = "SELECT value AS i, 'a, \"b\"' || value AS s FROM generate_series(1, 200) AS series(value)";
     let mut random = Random(31);
     for (number, format) in inputs::FORMATS.iter().enumerate() {
         // The others are written by hand: with compression, or tabs.

@@ -18,7 +18,7 @@ async fn the_share_grows_to_one() {
     let session = Database::in_memory(options).unwrap().session().unwrap();
     let file = folder.path().join("numbers.parquet").display().to_string();
     session
-        .run(&format!("COPY (SELECT value AS v FROM generate_series(1, 50000)) TO '{file}'"))
+        .run(&format!("COPY (SELECT value AS v FROM generate_series(1, 50000) AS series(value)) TO '{file}'"))
         .await
         .unwrap();
     let mut query = session.sql(&format!("SELECT v FROM '{file}'")).await.unwrap();

@@ -83,7 +83,7 @@ async fn views_are_kept_with_the_database() {
     let session = open(Options::default());
     session
         .run(
-            "CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 5);
+            "CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 5) AS series(value);
              CREATE VIEW late AS SELECT x * 2 AS y FROM t WHERE x > 2;
              CREATE VIEW total AS SELECT sum(y) AS s FROM late;
              CREATE VIEW gone AS SELECT 1 AS one; DROP VIEW gone;

@@ -8,9 +8,13 @@ use arrow::array::{
 };
 use arrow::compute::kernels::cast_utils::Parser as _;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Date32Type, Field, TimeUnit, TimestampNanosecondType};
+use arrow::datatypes::{DataType, Date32Type, Field, TimeUnit};
 use arrow::error::ArrowError;
+use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use datafusion::common::config::CsvOptions;
+
+/// The format that stands for the parser's own: ISO 8601.
+pub(super) const USUAL: &str = "";
 
 /// How texts become values.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,13 +28,15 @@ impl Conversion {
     /// How a column is converted; none if the parser reads it.
     pub fn of(field: &Field, format: Option<&String>, options: &CsvOptions) -> Option<Self> {
         let data_type = field.data_type();
+        let unless_usual = |format: &String| (format != USUAL).then(|| format.clone());
         match data_type {
             DataType::Date32 => {
-                format.or(options.date_format.as_ref()).map(|format| Self::Date(format.clone()))
+                format.or(options.date_format.as_ref()).and_then(unless_usual).map(Self::Date)
             }
             DataType::Timestamp(_, _) => format
                 .or(options.timestamp_format.as_ref())
-                .map(|format| Self::Timestamp(format.clone(), data_type.clone())),
+                .and_then(unless_usual)
+                .map(|format| Self::Timestamp(format, data_type.clone())),
             of if is_parsed(of) => None,
             other => Some(Self::Cast(other.clone())),
         }
@@ -53,10 +59,9 @@ impl Conversion {
                 let texts: &StringArray = texts.as_string();
                 let mut values = Date32Builder::with_capacity(texts.len());
                 for text in texts {
-                    match text.map(|text| Date32Type::parse_formatted(text.trim(), format)) {
+                    match text.map(|text| date(text.trim(), format)) {
                         Some(None) => {
-                            let parses =
-                                |text: &str| Date32Type::parse_formatted(text.trim(), format).is_some();
+                            let parses = |text: &str| date(text.trim(), format).is_some();
                             return Err(self.first_failure(column, texts, parses));
                         }
                         value => values.append_option(value.flatten()),
@@ -67,7 +72,7 @@ impl Conversion {
             Self::Timestamp(format, to) => {
                 let texts: &StringArray = texts.as_string();
                 let mut values = TimestampNanosecondBuilder::with_capacity(texts.len());
-                let parse = |text: &str| TimestampNanosecondType::parse_formatted(text.trim(), format);
+                let parse = |text: &str| timestamp(text.trim(), format);
                 for text in texts {
                     match text.map(parse) {
                         Some(None) => {
@@ -104,10 +109,24 @@ impl Conversion {
     }
 }
 
+/// Nanoseconds since 1970, of a time of a format; of a date alone, its begin.
+pub(super) fn timestamp(text: &str, format: &str) -> Option<i64> {
+    let in_zone = || DateTime::parse_from_str(text, format).ok().map(|time| time.naive_utc());
+    let date = || NaiveDate::parse_from_str(text, format).ok().map(NaiveDateTime::from);
+    let time = NaiveDateTime::parse_from_str(text, format).ok().or_else(in_zone).or_else(date);
+    time?.and_utc().timestamp_nanos_opt()
+}
+
+/// Days since 1970.
+pub(super) fn date(text: &str, format: &str) -> Option<i32> {
+    Date32Type::parse_formatted(text, format)
+}
+
 /// What the parser says of a value, with the column's name in place of its number; other messages as they are.
 pub(super) fn with_column(message: &str, fields: &[Arc<Field>]) -> String {
     let reworded = || {
         let rest = message.strip_prefix("Error while parsing value '")?;
+        let rest = rest.split_once(". Row data: ").map_or(rest, |(rest, _)| rest);
         let (rest, number) = rest.rsplit_once(" for column ")?;
         let (value, _) = rest.rsplit_once("' as type '")?;
         let digits = number.trim_end_matches(|letter: char| !letter.is_ascii_digit());
@@ -191,6 +210,8 @@ mod tests {
         ];
         let said = "Error while parsing value 'x' as type 'Int64' for column 1";
         assert_eq!(with_column(said, &fields), "column 'b': 'x' is not a BIGINT");
+        let with_row = format!("{said}. Row data: '[y,x] for column 0'");
+        assert_eq!(with_column(&with_row, &fields), "column 'b': 'x' is not a BIGINT");
         assert_eq!(with_column("other", &fields), "other");
     }
 }

@@ -25,7 +25,8 @@ use datafusion_datasource::TableSchema;
 
 use super::chunks::ChunkSize;
 use super::extras::Extras;
-use super::infer::{FoundFormats, Inferred};
+use super::formats::FoundFormats;
+use super::infer::Inferred;
 use super::scan::CsvText;
 use crate::files::text_scan::TextScan;
 
@@ -112,7 +113,9 @@ impl FileFormat for CsvFiles {
         let reading = SpawnedTask::spawn_blocking(move || {
             Inferred { options: &options, extras: &extras, has_header, size }.schema_of(&files)
         });
-        let schema = reading.join().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+        let inferred = reading.join().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+        let (schema, formats) = inferred;
+        *self.formats.lock() = formats;
         Ok(Arc::new(schema))
     }
 

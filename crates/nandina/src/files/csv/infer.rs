@@ -8,12 +8,12 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use datafusion::common::config::CsvOptions;
 use datafusion::physical_plan::metrics::Count;
-use parking_lot::Mutex;
 use regex::Regex;
 
 use super::chunks::{Chunk, ChunkSize, Chunks};
 use super::columns::{by_name, other_columns, places_in, unique_names};
 use super::extras::Extras;
+use super::formats::{self, common_formats, with_formats, with_kept};
 use super::records::{Syntax, records_of};
 use crate::error::{Error, Result};
 
@@ -22,9 +22,6 @@ const SAMPLE_RECORDS: usize = 20_480;
 
 /// Read of a file of which the header alone is wanted, as those before it had enough records.
 const HEADER_BYTES: usize = 4 << 10;
-
-/// The formats of columns of dates and times that are not written as ISO 8601 has it, as they were found.
-pub(super) type FoundFormats = Mutex<HashMap<String, String>>;
 
 /// How the files of a table are written, to find out their columns.
 pub(super) struct Inferred<'a> {
@@ -35,11 +32,12 @@ pub(super) struct Inferred<'a> {
 }
 
 impl Inferred<'_> {
-    /// The columns of all files together: their names are those of the first, which the others have too, in any order.
-    pub fn schema_of(&self, files: &[PathBuf]) -> Result<Schema> {
+    /// The columns of all files together, and the formats of dates and times: the names are those of the first file, which
+    /// the others have too, in any order.
+    pub fn schema_of(&self, files: &[PathBuf]) -> Result<(Schema, HashMap<String, String>)> {
         if let Some(columns) = &self.extras.columns {
             let field = |(name, of): &(String, DataType)| Field::new(name, of.clone(), true);
-            return Ok(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+            return Ok((Schema::new(columns.iter().map(field).collect::<Vec<_>>()), HashMap::new()));
         }
         let mut records = self.options.schema_infer_max_rec.unwrap_or(SAMPLE_RECORDS);
         let are_texts = records == 0;
@@ -61,9 +59,7 @@ impl Inferred<'_> {
             };
             for (field, place) in fields.into_iter().zip(places) {
                 match place.and_then(|place| all.get_mut(place)) {
-                    Some(known) => {
-                        *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
-                    }
+                    Some(known) => *known = merged(known, &field),
                     None => all.push(field),
                 }
             }
@@ -71,9 +67,17 @@ impl Inferred<'_> {
         // A column that is empty so far may be of any type further on.
         let is_text = |field: &Field| are_texts || field.data_type().is_null();
         let known = |field: Field| if is_text(&field) { field.with_data_type(DataType::Utf8) } else { field };
-        let known = all.into_iter().map(known).collect();
+        let mut known: Vec<Field> = all.into_iter().map(known).collect();
+        let found: Vec<Option<String>> = known.iter_mut().map(formats::take).collect();
         let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
-        Ok(Schema::new(self.extras.settle(&first, known)?))
+        let settled = self.extras.settle(&first, known.clone())?;
+        let mut formats = HashMap::new();
+        for ((field, inferred), format) in settled.iter().zip(&known).zip(found) {
+            if let Some(format) = format.filter(|_| field.data_type() == inferred.data_type()) {
+                formats.insert(field.name().clone(), format);
+            }
+        }
+        Ok((Schema::new(settled), formats))
     }
 
     /// The columns of one file, with the types of at most so many records, and how many were read.
@@ -100,23 +104,31 @@ impl Inferred<'_> {
                 inferred = infer(&chunk);
             }
             let (schema, records) = inferred.map_err(|error| {
+                if let Some(uneven) = self.uneven_record(path, &chunk, (!is_first).then_some(fields.len())) {
+                    return uneven;
+                }
                 let (reason, line) = without_line(&reason(&error));
                 // Of the chunk, which begins further on.
                 let line = line.map_or(chunk.first_line, |line| chunk.first_line + line.saturating_sub(1));
                 Error::file(path.display().to_string(), format!("line {line}: {reason}"))
             })?;
+            let typed: Vec<Field> = match most_records - read {
+                0 => schema.fields().iter().map(|field| field.as_ref().clone()).collect(),
+                most => format_of(options, has_header)
+                    .and_then(|format| with_formats(&schema, &chunk.text, format, most, options))
+                    .map_err(|error| Error::file(path.display().to_string(), reason(&error)))?,
+            };
             read += records;
             if is_first {
                 let names = match self.has_header {
                     true => schema.fields().iter().map(|field| field.name().clone()).collect(),
                     false => numbered_names(schema.fields().len()),
                 };
-                let named = unique_names(names).into_iter().zip(schema.fields());
-                fields =
-                    named.map(|(name, field)| Field::new(name, field.data_type().clone(), true)).collect();
+                let named = unique_names(names).into_iter().zip(typed);
+                fields = named.map(|(name, field)| field.with_name(name).with_nullable(true)).collect();
             } else {
-                for (known, field) in fields.iter_mut().zip(schema.fields()) {
-                    *known = known.clone().with_data_type(common(known.data_type(), field.data_type()));
+                for (known, field) in fields.iter_mut().zip(&typed) {
+                    *known = merged(known, field);
                 }
             }
             is_first = false;
@@ -124,17 +136,36 @@ impl Inferred<'_> {
         Ok((fields, read))
     }
 
+    /// The number of fields of a record.
+    fn field_count(&self, record: &[u8]) -> Option<usize> {
+        let inferred = format_of(self.options, false).and_then(|format| format.infer_schema(record, Some(1)));
+        inferred.ok().map(|(schema, _)| schema.fields().len())
+    }
+
+    /// An error for the first record of a chunk that has not so many fields, or as many as the first one.
+    fn uneven_record(&self, path: &Path, chunk: &Chunk, count: Option<usize>) -> Option<Error> {
+        let mut wanted = count;
+        for record in records_of(&chunk.text, chunk.first_line, Syntax::of(self.options)) {
+            let count = self.field_count(record.text)?;
+            let wanted = *wanted.get_or_insert(count);
+            if count != wanted {
+                let message = format!(
+                    "line {}: incorrect number of fields, {count} instead of {wanted}; ignore_errors = true leaves such \
+                     records out",
+                    record.line
+                );
+                return Some(Error::file(path.display().to_string(), message));
+            }
+        }
+        None
+    }
+
     /// The records of a chunk that have so many fields, or as many as the first one.
     fn records_with_fields(&self, chunk: &Chunk, count: Option<usize>) -> Vec<u8> {
-        let fields = |record: &[u8]| {
-            let inferred =
-                format_of(self.options, false).and_then(|format| format.infer_schema(record, Some(1)));
-            inferred.ok().map(|(schema, _)| schema.fields().len())
-        };
         let mut count = count;
         let mut text = Vec::with_capacity(chunk.text.len());
         for record in records_of(&chunk.text, chunk.first_line, Syntax::of(self.options)) {
-            let has = fields(record.text);
+            let has = self.field_count(record.text);
             count = count.or(has);
             if has.is_some() && has == count {
                 text.extend_from_slice(record.text);
@@ -178,6 +209,18 @@ pub(super) fn format_of(options: &CsvOptions, has_header: bool) -> Result<Format
 pub(super) fn header_of(first: &Chunk, options: &CsvOptions) -> Result<Vec<String>, ArrowError> {
     let (schema, _) = format_of(options, true)?.infer_schema(first.text.as_slice(), Some(0))?;
     Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
+}
+
+/// A field for values of two fields.
+fn merged(one: &Field, other: &Field) -> Field {
+    let formats = common_formats(one, other);
+    match (common(one.data_type(), other.data_type()), formats) {
+        (of @ DataType::Utf8, _) | (of, Some(None)) => with_kept(one.clone().with_data_type(of), None),
+        (of, Some(formats)) if of == *one.data_type() || one.data_type().is_null() => {
+            with_kept(one.clone().with_data_type(of), formats)
+        }
+        _ => with_kept(one.clone().with_data_type(DataType::Utf8), None),
+    }
 }
 
 /// The type for values of two types; texts where they have no other in common.

@@ -189,9 +189,14 @@ pub(super) fn records_of(text: &[u8], first_line: u64, syntax: Syntax) -> impl I
                 None if end < text.len() => continue,
                 None => false,
             };
-            let record = Record { line, text: text.get(begin..end).unwrap_or_default() };
+            let mut record = Record { line, text: text.get(begin..end).unwrap_or_default() };
+            // Comments in front of a record are none.
+            while syntax.comment.is_some() && record.text.first() == syntax.comment.as_ref() {
+                let behind = memchr(b'\n', record.text).map_or(record.text.len(), |at| at + 1);
+                record = Record { line: record.line + 1, text: record.text.split_at(behind).1 };
+            }
             (begin, line) = (end, next_line);
-            if !is_empty {
+            if !is_empty && !record.text.is_empty() {
                 return Some(record);
             }
         }
@@ -249,6 +254,15 @@ mod tests {
         assert_eq!(ends("a#\"\nb\n", 1, commented), (vec![4, 6], false));
         let terminated = Syntax { terminator: Some(b';'), ..PLAIN };
         assert_eq!(ends("a\nb;\"c;\"\n;", 1, terminated), (vec![4, 10], false));
+    }
+
+    #[test]
+    fn records_know_their_lines() {
+        let syntax = Syntax { comment: Some(b'#'), ..PLAIN };
+        let text = b"# one\na,\"b\nc\"\n\n# two\n# three\nd,e";
+        let found: Vec<(u64, &[u8])> =
+            records_of(text, 1, syntax).map(|record| (record.line, record.text)).collect();
+        assert_eq!(found, [(2, b"a,\"b\nc\"\n".as_slice()), (7, b"d,e".as_slice())]);
     }
 
     #[test]
