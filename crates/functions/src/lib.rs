@@ -75,6 +75,12 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udaf(Arc::new(function.as_ref().clone().with_aliases(aliases.iter().copied())))?;
         registry.register_udaf(function)?;
     }
+    // With a window they are functions of their own.
+    for (name, aliases) in [("first_value", ["first", "arbitrary"].as_slice()), ("last_value", &["last"])] {
+        let function = registry.udwf(name)?;
+        registry.register_udwf(Arc::new(function.as_ref().clone().with_aliases(aliases.iter().copied())))?;
+        registry.register_udwf(function)?;
+    }
     let lambdas = registry.higher_order_function("array_transform")?;
     let aliased = lambdas.as_ref().clone().with_aliases(["list_apply", "array_apply"]);
     registry.register_higher_order_function(Arc::new(aliased))?;

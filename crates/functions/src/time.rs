@@ -406,7 +406,7 @@ fn boundaries(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
 
 /// How many whole periods fit between two points.
 fn whole_periods(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
-    let micros = micros_of(end) - micros_of(start);
+    let micros = micros_of(end).saturating_sub(micros_of(start));
     match unit {
         Unit::Months(_) if end < start => -whole_periods(unit, end, start),
         Unit::Months(months) => {
@@ -524,8 +524,10 @@ fn bucket(
         }
         (0, 1..) => {
             let first = origin.map_or(MONDAY_2000, micros_of);
-            let micros = (micros_of(time) - first).div_euclid(rest) * rest + first;
-            time_at(micros).ok_or_else(out_of_range)
+            let passed = micros_of(time).checked_sub(first).ok_or_else(out_of_range)?;
+            let begins =
+                passed.checked_sub(passed.rem_euclid(rest)).and_then(|begins| begins.checked_add(first));
+            begins.and_then(time_at).ok_or_else(out_of_range)
         }
         (0, _) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
         (_, 0) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
