@@ -269,7 +269,7 @@ impl Seen {
 
     /// Notes the hashes of rows that go to temporary space.
     fn note_spilled(&mut self, hashes: &[u64], spill: &SpillContext) {
-        if let Some(filter) = self.spilled.to_fill(HashFilter::share_of(spill.memory_limit())) {
+        if let Some(filter) = self.spilled.filter_to_fill(HashFilter::share_of(spill.memory_limit())) {
             hashes.iter().for_each(|&hash| filter.insert(hash));
             self.spilled.review();
         }

@@ -20,7 +20,7 @@ pub(crate) enum SpilledHashes {
 
 impl SpilledHashes {
     /// The filter that hashes are to be added to, made of `bytes` if there is none yet.
-    pub(crate) fn to_fill(&mut self, bytes: usize) -> Option<Arc<HashFilter>> {
+    pub(crate) fn filter_to_fill(&mut self, bytes: usize) -> Option<Arc<HashFilter>> {
         if let Self::Empty = self {
             *self = Self::Live(Arc::new(HashFilter::new(bytes)));
         }
@@ -71,7 +71,7 @@ mod tests {
         let mut spilled = SpilledHashes::default();
         assert!(!spilled.may_hold(7), "nothing is in temporary space");
         assert_eq!(spilled.memory_bytes(), 0);
-        let filter = spilled.to_fill(4096).expect("the first hash makes the filter");
+        let filter = spilled.filter_to_fill(4096).expect("the first hash makes the filter");
         filter.insert(7 << 32 | 7);
         assert!(spilled.may_hold(7 << 32 | 7) && !spilled.may_hold(9 << 40 | 1 << 30));
         assert_eq!(spilled.memory_bytes(), 4096);
@@ -79,7 +79,7 @@ mod tests {
         assert!(spilled.filter().is_some(), "one hash does not fill it");
         (0..1 << 16).for_each(|number: u64| filter.insert(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         spilled.review();
-        assert!(spilled.filter().is_none() && spilled.may_hold(1) && spilled.to_fill(4096).is_none());
+        assert!(spilled.filter().is_none() && spilled.may_hold(1) && spilled.filter_to_fill(4096).is_none());
         assert_eq!(spilled.memory_bytes(), 0);
     }
 }

@@ -41,7 +41,7 @@ impl SpilledKeys {
 
     /// Adds the keys of a page of build rows that leaves memory.
     pub fn add(&self, page: &SealedPage) {
-        let Some(filter) = self.hashes.write().to_fill(self.bytes) else { return };
+        let Some(filter) = self.hashes.write().filter_to_fill(self.bytes) else { return };
         let hashed = page
             .open(&self.spec.build.pages)
             .map_err(spill_error)

@@ -70,19 +70,19 @@ fn replaces_inside(factor: &TableFactor) -> bool {
 
 /// Writes `*` out where an outer join merges columns.
 pub(super) fn write_out(select: &mut Select) -> Result<()> {
-    let left_joins =
-        || select.from.iter().flat_map(|tables| &tables.joins).filter_map(constraint_of_left_join);
     let has_wildcard = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
-    let merges = |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_));
-    let replaces_columns = select.from.iter().any(|tables| {
-        let joined = tables.joins.iter().map(|join| &join.relation);
-        tables.joins.iter().any(merges_and_keeps_right_rows)
-            || [&tables.relation].into_iter().chain(joined).any(replaces_inside)
-    });
-    let is_taken_right = !left_joins().any(merges) || select.from.iter().all(left_tables_come_first);
-    if !has_wildcard || (is_taken_right && !replaces_columns) {
+    let joins = || select.from.iter().flat_map(|tables| &tables.joins);
+    let merges = |join: &Join| matches!(constraint(&join.join_operator), Some(JoinConstraint::Using(_)));
+    let replaces_columns = joins().any(merges_and_keeps_right_rows)
+        || select.from.iter().map(|tables| &tables.relation).any(replaces_inside)
+        || joins().any(|join| replaces_inside(&join.relation));
+    let are_taken_right = !joins().any(merges) || select.from.iter().all(left_tables_come_first);
+    if !has_wildcard || (are_taken_right && !replaces_columns) {
         return Ok(());
     }
+    // Only the places of the columns differ then.
+    let has_same_values =
+        !replaces_columns && !joins().any(|join| merges(join) && constraint_of_left_join(join).is_some());
     let tables = all_tables(&select.from);
     let mut written = Vec::with_capacity(select.projection.len());
     for item in std::mem::take(&mut select.projection) {
@@ -90,6 +90,7 @@ pub(super) fn write_out(select: &mut Select) -> Result<()> {
             (SelectItem::Wildcard(options), Some(tables)) if is_plain(options) => {
                 written.extend(tables.iter().map(ShownTable::columns));
             }
+            (SelectItem::Wildcard(_), _) if has_same_values => written.push(item),
             (SelectItem::Wildcard(_), _) => {
                 return Err(Error::unsupported(
                     "* cannot be written out over this outer join with USING; name the columns, or write JOIN … ON a.k = b.k",
@@ -108,7 +109,8 @@ fn left_tables_come_first(group: &TableWithJoins) -> bool {
     let mut before = vec![first.to_string()];
     group.joins.iter().all(|join| {
         let Some(name) = name_of(&join.relation).map(|name| name.to_string()) else { return false };
-        let is_last = constraint_of_left_join(join).is_none() || before.iter().all(|other| *other < name);
+        let merges = matches!(constraint(&join.join_operator), Some(JoinConstraint::Using(_)));
+        let is_last = !merges || before.iter().all(|other| *other < name);
         before.push(name);
         is_last
     })
@@ -157,10 +159,13 @@ pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result
 fn qualify_conditions(from: &mut [TableWithJoins], surroundings: Surroundings) -> Result<()> {
     let passes_unknown = surroundings == Surroundings::Alone;
     for group in from {
-        for joined in 1..group.joins.len() {
+        for joined in 0..group.joins.len() {
             let (before, rest) = group.joins.split_at_mut(joined);
-            let owners = owners_in(&group.relation, before);
+            let mut owners = owners_in(&group.relation, before);
             let Some(join) = rest.first_mut() else { unreachable!("there are more joins than {joined}") };
+            for (name, owner) in owners_inside(&join.relation) {
+                owners.entry(name).or_insert(owner);
+            }
             if owners.is_empty() {
                 continue;
             }
