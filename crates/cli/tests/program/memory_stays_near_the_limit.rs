@@ -1,5 +1,7 @@
 //! Memory of the process, as the system counts it, while a query needs many times its limit.
 
+#![allow(clippy::unwrap_used, reason = "what a test cannot run is its failure")]
+
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;

@@ -120,7 +120,7 @@ impl Unnesting {
         let mut plain = Vec::new();
         let mut ours = Vec::new();
         for condition in split_conjunction_owned(filter.predicate) {
-            let is_ours = condition.exists(|part| Ok(is_ours(part, &whole)?))?;
+            let is_ours = condition.exists(|part| is_ours(part, &whole))?;
             if is_ours { &mut ours } else { &mut plain }.push(condition);
         }
         if ours.is_empty() {
