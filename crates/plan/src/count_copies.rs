@@ -47,20 +47,25 @@ fn counts(join: &Join) -> bool {
     let is_set_operation = matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
         && join.filter.is_none();
-    let is_numbered = || join.left.schema().has_column(&Column::new_unqualified(COPY));
-    is_set_operation
-        && !matches!(join.left.as_ref(), LogicalPlan::Distinct(Distinct::All(_)))
-        && !is_numbered()
+    is_set_operation && !matches!(join.left.as_ref(), LogicalPlan::Distinct(Distinct::All(_)))
 }
 
 fn numbered(join: Join) -> Result<LogicalPlan> {
     let columns = join.schema.columns().into_iter().map(Expr::Column).collect();
     let mut on = join.on;
-    let copy = || Expr::Column(Column::new_unqualified(COPY));
+    let is_taken = |name: &str| {
+        let has = |side: &LogicalPlan| side.schema().fields().iter().any(|field| field.name() == name);
+        has(&join.left) || has(&join.right)
+    };
+    let mut name = COPY.to_owned();
+    while is_taken(&name) {
+        name.push('_');
+    }
+    let copy = || Expr::Column(Column::new_unqualified(&name));
     on.push((copy(), copy()));
     let again = Join::try_new(
-        Arc::new(with_copies(join.left)?),
-        Arc::new(with_copies(join.right)?),
+        Arc::new(with_copies(join.left, &name)?),
+        Arc::new(with_copies(join.right, &name)?),
         on,
         None,
         join.join_type,
@@ -72,8 +77,8 @@ fn numbered(join: Join) -> Result<LogicalPlan> {
 }
 
 /// Rows with the number of each among its equals.
-fn with_copies(rows: Arc<LogicalPlan>) -> Result<LogicalPlan> {
+fn with_copies(rows: Arc<LogicalPlan>, name: &str) -> Result<LogicalPlan> {
     let columns = rows.schema().columns().into_iter().map(Expr::Column).collect();
-    let copy = row_number().partition_by(columns).build()?.alias(COPY);
+    let copy = row_number().partition_by(columns).build()?.alias(name);
     Ok(LogicalPlan::Window(Window::try_new(vec![copy], rows)?))
 }

@@ -19,7 +19,7 @@ use datafusion::common::{Column, Result, not_impl_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, SubqueryAlias,
+    Aggregate, Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Subquery, SubqueryAlias,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -158,7 +158,10 @@ fn with_new_names_in_output(plan: LogicalPlan) -> Result<LogicalPlan> {
             let aggregate = Aggregate::try_new(Arc::new(input), keys, aggregate.aggr_expr.clone())?;
             Ok(LogicalPlan::Aggregate(aggregate))
         }
-        LogicalPlan::Distinct(_) | LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Window(_) => {
+        LogicalPlan::Distinct(Distinct::All(_))
+        | LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Window(_) => {
             let inputs = plan.inputs().into_iter().cloned().map(with_new_names_in_output);
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             plan.with_new_exprs(plan.expressions(), inputs)

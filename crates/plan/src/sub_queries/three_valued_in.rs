@@ -30,6 +30,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
+use super::outer_columns::{is_correlated, outer_columns};
+
 /// Writes `IN` with a sub-query as what it means, where it may be unknown and that is not as good as false.
 #[derive(Debug)]
 pub struct ThreeValuedIn;
@@ -72,7 +74,7 @@ fn has_sub_query(condition: &Expr) -> bool {
     let is_joined = |part: &Expr| {
         Ok(match part {
             Expr::InSubquery(_) | Expr::Exists(_) => true,
-            Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+            Expr::ScalarSubquery(subquery) => is_correlated(&subquery.subquery)?,
             _ => false,
         })
     };
@@ -114,10 +116,9 @@ fn looks_at(condition: &Expr, side: &DFSchema) -> bool {
             Expr::Column(column) => !has(column),
             Expr::InSubquery(InSubquery { subquery, .. })
             | Expr::Exists(Exists { subquery, .. })
-            | Expr::ScalarSubquery(subquery) => subquery.outer_ref_columns.iter().any(|outer| match outer {
-                Expr::OuterReferenceColumn(_, column) => !has(column),
-                _ => true,
-            }),
+            | Expr::ScalarSubquery(subquery) => {
+                outer_columns(&subquery.subquery)?.iter().any(|(_, column)| !has(column))
+            }
             _ => false,
         })
     };
@@ -164,7 +165,7 @@ fn written(expression: Expr, place: Place, schema: &DFSchema) -> Result<Transfor
         Expr::InSubquery(found) => {
             // The join for `NOT IN` knows nulls of a single pair of columns.
             let has_one_key =
-                found.subquery.outer_ref_columns.is_empty() && is_null_as_its_columns(&found.expr, schema);
+                !is_correlated(&found.subquery.subquery)? && is_null_as_its_columns(&found.expr, schema);
             let is_joined = match place {
                 Place::Conjunct => !found.negated || has_one_key,
                 Place::Condition => !found.negated,
@@ -210,8 +211,19 @@ pub(crate) fn compared_column(rows: &LogicalPlan) -> Result<Column> {
     Ok(column)
 }
 
-/// `EXISTS` of a row that `IN` finds: not known from unknown.
-pub(crate) fn member_exists(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
+/// `IN` as `EXISTS`: one that is not negated stands where unknown is as good as false.
+pub(crate) fn in_as_exists(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    if !found.negated {
+        return member_exists(found, schema);
+    }
+    match spelt_out(found, schema)?.data {
+        Expr::InSubquery(known) => member_exists(known, schema),
+        written => Ok(written),
+    }
+}
+
+/// `EXISTS` of a row that `IN` finds: false where it is unknown.
+fn member_exists(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let is_negated = found.negated;
     let (members, inner) = members(&found)?;
     let is_there = exists(&members, Some(inner.eq(as_seen_inside(*found.expr, schema)?)))?;
@@ -235,7 +247,7 @@ fn spelt_out(found: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> 
     let is_known = !may_hold_null && !may_be_null;
     // DataFusion's join for `NOT IN` takes nulls of a correlated condition for nulls of the comparison. A condition
     // that is not negated here may become so when conditions are simplified: `false OR NOT (x IN S)`.
-    if is_known && found.subquery.outer_ref_columns.is_empty() {
+    if is_known && !is_correlated(&found.subquery.subquery)? {
         return Ok(Transformed::no(Expr::InSubquery(found)));
     }
     let (members, inner) = members(&found)?;

@@ -2,7 +2,7 @@
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::{Expr, LogicalPlan, Subquery, check_subquery_expr};
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, Subquery, check_subquery_expr};
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
 /// Whether DataFusion joins a sub-query of an operator.
@@ -12,7 +12,7 @@ pub fn is_joined_by_datafusion(part: &Expr, node: &LogicalPlan) -> Result<bool> 
         Expr::ScalarSubquery(subquery) if !names_outer_columns(&subquery.subquery)? => Ok(true),
         Expr::ScalarSubquery(subquery) => {
             let is_place = is_filter || matches!(node, LogicalPlan::Projection(_));
-            Ok(is_place && !has_having(&subquery.subquery) && is_pulled_up(part, subquery, node, false)?)
+            Ok(is_place && !may_have_no_row(&subquery.subquery) && is_pulled_up(part, subquery, node, false)?)
         }
         Expr::Exists(exists) => Ok(is_filter && is_pulled_up(part, &exists.subquery, node, true)?),
         Expr::InSubquery(found) if !names_outer_columns(&found.subquery.subquery)? => Ok(is_filter),
@@ -27,18 +27,27 @@ fn is_pulled_up(part: &Expr, subquery: &Subquery, node: &LogicalPlan, is_exists:
     if check_subquery_expr(node, plan, part).is_err() || names_further_out(subquery, node)? {
         return Ok(false);
     }
-    // Columns of conditions below a name would keep the old one.
-    let is_renamed = |part: &LogicalPlan| match part {
-        LogicalPlan::SubqueryAlias(alias) => names_outer_columns(&alias.input),
-        _ => Ok(false),
-    };
-    if plan.exists(is_renamed)? {
+    if plan.exists(|part| Ok(stops_conditions(part) && names_outer_columns(part)?))? {
         return Ok(false);
     }
     let mut pulling =
         PullUpCorrelatedExpr::new().with_need_handle_count_bug(!is_exists).with_exists_sub_query(is_exists);
     let pulled = plan.as_ref().clone().rewrite(&mut pulling);
     Ok(pulled.is_ok() && pulling.can_pull_up)
+}
+
+/// Whether a condition means something else above an operator: which rows a limit or a window sees, what groups there are,
+/// and what columns are called.
+fn stops_conditions(part: &LogicalPlan) -> bool {
+    match part {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Limit(_) | LogicalPlan::Window(_) => true,
+        LogicalPlan::Distinct(Distinct::On(_)) => true,
+        LogicalPlan::Sort(sort) => sort.fetch.is_some(),
+        LogicalPlan::Aggregate(aggregate) => {
+            aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_)))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a plan names columns of a query around it, its own sub-queries aside.
@@ -53,15 +62,15 @@ fn names_outer_columns(plan: &LogicalPlan) -> Result<bool> {
     })
 }
 
-/// Whether an aggregation without groups may have no row.
-fn has_having(plan: &LogicalPlan) -> bool {
+/// Whether an aggregation may have no row: by groups, or with a condition on its results.
+fn may_have_no_row(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Projection(projection) => has_having(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => has_having(&alias.input),
-        LogicalPlan::Filter(filter) => match filter.input.as_ref() {
-            LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
-            input => has_having(input),
-        },
+        LogicalPlan::Projection(projection) => may_have_no_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => may_have_no_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => !aggregate.group_expr.is_empty(),
+        LogicalPlan::Filter(filter) => {
+            matches!(filter.input.as_ref(), LogicalPlan::Aggregate(_)) || may_have_no_row(&filter.input)
+        }
         _ => false,
     }
 }

@@ -113,7 +113,7 @@ fn equated(filter: &Filter, domain: &Domain) -> Result<Option<LogicalPlan>> {
 }
 
 /// The rows of `plan` for every row of the domain, which is joined where its columns are not named any more.
-fn with_domain(plan: &LogicalPlan, domain: &Domain) -> Result<LogicalPlan> {
+pub fn with_domain(plan: &LogicalPlan, domain: &Domain) -> Result<LogicalPlan> {
     if !domain.is_named_in(plan)? {
         return cross_joined(domain.rows()?, plan.clone());
     }
@@ -193,6 +193,7 @@ pub fn joined_on(
 
 /// Expressions under the names that the plan outside knows.
 fn under_names(expressions: Vec<Expr>, names: &DFSchema) -> Vec<Expr> {
+    assert_eq!(expressions.len(), names.fields().len(), "every column of a sub-query keeps its place");
     let named = expressions.into_iter().zip(names.iter());
     named.map(|(expression, (table, field))| under_name(expression, table, field.name())).collect()
 }
@@ -297,10 +298,20 @@ fn grouped(aggregate: &Aggregate, domain: &Domain) -> Result<LogicalPlan> {
     let named = |expressions: &[Expr]| -> Result<Vec<Expr>> {
         expressions.iter().map(|expression| domain.named(expression.clone())).collect()
     };
-    let groups = domain.columns().into_iter().chain(named(&aggregate.group_expr)?).collect();
+    // A group of one of the domain's columns is there already.
+    let (columns, groups) = (domain.columns(), named(&aggregate.group_expr)?);
+    let others = groups.iter().filter(|group| !columns.contains(group)).cloned();
     let input = Arc::new(with_domain(&aggregate.input, domain)?);
-    let aggregate_again = Aggregate::try_new(input, groups, named(&aggregate.aggr_expr)?)?;
-    renamed(LogicalPlan::Aggregate(aggregate_again), &aggregate.schema, domain)
+    let all = columns.iter().cloned().chain(others).collect();
+    let again = Aggregate::try_new(input, all, named(&aggregate.aggr_expr)?)?;
+    let mut results = again.schema.columns().into_iter().skip(columns.len()).map(Expr::Column);
+    let mut own = Vec::new();
+    for group in groups {
+        own.extend(if columns.contains(&group) { Some(group) } else { results.next() });
+    }
+    own.extend(results);
+    let all = columns.into_iter().chain(under_names(own, &aggregate.schema)).collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(all, Arc::new(LogicalPlan::Aggregate(again)))?))
 }
 
 /// An aggregation without groups has a row for every row of the domain, of none of its own rows if there are none.

@@ -25,24 +25,25 @@ use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
-    Column, JoinType, Result, internal_datafusion_err, internal_err, not_impl_err, plan_err,
+    Column, JoinType, Result, TableReference, internal_datafusion_err, internal_err, not_impl_err, plan_err,
 };
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::Exists;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Expr, Extension, Filter, Join, Limit, LogicalPlan, Projection, Subquery, SubqueryAlias, lit,
+    Aggregate, Distinct, Expr, Extension, FetchType, Filter, Join, Limit, LogicalPlan, Projection, SkipType,
+    Subquery, SubqueryAlias, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use self::compared::spell_out_comparisons;
 use self::datafusion_joins::is_joined_by_datafusion;
-use self::dependent::{Joined, cross_joined, joined, joined_on};
+use self::dependent::{Joined, cross_joined, joined, joined_on, with_domain};
 use self::domain::{Domain, by_name};
 use self::single_value::single_value;
 use crate::spools::{Spool, is_volatile, next_spool_number};
-use crate::sub_queries::member_exists;
+use crate::sub_queries::{in_as_exists, outer_columns};
 
 /// Joins the sub-queries that DataFusion does not.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ impl Unnesting {
             let inner = expression.transform(|part| self.inside(part))?;
             Ok(inner.update_data(|expression| name.restore(expression)))
         });
-        self.of_node(plan.data()?)
+        let plan = plan.data()?;
+        if !has_sub_queries(&plan)? && !matches!(plan, LogicalPlan::Join(_)) {
+            return Ok(plan);
+        }
+        self.of_node(memberships_as_exists(plan)?)
     }
 
     /// Unnests within a sub-query.
@@ -93,7 +98,10 @@ impl Unnesting {
         let mut part = part;
         match &mut part {
             Expr::ScalarSubquery(subquery) => unnest(subquery)?,
-            Expr::Exists(exists) => unnest(&mut exists.subquery)?,
+            Expr::Exists(exists) => {
+                unnest(&mut exists.subquery)?;
+                exists.subquery.subquery = without_limit(Arc::clone(&exists.subquery.subquery))?;
+            }
             Expr::InSubquery(found) => unnest(&mut found.subquery)?,
             _ => return Ok(Transformed::no(part)),
         }
@@ -144,10 +152,6 @@ impl Unnesting {
             if !is_ours(&part, &whole)? {
                 return Ok(Transformed::no(part));
             }
-            let part = match part {
-                Expr::InSubquery(found) => member_exists(found, &join.schema)?,
-                other => other,
-            };
             let outer = outer_columns_of(&part)?;
             let are_of = |side: &LogicalPlan| outer.iter().all(|(_, column)| side.schema().has_column(column));
             let values = match (are_of(&join.left), are_of(&join.right)) {
@@ -160,10 +164,7 @@ impl Unnesting {
                     );
                 }
             };
-            let value = match part {
-                Expr::Not(is_there) => Expr::Not(Box::new(self.value(*is_there, values)?)),
-                part => self.value(part, values)?,
-            };
+            let value = self.value(part, values)?;
             Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
         })?;
         if !written.transformed {
@@ -216,12 +217,6 @@ impl Unnesting {
 
     /// The column that has the value of a sub-query, which is joined to the rows if it is not yet.
     fn value(&mut self, part: Expr, values: &mut Values) -> Result<Expr> {
-        if let Expr::InSubquery(found) = part {
-            return match member_exists(found, values.rows.schema())? {
-                Expr::Not(is_there) => Ok(Expr::Not(Box::new(self.value(*is_there, values)?))),
-                is_there => self.value(is_there, values),
-            };
-        }
         if let Some((_, column)) = values.known.iter().find(|(known, _)| *known == part) {
             return Ok(column.clone());
         }
@@ -260,9 +255,18 @@ impl Unnesting {
             return cross_joined(rows.as_ref().clone(), LogicalPlan::Projection(mark));
         }
         let Joined { plan, is_compared } = joined(&subquery.subquery, &domain)?;
-        let columns = Projection::try_new(domain.columns(), Arc::new(plan))?;
-        let mut marked =
-            keyed_join(&domain, LogicalPlan::Projection(columns), is_compared, JoinType::LeftMark)?;
+        // The mark is a column of this name, which tells it from the outer query's.
+        let marks = TableReference::bare(name);
+        let (keys, columns): (Vec<Expr>, Vec<Expr>) = domain
+            .names("")
+            .into_iter()
+            .map(|key| {
+                let column = Column::new(Some(marks.clone()), key.clone());
+                (Expr::Column(column), by_name(key.clone()).alias_qualified(Some(marks.clone()), key))
+            })
+            .unzip();
+        let keyed = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?);
+        let mut marked = keyed_join(&domain, keys, keyed, is_compared, JoinType::LeftMark)?;
         let mut columns: Vec<Expr> = marked.schema().columns().into_iter().map(Expr::Column).collect();
         if let Some(mark) = columns.pop() {
             columns.push(mark.alias(name));
@@ -285,6 +289,10 @@ impl Unnesting {
         let Joined { plan, is_compared } = match domain.is_empty() {
             // Columns of queries further out stay.
             true => Joined { plan: subquery.subquery.as_ref().clone(), is_compared: false },
+            // Keys that no outer row has may have several rows.
+            false if !has_one => {
+                Joined { plan: with_domain(&subquery.subquery, &domain)?, is_compared: false }
+            }
             false => joined(&subquery.subquery, &domain)?,
         };
         let Some(value) = plan.schema().columns().pop().map(Expr::Column) else {
@@ -304,7 +312,7 @@ impl Unnesting {
         };
         let values = LogicalPlan::Projection(values);
         let kind = if domain.is_empty() { JoinType::Inner } else { JoinType::Left };
-        let with_value = keyed_join(&domain, values, is_compared, kind)?;
+        let with_value = keyed_join(&domain, domain.columns(), values, is_compared, kind)?;
         Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(with_value))?))
     }
 
@@ -340,7 +348,7 @@ impl Unnesting {
         let outer = outer_columns(&subquery.subquery)?;
         self.next_number += 1;
         let domain = Domain::new(rows, &outer, self.next_number);
-        if domain.is_empty() || !is_volatile(rows)? {
+        if domain.is_empty() || !differ_when_repeated(rows)? {
             return Ok(domain);
         }
         let spool = Spool { number: next_spool_number(), input: rows.as_ref().clone() };
@@ -348,9 +356,69 @@ impl Unnesting {
     }
 }
 
+/// Whether an operator's expressions have sub-queries.
+fn has_sub_queries(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_expressions(|expression| {
+        found |= expression.exists(|part| {
+            Ok(matches!(part, Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_)))
+        })?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Writes `IN` as `EXISTS` where it is to be joined here.
+fn memberships_as_exists(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let (whole, schema) = (plan.clone(), merge_schema(&plan.inputs()));
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expression| {
+        let name = names.save(&expression);
+        let written = expression.transform_down(|part| match part {
+            Expr::InSubquery(found)
+                if !is_joined_by_datafusion(&Expr::InSubquery(found.clone()), &whole)? =>
+            {
+                Ok(Transformed::yes(in_as_exists(found, &schema)?))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(written.update_data(|expression| name.restore(expression)))
+    })
+    .data()
+}
+
+/// There are rows whether or not their number is limited, and in any order.
+fn without_limit(plan: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    match plan.as_ref() {
+        LogicalPlan::Limit(limit) => match (limit.get_skip_type()?, limit.get_fetch_type()?) {
+            (SkipType::Literal(0), FetchType::Literal(Some(1..))) => without_limit(Arc::clone(&limit.input)),
+            _ => Ok(plan),
+        },
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => without_limit(Arc::clone(&sort.input)),
+        _ => Ok(plan),
+    }
+}
+
+/// Whether rows may be others when they are computed again, if only in their last digits, or in the order of equal ones.
+fn differ_when_repeated(rows: &LogicalPlan) -> Result<bool> {
+    let is_inexact = |part: &LogicalPlan| {
+        Ok(matches!(
+            part,
+            LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) | LogicalPlan::Distinct(Distinct::On(_))
+        ))
+    };
+    Ok(is_volatile(rows)? || rows.exists(is_inexact)?)
+}
+
 /// A join of the domain's rows with a sub-query, on the domain's columns.
-fn keyed_join(domain: &Domain, right: LogicalPlan, is_compared: bool, kind: JoinType) -> Result<LogicalPlan> {
-    let keys = domain.outer_columns().into_iter().zip(domain.columns()).collect();
+fn keyed_join(
+    domain: &Domain,
+    keys: Vec<Expr>,
+    right: LogicalPlan,
+    is_compared: bool,
+    kind: JoinType,
+) -> Result<LogicalPlan> {
+    let keys = domain.outer_columns().into_iter().zip(keys).collect();
     let joined = joined_on(domain.source().as_ref().clone(), right, keys, None, kind)?;
     match joined {
         LogicalPlan::Join(mut join) if is_compared => {
@@ -361,28 +429,11 @@ fn keyed_join(domain: &Domain, right: LogicalPlan, is_compared: bool, kind: Join
     }
 }
 
-/// The columns of outer queries that a plan names. Sub-queries that are still in it name its own alone.
-fn outer_columns(plan: &LogicalPlan) -> Result<Vec<(FieldRef, Column)>> {
-    let mut outer = Vec::new();
-    plan.apply(|part| {
-        part.apply_expressions(|expression| {
-            expression.apply(|part| {
-                if let Expr::OuterReferenceColumn(field, column) = part {
-                    outer.push((Arc::clone(field), column.clone()));
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(outer)
-}
-
-/// The same of a sub-query in an expression.
+/// The columns of outer queries that a sub-query in an expression names.
 fn outer_columns_of(part: &Expr) -> Result<Vec<(FieldRef, Column)>> {
     match part {
         Expr::Exists(exists) => outer_columns(&exists.subquery.subquery),
         Expr::ScalarSubquery(subquery) => outer_columns(&subquery.subquery),
-        Expr::Not(inner) => outer_columns_of(inner),
         _ => Ok(Vec::new()),
     }
 }

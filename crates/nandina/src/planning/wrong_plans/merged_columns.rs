@@ -133,6 +133,12 @@ pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result
     if owners.is_empty() {
         return Ok(());
     }
+    let others = results_of(select);
+    let shows_all =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    if !select.projection.iter().any(shows_all) {
+        select.projection.iter_mut().for_each(|item| keep_name(item, &owners, &others));
+    }
     let passes_unknown = surroundings == Surroundings::Alone;
     // Names of results come before those of columns where columns could only be those of groups, or of the output.
     let mut of_groups = owners.clone();
@@ -153,6 +159,17 @@ pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result
         select.group_by.visit(&mut elsewhere)
     };
     as_result(qualify_all())
+}
+
+/// A column that is computed of several keeps its name, unless a table's column of that name stands beside it.
+fn keep_name(item: &mut SelectItem, owners: &Owners, others: &[String]) {
+    if let SelectItem::UnnamedExpr(Expr::Identifier(column)) = item
+        && let Some(Some(Merged(tables))) = owners.get(&normalized(column))
+        && tables.len() > 1
+        && !others.contains(&normalized(column))
+    {
+        *item = SelectItem::ExprWithAlias { expr: Expr::Identifier(column.clone()), alias: column.clone() };
+    }
 }
 
 /// Does so in the conditions of joins, with what the joins before have merged.
