@@ -257,9 +257,22 @@ fn limited(limit: &Limit, domain: &Domain) -> Result<LogicalPlan> {
             "LIMIT and OFFSET of a column of the query outside; compare row_number() with it instead"
         );
     };
-    match limit.input.as_ref() {
+    first_rows(&limit.input, skip, fetch, domain)
+}
+
+/// The rows from number `skip` on in the order that they have, `fetch` of them.
+fn first_rows(plan: &LogicalPlan, skip: usize, fetch: Option<usize>, domain: &Domain) -> Result<LogicalPlan> {
+    match plan {
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
             numbered(&sort.input, &sort.expr, skip, fetch, domain)
+        }
+        // The order may be by columns that are not shown.
+        LogicalPlan::Projection(projection) => {
+            let rows = first_rows(&projection.input, skip, fetch, domain)?;
+            projected(&projection.expr, &projection.schema, rows, domain)
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            renamed(first_rows(&alias.input, skip, fetch, domain)?, &alias.schema, domain)
         }
         other => numbered(other, &[], skip, fetch, domain),
     }
