@@ -81,9 +81,9 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udwf(Arc::new(function.as_ref().clone().with_aliases(aliases.iter().copied())))?;
         registry.register_udwf(function)?;
     }
-    let lambdas = registry.higher_order_function("array_transform")?;
-    let aliased = lambdas.as_ref().clone().with_aliases(["list_apply", "array_apply"]);
-    registry.register_higher_order_function(Arc::new(aliased))?;
+    for function in lists::lambdas::functions() {
+        registry.register_higher_order_function(function)?;
+    }
     let tables = [
         text::FUNCTIONS,
         patterns::FUNCTIONS,

@@ -3,6 +3,7 @@
 //! Elements are compared in Arrow's row format, so that lists of anything have an order.
 
 pub(crate) mod aggregates;
+pub(crate) mod lambdas;
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

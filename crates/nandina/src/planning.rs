@@ -11,8 +11,13 @@
 
 pub(crate) mod copy_statement;
 mod file_alias;
+mod forms;
+mod lookups;
 mod nesting;
+pub(crate) mod output_names;
+pub(crate) mod syntax;
 mod table_functions;
+mod trees;
 mod wide_files;
 mod wrong_plans;
 
@@ -26,7 +31,7 @@ use std::thread;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -34,7 +39,6 @@ use tokio::sync::oneshot;
 use self::copy_statement::CopyText;
 use crate::error::{Error, Result};
 use crate::set_on_drop::SetOnDrop;
-use crate::statement_text;
 
 /// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
 const STACK_BYTES: usize = 256 << 20;
@@ -121,7 +125,9 @@ pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement)
     check_copy_format(state, &statement)?;
     table_functions::name(&mut statement)?;
     file_alias::add(&mut statement);
-    wrong_plans::write_out_natural_joins(state, &mut statement).await?;
+    lookups::write_out(state, &mut statement).await?;
+    output_names::give(&mut statement);
+    forms::write(&mut statement)?;
     let expressions = wrong_plans::avoid(&mut statement)?;
     let plan = Box::pin(state.statement_to_plan(statement)).await?;
     Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
@@ -139,9 +145,7 @@ pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
         Some((head, options)) => (Cow::Owned(head), Some(options)),
         None => (Cow::Borrowed(text), None),
     };
-    let text = statement_text::without_digit_separators(&text);
-    let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
-    let mut statements = parser.parse_statements()?;
+    let mut statements = syntax::statements(&text, limit.get())?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(mut statement), true) => {
             if let Some(options) = copy_options {

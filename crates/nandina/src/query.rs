@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt64Array};
+use arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use crate::cast_errors;
 use crate::error::{Error, Result};
+use crate::planning::output_names;
 use crate::profile::Profile;
 use crate::progress::{ProgressMeter, ToldShare};
 
@@ -78,7 +79,7 @@ impl Query {
     ) -> Self {
         Query {
             answer,
-            schema: stream.schema(),
+            schema: output_names::without_marks(stream.schema()),
             stream: Some(stream),
             plan: Some(plan),
             told: None,
@@ -184,6 +185,7 @@ impl Stream for Query {
                 Some(Err(Error::TimedOut(deadline.timeout)))
             }
             (Ok(Poll::Ready(item)), _) => item.map(|batch| {
+                let batch = batch.and_then(named);
                 batch.map_err(|error| cast_errors::with_columns(error.into(), query.plan.as_ref()))
             }),
         };
@@ -192,6 +194,17 @@ impl Stream for Query {
         }
         Poll::Ready(item)
     }
+}
+
+/// A batch with the names that the columns of the result have.
+fn named(batch: RecordBatch) -> datafusion::common::Result<RecordBatch> {
+    let schema = output_names::without_marks(batch.schema());
+    if Arc::ptr_eq(batch.schema_ref(), &schema) {
+        return Ok(batch);
+    }
+    let (_, columns, rows) = batch.into_parts();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// The schema of [`Answer::RowsWritten`].

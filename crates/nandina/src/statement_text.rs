@@ -8,8 +8,6 @@
 //!           ^ no      ^ no
 //! ```
 
-use std::borrow::Cow;
-
 /// Statements of a text, without their semicolons, and what follows the last semicolon.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Split<'a> {
@@ -66,29 +64,6 @@ pub(crate) fn without_leading_comments(text: &str) -> &str {
     rest
 }
 
-/// The text with `500_000` as `500000`, which the parser would take for 500, named `_000`.
-pub(crate) fn without_digit_separators(text: &str) -> Cow<'_, str> {
-    if !text.contains('_') {
-        return Cow::Borrowed(text);
-    }
-    let mut written = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let length = match (comment_length(rest), quoted_length(rest)) {
-            (0, None) => word_length(rest),
-            (0, Some(quoted)) => quoted,
-            (comment, _) => comment,
-        };
-        let (piece, behind) = rest.split_at(length);
-        match has_digit_separators(piece) {
-            true => written.extend(piece.chars().filter(|&c| c != '_')),
-            false => written.push_str(piece),
-        }
-        rest = behind;
-    }
-    Cow::Owned(written)
-}
-
 /// The words, quoted texts and other characters of a text, and where each begins; comments and white space are left out.
 pub(crate) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
@@ -115,13 +90,6 @@ fn word_length(text: &str) -> usize {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let word = text.find(|c| !is_part(c)).unwrap_or(text.len());
     word.max(text.chars().next().map_or(1, char::len_utf8))
-}
-
-/// Whether a word is digits, with single underscores between them.
-fn has_digit_separators(word: &str) -> bool {
-    let mut groups = word.split('_');
-    word.contains('_')
-        && groups.all(|group| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Bytes of the comment that `text` starts with; zero when it starts with something else.
@@ -220,17 +188,6 @@ mod tests {
         let found: Vec<&str> = tokens(text).map(|(_, token)| token).collect();
         assert_eq!(found, ["a", ".", "b1", "(", "'it'", "'s'", ",", "\"x y\"", ")"]);
         assert!(tokens(text).all(|(begin, token)| text[begin..].starts_with(token)));
-    }
-
-    #[test]
-    fn digits_may_be_grouped() {
-        let grouped = |text| without_digit_separators(text).into_owned();
-        assert_eq!(grouped("SELECT 500_000 + 1_2.5"), "SELECT 500000 + 12.5");
-        for same in
-            ["a_1", "_1", "1_", "1__2", "x1_2", "'1_0'", "\"1_0\"", "/* 1_0 */ -- 2_0", "ä_1", "0x1_0"]
-        {
-            assert_eq!(grouped(same), same);
-        }
     }
 
     #[test]

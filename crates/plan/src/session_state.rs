@@ -11,8 +11,8 @@ use nandina_exec::aggregate::{
 
 use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
-    KeylessRelations, Planner, analyzer_rules, operator_planner, optimizer_rules, physical_optimizer_rules,
-    replaced_column,
+    KeylessRelations, Planner, Relations, analyzer_rules, operator_planner, optimizer_rules,
+    physical_optimizer_rules, replaced_column,
 };
 
 /// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.
@@ -38,6 +38,7 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     {
         state.register_udaf(function)?;
     }
+    state.register_relation_planner(Arc::new(Relations))?;
     state.register_relation_planner(Arc::new(KeylessRelations))?;
     Ok(state)
 }

@@ -146,7 +146,10 @@ impl<'a> Parser<'a> {
             }
         }
         let (sql, has_more) = self.sql();
-        let recorded = if has_more { recorded(self.lines_until_empty()) } else { Recorded::Nothing };
+        let lines = if has_more { self.lines_until_empty() } else { Vec::new() };
+        // Nothing behind the line says that there are no rows, but with a label that it is in another query's answer.
+        let has_answer = has_more && (label.is_none() || !lines.is_empty());
+        let recorded = if has_answer { recorded(lines) } else { Recorded::Nothing };
         let sort = sort.unwrap_or(SortMode::None);
         Task::Query(Query { connection, sql, types, sort, label, recorded })
     }

@@ -9,11 +9,10 @@ use std::fmt;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::option_value::OptionValue;
 use crate::error::{Error, Result};
+use crate::planning::syntax;
 
 /// What a function does with its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +65,7 @@ impl Call {
     pub(crate) fn parse(text: &str) -> Option<Result<Self>> {
         let (name, _) = text.split_once('(').filter(|_| text.ends_with(')'))?;
         FUNCTIONS.iter().find(|(known, _)| *known == name)?;
-        let parsed =
-            Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr());
-        match parsed.ok()? {
+        match syntax::expression(text).ok()? {
             Expr::Function(function) => match function.args {
                 FunctionArguments::List(list) => Self::of(name, &list.args),
                 _ => None,

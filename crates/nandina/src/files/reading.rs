@@ -11,6 +11,7 @@ use super::csv::CsvDialect;
 use super::names::{Format, compression_named};
 use super::option_value::OptionValue;
 use crate::error::{Error, Result};
+use crate::planning::syntax;
 use crate::suggestion;
 
 /// Files, and how they are read. What is `None` is found out.
@@ -225,11 +226,7 @@ pub(crate) fn unknown_option<'a>(about: &str, option: &str, known: impl Iterator
 pub(crate) fn type_named(state: &SessionState, name: &str) -> Result<DataType> {
     let unknown = |reason: String| Error::setting(format!("'{name}' is not a type ({reason})"));
     // The name is the user's: nothing but a type may stand in it.
-    let dialect = datafusion::sql::sqlparser::dialect::GenericDialect {};
-    let parsed = datafusion::sql::sqlparser::parser::Parser::new(&dialect)
-        .try_with_sql(name)
-        .and_then(|mut parser| parser.parse_data_type());
-    let parsed = parsed.map_err(|error| unknown(error.to_string()))?;
+    let parsed = syntax::data_type(name).map_err(|error| unknown(error.to_string()))?;
     let cast = state.create_logical_expr(&format!("CAST(NULL AS {parsed})"), &DFSchema::empty());
     let cast = cast.map_err(|error| unknown(Error::from(error).to_string()))?;
     Ok(cast.get_type(&DFSchema::empty())?)

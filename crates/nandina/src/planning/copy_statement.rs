@@ -13,7 +13,6 @@ use std::path::Path;
 
 use datafusion::sql::parser::{CopyToStatement, Statement};
 use datafusion::sql::sqlparser::ast::{Expr, Value};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -21,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::files::names::{Format, absolute_path, compression_of};
 use crate::files::option_value::OptionValue;
 use crate::files::reading::unknown_option;
+use crate::planning::syntax::Sql;
 use crate::statement_text;
 
 /// Where rows go.
@@ -101,7 +101,7 @@ impl<'a> CopyText<'a> {
         {
             return Ok(None);
         }
-        let parsed = Parser::new(&GenericDialect {}).try_with_sql(self.options).and_then(|mut parser| {
+        let parsed = Parser::new(&Sql).try_with_sql(self.options).and_then(|mut parser| {
             let options = parse_options(&mut parser)?;
             parser.expect_token(&Token::EOF)?;
             Ok(options)

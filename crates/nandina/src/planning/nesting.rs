@@ -17,12 +17,13 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SetExpr, Value, VisitorMut};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SetExpr, VisitorMut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
+use crate::planning::syntax::Sql;
+use crate::planning::trees::take;
 use crate::planning::wrong_plans::visit_queries;
 use crate::profile::grouped;
 
@@ -44,7 +45,7 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
     if text.len() <= SHORT_TEXT_BYTES {
         return Ok(());
     }
-    let tokens = Tokenizer::new(&GenericDialect {}, text).tokenize();
+    let tokens = Tokenizer::new(&Sql, text).tokenize();
     // What cannot be split into words is for the parser to complain about.
     let Ok(tokens) = tokens else { return Ok(()) };
     // Operators since the last comma, for each parenthesis that is open, and all of them together.
@@ -214,7 +215,7 @@ fn balance(expr: &mut Expr) {
         return;
     }
     let mut operands = Vec::with_capacity(terms);
-    let mut rest = std::mem::replace(expr, Expr::Value(Value::Null.with_empty_span()));
+    let mut rest = take(expr);
     loop {
         match rest {
             Expr::BinaryOp { left, op, right } if op == operator => {

@@ -5,13 +5,13 @@
 //! | `x > ANY (SELECT x FROM t)` inside a query of the same `t` | the outer `x` is taken for the inner one | the sub-query gets a name of its own |
 //! | `FROM t` | no columns | `SELECT * FROM t` |
 //! | `SELECT * FROM b LEFT JOIN a USING (k)` | `k` is the right table's, in a sub-query that of a table outside | [`merged_columns`] |
-//! | `a NATURAL JOIN b` | as with `USING` | [`natural_joins`] |
+//! | `a NATURAL JOIN b` | as with `USING` | `USING`: [`lookups`](super::lookups) |
 //! | `FROM t, unnest(t.l)` | `l` is not found | [`lateral_unnest`] |
 //! | `OVER (w ORDER BY x) … WINDOW w AS (PARTITION BY y)` | `w` is forgotten | [`named_windows`] |
 //! | `any_value(x ORDER BY y)` | the order is forgotten | `first_value`, without nulls |
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
 //! | `struct_pack(a := 1)` | is refused | `named_struct('a', 1)` |
-//! | `2 ^ 2 + 1`, `'a' \|\| 5 % 3` | other operands, and bits in place of powers | [`precedence`] |
+//! | `2 ^ 3` | bits in place of powers | `power(2, 3)` |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
 //! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
@@ -24,27 +24,25 @@ mod lateral_unnest;
 mod literals;
 mod merged_columns;
 mod named_windows;
-mod natural_joins;
+mod operators;
 mod packed_structs;
-mod precedence;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, Ident, NullTreatment, ObjectName, OrderByExpr, Query, Select,
-    SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as SqlStatement,
-    TableFactor, TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArgumentClause, FunctionArguments, Ident,
+    NullTreatment, ObjectName, OrderByExpr, Query, Select, SelectFlavor, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins,
+    UnaryOperator, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use merged_columns::Surroundings;
-pub(crate) use natural_joins::write_out as write_out_natural_joins;
 
 use crate::error::{Error, Result};
+use crate::planning::syntax;
+use crate::planning::trees::{call, take};
 
 /// Changes what can be written differently, and refuses the rest. Gives the names of common table expressions.
 pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
@@ -150,8 +148,7 @@ impl VisitorMut for Avoid {
         if let Some(membership) = as_membership(expr) {
             *expr = membership;
         }
-        precedence::settle_conditions(expr);
-        precedence::settle(expr);
+        operators::write_as_function(expr);
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Expr::Subquery(query) = right.as_mut() {
@@ -165,7 +162,7 @@ impl VisitorMut for Avoid {
                         "COLLATE {collation} is not supported: texts are compared byte by byte"
                     )));
                 }
-                *expr = std::mem::replace(compared, Expr::Value(Value::Null.with_empty_span()));
+                *expr = take(compared);
             }
             Expr::Function(function) => {
                 name_first_of_order(function);
@@ -203,7 +200,7 @@ fn is_lateral(factor: &TableFactor) -> bool {
 }
 
 /// A name as the planner knows it.
-fn normalized(name: &Ident) -> String {
+pub(crate) fn normalized(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_lowercase(),
@@ -227,9 +224,8 @@ fn as_membership(expr: &mut Expr) -> Option<Expr> {
     if !matches!(right.as_ref(), Expr::Subquery(_)) {
         return None;
     }
-    let nothing = || Expr::Value(Value::Null.with_empty_span());
-    let compared = std::mem::replace(left.as_mut(), nothing());
-    let Expr::Subquery(subquery) = std::mem::replace(right.as_mut(), nothing()) else { return None };
+    let compared = take(left);
+    let Expr::Subquery(subquery) = take(right) else { return None };
     Some(Expr::InSubquery { expr: Box::new(compared), subquery, negated })
 }
 
@@ -277,27 +273,9 @@ fn look_up_replaced(item: &mut SelectItem) {
             1 => Expr::Identifier(path.remove(0)),
             _ => Expr::CompoundIdentifier(path),
         };
-        let value = std::mem::replace(&mut replaced.expr, Expr::Value(Value::Null.with_empty_span()));
+        let value = take(&mut replaced.expr);
         replaced.expr = call(nandina_plan::REPLACED_COLUMN, [column, value]);
     }
-}
-
-fn call(name: &str, arguments: impl IntoIterator<Item = Expr>) -> Expr {
-    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments.into_iter().map(argument).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 /// Lets a number that is cast to a decimal be cast from its digits.
@@ -319,7 +297,7 @@ fn keep_digits(expr: &mut Expr, data_type: &DataType) {
 
 /// Puts a query into `SELECT * FROM (…) AS name`, so that no column of it bears the name of a table outside.
 fn named(query: &mut Query, number: usize) -> Result<()> {
-    let mut wrapper = parsed_query(&format!("SELECT * FROM (SELECT 1) AS __compared_{number}"))?;
+    let mut wrapper = syntax::query(&format!("SELECT * FROM (SELECT 1) AS __compared_{number}"))?;
     if let SetExpr::Select(select) = wrapper.body.as_mut()
         && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
             select.from.first_mut()
@@ -330,16 +308,10 @@ fn named(query: &mut Query, number: usize) -> Result<()> {
     Ok(())
 }
 
-fn select_all_from(tables: TableWithJoins) -> Result<Query> {
-    let mut query = parsed_query("SELECT *")?;
+pub(crate) fn select_all_from(tables: TableWithJoins) -> Result<Query> {
+    let mut query = syntax::query("SELECT *")?;
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.from.push(tables);
     }
     Ok(query)
-}
-
-fn parsed_query(text: &str) -> Result<Query> {
-    let parsed =
-        Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
-    Ok(*parsed.map_err(|error| Error::Syntax { message: error.to_string() })?)
 }

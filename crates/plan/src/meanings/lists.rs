@@ -170,12 +170,14 @@ fn large(data_type: &DataType) -> DataType {
 
 /// `||` of lists: null if one of them is, as of texts. DataFusion's forgets a null list, and appends a null without a type.
 #[derive(Debug)]
-pub(super) struct ListOperators;
+pub(super) struct Operators;
 
-impl ExprPlanner for ListOperators {
+impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if expr.op != BinaryOperator::StringConcat {
-            return Ok(PlannerResult::Original(expr));
+        match expr.op {
+            BinaryOperator::StringConcat => {}
+            BinaryOperator::DuckIntegerDivide => return Ok(PlannerResult::Planned(quotient(expr, schema)?)),
+            _ => return Ok(PlannerResult::Original(expr)),
         }
         let types = [expr.left.get_type(schema)?, expr.right.get_type(schema)?];
         let [left, right] = types.each_ref().map(is_list);
@@ -211,6 +213,17 @@ impl ExprPlanner for ListOperators {
             other => Ok(PlannerResult::Original(other)),
         }
     }
+}
+
+/// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.
+fn quotient(expr: RawBinaryExpr, schema: &DFSchema) -> Result<Expr> {
+    let name = format!("{} // {}", expr.left.schema_name(), expr.right.schema_name());
+    let are_integers = expr.left.get_type(schema)?.is_integer() && expr.right.get_type(schema)?.is_integer();
+    let [left, right] = [expr.left, expr.right].map(|operand| match are_integers {
+        true => operand,
+        false => cast(operand, DataType::Float64),
+    });
+    Ok((left / right).alias(name))
 }
 
 fn is_positive(number: &Expr) -> bool {

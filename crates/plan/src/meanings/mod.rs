@@ -40,7 +40,7 @@ pub use replaced_column::{REPLACED_COLUMN, replaced_column};
 
 /// What gives a meaning to operators before any planner of DataFusion's.
 pub fn operator_planner() -> Arc<dyn ExprPlanner> {
-    Arc::new(lists::ListOperators)
+    Arc::new(lists::Operators)
 }
 
 /// The rule that applies all of them, before types are resolved.

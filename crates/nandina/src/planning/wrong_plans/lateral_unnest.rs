@@ -7,8 +7,9 @@ use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, Select, SelectItem, SetExpr, TableAlias, TableFactor,
 };
 
-use super::{call, parsed_query};
 use crate::error::Result;
+use crate::planning::syntax;
+use crate::planning::trees::call;
 
 const UNNEST: &str = "unnest";
 
@@ -43,7 +44,7 @@ fn as_sub_query(factor: &mut TableFactor) -> Result<()> {
     let name = || Ident::new(UNNEST);
     let columns =
         lists.into_iter().map(|list| SelectItem::ExprWithAlias { expr: call(UNNEST, [list]), alias: name() });
-    let mut query = parsed_query("SELECT 1")?;
+    let mut query = syntax::query("SELECT 1")?;
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.projection = columns.collect();
     }

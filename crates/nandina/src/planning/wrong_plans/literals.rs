@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use nandina_plan::parse_interval;
 
 use crate::error::{Error, Result};
+use crate::planning::trees::take;
 
 /// Significant digits that a floating-point number of 64 bits may need to be told from its neighbours; more are lost.
 const DIGITS_OF_DOUBLE: usize = 17;
@@ -125,7 +126,7 @@ fn as_decimal(cell: &mut Expr) {
 }
 
 fn as_double(cell: &mut Expr) {
-    let value = std::mem::replace(cell, Expr::Value(Value::Null.with_empty_span()));
+    let value = take(cell);
     *cell = Expr::Cast {
         kind: CastKind::Cast,
         expr: Box::new(value),

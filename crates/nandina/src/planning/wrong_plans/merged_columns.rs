@@ -11,7 +11,7 @@
 //!     ─►  SELECT coalesce(a.k, b.k) AS k, a.* REPLACE (coalesce(a.k, b.k) AS k), b.* EXCLUDE (k) FROM a FULL JOIN b ON a.k = b.k
 //! ```
 //!
-//! `NATURAL` has become `USING` before ([`natural_joins`](super::natural_joins)).
+//! `NATURAL` has become `USING` before ([`lookups`](crate::planning::lookups)).
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,8 +23,10 @@ use datafusion::sql::sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 
-use super::{call, normalized};
+use super::normalized;
 use crate::error::{Error, Result};
+use crate::planning::forms::is_asof_alone;
+use crate::planning::trees::call;
 
 /// Whether a join shows rows of its right side that have no match.
 fn keeps_right_rows(join: &Join) -> bool {
@@ -47,7 +49,9 @@ fn constraint_of_left_join(join: &Join) -> Option<&JoinConstraint> {
 /// Takes the brackets off joins that come first: `(a JOIN b …) JOIN c …`.
 pub(super) fn unbracket(select: &mut Select) {
     for group in &mut select.from {
-        while let TableFactor::NestedJoin { table_with_joins, alias: None } = &group.relation {
+        while let TableFactor::NestedJoin { table_with_joins, alias: None } = &group.relation
+            && !is_asof_alone(table_with_joins)
+        {
             let mut inside = table_with_joins.as_ref().clone();
             inside.joins.append(&mut group.joins);
             *group = inside;

@@ -1,0 +1,57 @@
+//! From text to a syntax tree: the SQL of DuckDB and Postgres, read by `sqlparser`.
+//!
+//! ```text
+//!   text ─ split into tokens ─► tokens ─ rewrite ([tokens]) ─► tokens ─ parse ([dialect]) ─► tree
+//! ```
+
+pub(crate) mod calls;
+mod dialect;
+mod lambdas;
+mod tokens;
+
+use std::collections::VecDeque;
+
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::{DataType, Expr, Query};
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+pub(crate) use dialect::Sql;
+
+use crate::error::{Error, Result};
+
+/// The statements in a text, whose brackets are at most so deep.
+pub(crate) fn statements(text: &str, most_levels: usize) -> Result<VecDeque<Statement>> {
+    let builder = DFParserBuilder::new(tokens(text)?).with_dialect(&Sql).with_recursion_limit(most_levels);
+    Ok(builder.build()?.parse_statements()?)
+}
+
+/// The query that a text is.
+pub(crate) fn query(text: &str) -> Result<Query> {
+    parsed(text, |parser| parser.parse_query()).map(|query| *query)
+}
+
+/// The expression that a text is.
+pub(crate) fn expression(text: &str) -> Result<Expr> {
+    parsed(text, |parser| parser.parse_expr())
+}
+
+/// The type that a text is the name of.
+pub(crate) fn data_type(text: &str) -> Result<DataType> {
+    parsed(text, |parser| parser.parse_data_type())
+}
+
+fn parsed<T>(text: &str, read: impl FnOnce(&mut Parser) -> std::result::Result<T, ParserError>) -> Result<T> {
+    let mut parser = Parser::new(&Sql).with_tokens_with_locations(tokens(text)?);
+    let part = read(&mut parser).and_then(|part| parser.expect_token(&Token::EOF).map(|_| part));
+    part.map_err(syntax_error)
+}
+
+fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
+    let split = Tokenizer::new(&Sql, text).tokenize_with_location();
+    split.map(tokens::rewrite).map_err(|error| syntax_error(ParserError::from(error)))
+}
+
+fn syntax_error(error: ParserError) -> Error {
+    Error::Syntax { message: error.to_string() }
+}

@@ -1,0 +1,433 @@
+//! Forms that the parser cannot be taught, written as ones that it knows. Tokens keep their places, which errors point at.
+//!
+//! | written | read as |
+//! |---|---|
+//! | `a ** b` | `a ^ b` |
+//! | `'a'` and `'b'` on the next line | `'ab'` |
+//! | `WITH t AS [NOT] MATERIALIZED (…)` | `WITH t AS (…)` |
+//! | `ORDER BY *` | `ORDER BY ALL` |
+//! | `FROM t WHERE x` | `SELECT * FROM t WHERE x` |
+//! | `a ASOF LEFT JOIN b ON x` | `a GLOBAL LEFT JOIN b ON x`, a word of ClickHouse that the tree keeps |
+//! | `t PIVOT (… GROUP BY a, b)` | `t PIVOT (… DEFAULT ON NULL ((a, b)))`, words of Snowflake that the tree keeps |
+//! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
+
+use std::collections::HashMap;
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespace, Word};
+
+use super::calls::{self, Edit};
+
+/// Words behind which an expression begins, and no type.
+const BEFORE_EXPRESSIONS: [Keyword; 23] = [
+    Keyword::ALL,
+    Keyword::AND,
+    Keyword::BETWEEN,
+    Keyword::BY,
+    Keyword::CASE,
+    Keyword::DISTINCT,
+    Keyword::ELSE,
+    Keyword::FROM,
+    Keyword::HAVING,
+    Keyword::ILIKE,
+    Keyword::IN,
+    Keyword::IS,
+    Keyword::LIKE,
+    Keyword::NOT,
+    Keyword::ON,
+    Keyword::OR,
+    Keyword::QUALIFY,
+    Keyword::RETURNING,
+    Keyword::SELECT,
+    Keyword::THEN,
+    Keyword::VALUES,
+    Keyword::WHEN,
+    Keyword::WHERE,
+];
+
+/// Rewrites the tokens of a statement.
+pub(super) fn rewrite(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let tokens = significant(tokens);
+    let mut rewriting = Rewriting {
+        tokens: &tokens,
+        written: Vec::with_capacity(tokens.len()),
+        open: vec![Bracket::default()],
+        edits: HashMap::new(),
+    };
+    let mut at = 0;
+    while at <= tokens.len() {
+        at += rewriting.step(at);
+    }
+    rewriting.written
+}
+
+/// The tokens without what stands between them, and texts that go on in the next line as one.
+fn significant(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut kept: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut is_new_line = false;
+    for token in tokens {
+        match &token.token {
+            Token::Whitespace(Whitespace::Newline | Whitespace::SingleLineComment { .. }) => {
+                is_new_line = true;
+            }
+            Token::Whitespace(_) => {}
+            _ => {
+                let starts_line = std::mem::take(&mut is_new_line);
+                if let (true, Token::SingleQuotedString(more), Some(before)) =
+                    (starts_line, &token.token, kept.last_mut())
+                    && let Token::SingleQuotedString(text) = &mut before.token
+                {
+                    text.push_str(more);
+                    continue;
+                }
+                kept.push(token);
+            }
+        }
+    }
+    kept
+}
+
+struct Rewriting<'a> {
+    tokens: &'a [TokenWithSpan],
+    written: Vec<TokenWithSpan>,
+    /// The brackets that are open; the statement is the first one.
+    open: Vec<Bracket>,
+    /// What is to be written at places that are still to come.
+    edits: HashMap<usize, Edit>,
+}
+
+/// What has been seen inside of a bracket that is open.
+#[derive(Default)]
+struct Bracket {
+    /// Whether it holds the parts of a type, and ends with `>`.
+    is_type: bool,
+    /// Whether it is that of `t PIVOT (…)`, and `GROUP BY` has been read in it.
+    is_pivot: bool,
+    has_groups: bool,
+    has_insert: bool,
+    has_select: bool,
+    has_with: bool,
+}
+
+impl Rewriting<'_> {
+    /// Writes what is read at a place; how many tokens it is.
+    fn step(&mut self, at: usize) -> usize {
+        if self.begins_statement(at)
+            && let Some(edits) = calls::edits(self.tokens, at)
+        {
+            for (place, edit) in edits {
+                let known = self.edits.entry(place).or_default();
+                // What ends inside of another statement ends before it.
+                known.written.splice(0..0, edit.written);
+                known.replaced += edit.replaced;
+            }
+        }
+        if let Some(Edit { written, replaced }) = self.edits.remove(&at) {
+            let span = self.tokens.get(at).or(self.tokens.last()).map_or(Span::empty(), |token| token.span);
+            written.into_iter().for_each(|token| self.write(token, span));
+            if replaced > 0 {
+                return replaced;
+            }
+        }
+        let Some(token) = self.tokens.get(at) else { return 1 };
+        match &token.token {
+            Token::Mul if self.is_power(at) => {
+                self.write(Token::Caret, token.span);
+                return 2;
+            }
+            Token::LParen => {
+                let is_pivot = at.checked_sub(1).is_some_and(|before| self.is_word(before, Keyword::PIVOT));
+                self.open.push(Bracket { is_pivot, ..Bracket::default() });
+            }
+            Token::RParen => {
+                let closed = if self.open.len() > 1 { self.open.pop() } else { None };
+                if closed.as_ref().is_some_and(|bracket| bracket.has_groups) {
+                    self.write(Token::RParen, token.span);
+                    self.write(Token::RParen, token.span);
+                }
+                if closed.is_some_and(|bracket| bracket.is_type) {
+                    self.write(Token::Gt, token.span);
+                    return 1;
+                }
+            }
+            Token::SemiColon => self.open = vec![Bracket::default()],
+            Token::Word(word) if word.quote_style.is_none() => {
+                if let Some(length) = self.word(at, word) {
+                    return length;
+                }
+            }
+            _ => {}
+        }
+        self.written.push(token.clone());
+        1
+    }
+
+    /// Writes what a word begins, if that is not the word alone.
+    fn word(&mut self, at: usize, word: &Word) -> Option<usize> {
+        let span = self.tokens[at].span;
+        match word.keyword {
+            Keyword::WITH => self.innermost().has_with = true,
+            Keyword::SELECT | Keyword::VALUES => self.innermost().has_select = true,
+            Keyword::INSERT => self.innermost().has_insert = true,
+            Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT if self.before(at) != Some(&Token::Mul) => {
+                self.innermost().has_select = false;
+            }
+            Keyword::FROM if self.is_query_without_select(at) => {
+                self.write_word("SELECT", span);
+                self.write(Token::Mul, span);
+                self.innermost().has_select = true;
+            }
+            Keyword::AS => {
+                let negated = usize::from(self.is_word(at + 1, Keyword::NOT));
+                if self.is_word(at + 1 + negated, Keyword::MATERIALIZED)
+                    && self.token(at + 2 + negated) == Some(&Token::LParen)
+                {
+                    self.written.push(self.tokens[at].clone());
+                    return Some(2 + negated);
+                }
+            }
+            Keyword::BY if self.is_word(at.checked_sub(1)?, Keyword::ORDER) => {
+                if self.token(at + 1) == Some(&Token::Mul) {
+                    self.written.push(self.tokens[at].clone());
+                    self.write_word("ALL", span);
+                    return Some(2);
+                }
+            }
+            Keyword::GROUP if self.is_word(at + 1, Keyword::BY) && self.innermost().is_pivot => {
+                self.innermost().has_groups = true;
+                ["DEFAULT", "ON", "NULL"].into_iter().for_each(|word| self.write_word(word, span));
+                self.write(Token::LParen, span);
+                self.write(Token::LParen, span);
+                return Some(2);
+            }
+            Keyword::ASOF if self.is_join(at + 1) => {
+                self.write_word("GLOBAL", span);
+                return Some(1);
+            }
+            Keyword::STRUCT | Keyword::ROW | Keyword::MAP if self.is_type(at) => {
+                self.write_word(if word.keyword == Keyword::MAP { "MAP" } else { "STRUCT" }, span);
+                self.write(Token::Lt, span);
+                self.open.push(Bracket { is_type: true, ..Bracket::default() });
+                return Some(2);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Whether a statement may begin here that can also stand for a table.
+    fn begins_statement(&self, at: usize) -> bool {
+        match self.before(at) {
+            // Its columns are described by a statement of its own, but in brackets.
+            None | Some(Token::SemiColon) => !self.is_word(at, Keyword::DESCRIBE),
+            Some(Token::LParen) => true,
+            Some(Token::RParen) => {
+                self.open.last().is_some_and(|bracket| bracket.has_with && !bracket.has_select)
+            }
+            Some(Token::Word(word)) => match word.keyword {
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL => true,
+                Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE => !self.is_word(at, Keyword::DESCRIBE),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether two stars stand side by side.
+    fn is_power(&self, at: usize) -> bool {
+        let next = self.tokens.get(at + 1);
+        next.is_some_and(|next| next.token == Token::Mul && next.span.start == self.tokens[at].span.end)
+    }
+
+    /// Whether a `FROM` begins a query in which no `SELECT` follows.
+    fn is_query_without_select(&self, at: usize) -> bool {
+        let Some(bracket) = self.open.last() else { return false };
+        let begins = match self.before(at) {
+            None => true,
+            Some(Token::LParen) => {
+                !at.checked_sub(2).is_some_and(|function| self.is_word(function, Keyword::TRIM))
+            }
+            Some(Token::RParen) => bracket.has_with || bracket.has_insert,
+            Some(Token::Word(word)) => match word.keyword {
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL | Keyword::NAME => true,
+                Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE | Keyword::DESCRIBE => true,
+                _ => bracket.has_insert,
+            },
+            _ => false,
+        };
+        if bracket.has_select || !begins {
+            return false;
+        }
+        let mut open = 0_usize;
+        for token in self.tokens.iter().skip(at + 1) {
+            match &token.token {
+                Token::LParen => open += 1,
+                Token::RParen if open == 0 => break,
+                Token::RParen => open -= 1,
+                Token::SemiColon => break,
+                Token::Word(word) if open == 0 => match word.keyword {
+                    Keyword::SELECT => return false,
+                    Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => break,
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        true
+    }
+
+    fn is_join(&self, at: usize) -> bool {
+        [
+            Keyword::JOIN,
+            Keyword::INNER,
+            Keyword::LEFT,
+            Keyword::RIGHT,
+            Keyword::FULL,
+            Keyword::SEMI,
+            Keyword::ANTI,
+        ]
+        .iter()
+        .any(|&keyword| self.is_word(at, keyword))
+    }
+
+    /// Whether a word that is also a function's name is a type here.
+    fn is_type(&self, at: usize) -> bool {
+        let is_in_type = self.open.last().is_some_and(|bracket| bracket.is_type);
+        self.token(at + 1) == Some(&Token::LParen)
+            && match self.before(at) {
+                Some(Token::DoubleColon) => true,
+                Some(Token::LParen | Token::Comma) => is_in_type,
+                Some(Token::Word(before)) => {
+                    before.quote_style.is_some() || !BEFORE_EXPRESSIONS.contains(&before.keyword)
+                }
+                _ => false,
+            }
+    }
+
+    fn innermost(&mut self) -> &mut Bracket {
+        self.open.last_mut().expect("the statement is a bracket that is never closed")
+    }
+
+    fn token(&self, at: usize) -> Option<&Token> {
+        self.tokens.get(at).map(|token| &token.token)
+    }
+
+    fn before(&self, at: usize) -> Option<&Token> {
+        self.token(at.checked_sub(1)?)
+    }
+
+    fn is_word(&self, at: usize, keyword: Keyword) -> bool {
+        matches!(self.token(at), Some(Token::Word(word)) if word.quote_style.is_none() && word.keyword == keyword)
+    }
+
+    fn write(&mut self, token: Token, span: Span) {
+        self.written.push(TokenWithSpan { token, span });
+    }
+
+    fn write_word(&mut self, word: &str, span: Span) {
+        self.write(Token::make_keyword(word), span);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+    use crate::planning::syntax::Sql;
+
+    fn rewritten(text: &str) -> String {
+        let tokens = Tokenizer::new(&Sql, text).tokenize_with_location().unwrap();
+        rewrite(tokens).iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn powers_and_texts() {
+        assert_eq!(rewritten("SELECT a ** b, count(*)"), "SELECT a ^ b , count ( * )");
+        assert_eq!(rewritten("SELECT 'a'\n 'b'"), "SELECT 'ab'");
+        assert_eq!(rewritten("SELECT 'a' -- no\n'b'"), "SELECT 'ab'");
+        assert_eq!(rewritten("SELECT 'a' 'b'"), "SELECT 'a' 'b'");
+    }
+
+    #[test]
+    fn queries_without_select() {
+        for (text, expected) in [
+            ("FROM t", "SELECT * FROM t"),
+            ("FROM t WHERE a", "SELECT * FROM t WHERE a"),
+            ("FROM t SELECT a", "FROM t SELECT a"),
+            ("(FROM t) UNION ALL FROM u", "( SELECT * FROM t ) UNION ALL SELECT * FROM u"),
+            ("WITH x AS (FROM t) FROM x", "WITH x AS ( SELECT * FROM t ) SELECT * FROM x"),
+            (
+                "WITH x AS (TABLE t) SELECT * EXCEPT (a) FROM x",
+                "WITH x AS ( TABLE t ) SELECT * EXCEPT ( a ) FROM x",
+            ),
+            ("INSERT INTO t (a) FROM u", "INSERT INTO t ( a ) SELECT * FROM u"),
+            ("SELECT trim(FROM a)", "SELECT trim ( FROM a )"),
+            ("SELECT extract(year FROM a) FROM t", "SELECT extract ( year FROM a ) FROM t"),
+            ("SELECT trim(both f(x) FROM y)", "SELECT trim ( both f ( x ) FROM y )"),
+            ("SELECT (1) FROM t", "SELECT ( 1 ) FROM t"),
+            ("DELETE FROM t", "DELETE FROM t"),
+            ("SELECT a IS DISTINCT FROM b", "SELECT a IS DISTINCT FROM b"),
+        ] {
+            assert_eq!(rewritten(text), expected);
+        }
+    }
+
+    #[test]
+    fn words_that_only_hint() {
+        assert_eq!(
+            rewritten("WITH t AS NOT MATERIALIZED (SELECT 1) TABLE t"),
+            "WITH t AS ( SELECT 1 ) TABLE t"
+        );
+        assert_eq!(rewritten("SELECT 1 AS materialized"), "SELECT 1 AS materialized");
+        assert_eq!(rewritten("SELECT 1 ORDER BY * DESC"), "SELECT 1 ORDER BY ALL DESC");
+        assert_eq!(rewritten("FROM a ASOF LEFT JOIN b"), "SELECT * FROM a GLOBAL LEFT JOIN b");
+        assert_eq!(rewritten("SELECT asof FROM t"), "SELECT asof FROM t");
+    }
+
+    #[test]
+    fn statements_that_are_tables() {
+        for (text, expected) in [
+            (
+                "PIVOT t ON a, b IN (1, 2) USING sum(x) AS s, count(*) GROUP BY g, h ORDER BY 1",
+                "SELECT * FROM \"__pivot\" ( \"source\" := ( SELECT * FROM t ) , \"on\" := ( a ) , \"on\" := ( b IN ( 1 , 2 ) ) , \
+                 \"using\" := ( sum ( x ) ) , \"called\" := ( s ) , \"using\" := ( count ( * ) ) , \"group\" := ( g ) , \
+                 \"group\" := ( h ) ) ORDER BY 1",
+            ),
+            (
+                "FROM (UNPIVOT (FROM t) ON a INTO NAME n VALUE v)",
+                "SELECT * FROM ( SELECT * FROM \"__unpivot\" ( \"source\" := ( SELECT * FROM ( SELECT * FROM t ) ) , \
+                 \"on\" := ( a ) , \"name\" := ( n ) , \"value\" := ( v ) ) )",
+            ),
+            (
+                "SUMMARIZE SELECT 1 LIMIT 1",
+                "SELECT * FROM \"__summarize\" ( \"source\" := ( SELECT 1 LIMIT 1 ) )",
+            ),
+            (
+                "FROM (DESCRIBE t)",
+                "SELECT * FROM ( SELECT * FROM \"__describe\" ( \"source\" := ( SELECT * FROM t ) ) )",
+            ),
+            ("SELECT pivot, summarize FROM describe", "SELECT pivot , summarize FROM describe"),
+        ] {
+            assert_eq!(rewritten(text), expected);
+        }
+    }
+
+    #[test]
+    fn types_in_brackets() {
+        for (text, expected) in [
+            (
+                "x::STRUCT(a INT, b MAP(INT, ROW(c INT)[]))",
+                "x :: STRUCT < a INT , b MAP < INT , STRUCT < c INT > [ ] > >",
+            ),
+            (
+                "CREATE TABLE t (m MAP(INT, DECIMAL(4, 2)))",
+                "CREATE TABLE t ( m MAP < INT , DECIMAL ( 4 , 2 ) > )",
+            ),
+            ("SELECT map([1], [2]), row(a, b)", "SELECT map ( [ 1 ] , [ 2 ] ) , row ( a , b )"),
+            ("SELECT DISTINCT struct(a)", "SELECT DISTINCT struct ( a )"),
+        ] {
+            assert_eq!(rewritten(text), expected);
+        }
+    }
+}
