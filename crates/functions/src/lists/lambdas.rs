@@ -123,7 +123,7 @@ impl HigherOrderUDFImpl for OverElements {
 
     fn lambda_parameters(
         &self,
-        step: usize,
+        _: usize,
         fields: &[ValueOrLambda<FieldRef, Option<FieldRef>>],
     ) -> Result<LambdaParametersProgress> {
         let Parts { list, lambda, initial } = self.parts(fields)?;
@@ -137,10 +137,10 @@ impl HigherOrderUDFImpl for OverElements {
         let first = initial.map_or(&of_element, |initial| initial.data_type());
         let begun = self.reduced(&[&of_element, first])?;
         let parameters = |accumulated| vec![parameter(accumulated), each, number];
-        match (step, lambda) {
+        match lambda {
             // What it gives decides on the type of what it is given the next time.
-            (0, _) | (_, None) => Ok(LambdaParametersProgress::Partial(vec![Some(parameters(begun))])),
-            (_, Some(given)) => {
+            None => Ok(LambdaParametersProgress::Partial(vec![Some(parameters(begun))])),
+            Some(given) => {
                 let accumulated = self.reduced(&[&begun, given.data_type()])?;
                 Ok(LambdaParametersProgress::Complete(vec![parameters(accumulated)]))
             }

@@ -6,21 +6,28 @@
 //! | `a ASOF JOIN b …` | `(a ASOF JOIN b …)`, a relation of its own that has a planner |
 //! | `INTERVAL (x) DAY` | `to_days(x)` |
 //! | `(a, b) = (x, y)`, `<`, `IN ((1, 2), …)` | comparisons of their parts |
-//! | `SELECT … UNION SELECT … ORDER BY ALL` | `SELECT * FROM (…) ORDER BY ALL` |
+//! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
+//! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
+//! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
+//! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, GroupByExpr, Interval, Join, JoinOperator, OrderByKind, Query, Select, SetExpr,
-    TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
+    AccessExpr, BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr, OrderByKind, Query, Select,
+    SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::syntax;
 use crate::planning::trees::{call, take};
-use crate::planning::wrong_plans::visit_queries;
+use crate::planning::wrong_plans::{normalized, visit_queries};
 
 /// Writes them.
 pub(crate) fn write(statement: &mut Statement) -> Result<()> {
@@ -41,15 +48,10 @@ impl VisitorMut for Forms {
         {
             orders.iter_mut().for_each(|order| number_position(&mut order.expr));
         }
-        let orders_all =
-            query.order_by.as_ref().is_some_and(|order| matches!(order.kind, OrderByKind::All(_)));
-        if orders_all && !matches!(query.body.as_ref(), SetExpr::Select(_)) {
-            return match wrapped(&mut query.body) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => ControlFlow::Break(error),
-            };
+        match order_by_all(query) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
         }
-        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -61,6 +63,9 @@ impl VisitorMut for Forms {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if let TableFactor::Derived { subquery, alias, .. } = factor {
+            name_values(subquery, alias);
+        }
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor
             && !is_asof_alone(table_with_joins)
         {
@@ -79,10 +84,175 @@ impl VisitorMut for Forms {
                 _ => None,
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
+            Expr::Function(function) => of_function(function),
+            Expr::CompoundFieldAccess { access_chain, .. } => {
+                access_chain.iter_mut().for_each(settle_access);
+                None
+            }
+            Expr::Lambda(lambda) => {
+                let names = lambda.params.iter().map(|parameter| normalized(&parameter.name)).collect();
+                let _ = VisitMut::visit(lambda.body.as_mut(), &mut FieldsOf(names));
+                None
+            }
             _ => None,
         };
         if let Some(written) = written {
             *expr = written;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Names the columns of `(VALUES …) AS t` as DuckDB does.
+fn name_values(query: &Query, alias: &mut Option<TableAlias>) {
+    let SetExpr::Values(values) = query.body.as_ref() else { return };
+    let (Some(alias), Some(row)) = (alias, values.rows.first()) else { return };
+    if alias.columns.is_empty() {
+        let column = |at| TableAliasColumnDef { name: Ident::new(format!("col{at}")), data_type: None };
+        alias.columns = (0..row.content.len()).map(column).collect();
+    }
+}
+
+/// Writes out what `ORDER BY ALL` orders by, but for columns that `*` stands for.
+fn order_by_all(query: &mut Query) -> Result<()> {
+    let Some(order) = &mut query.order_by else { return Ok(()) };
+    let OrderByKind::All(options) = &order.kind else { return Ok(()) };
+    let has_unknown_columns = match query.body.as_ref() {
+        SetExpr::Select(select) => select.projection.iter().any(|item| !is_one_column(item)),
+        _ => true,
+    };
+    let is_plain = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) => matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)),
+        SelectItem::ExprWithAlias { .. } => false,
+        _ => true,
+    };
+    match query.body.as_mut() {
+        SetExpr::Select(select) if !has_unknown_columns => {
+            let by = |position: usize| OrderByExpr {
+                expr: Expr::Value(Value::Number(position.to_string(), false).with_empty_span()),
+                options: *options,
+                with_fill: None,
+            };
+            order.kind = OrderByKind::Expressions((1..=select.projection.len()).map(by).collect());
+            Ok(())
+        }
+        SetExpr::Select(select) if select.projection.iter().all(is_plain) => Ok(()),
+        body => wrapped(body),
+    }
+}
+
+/// Whether an output is one column for certain.
+fn is_one_column(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            !matches!(expr, Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("unnest"))
+        }
+        _ => false,
+    }
+}
+
+/// Functions that are other expressions.
+fn of_function(function: &mut Function) -> Option<Expr> {
+    let name = function.name.to_string().to_lowercase();
+    match (name.as_str(), &mut function.args) {
+        ("if" | "iif", FunctionArguments::List(list)) => {
+            let mut values = list.args.iter_mut().map(|argument| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(take(expr)),
+                _ => None,
+            });
+            let (condition, result, otherwise) = (values.next()??, values.next()??, values.next()??);
+            Some(Expr::Case {
+                case_token: AttachedToken::empty(),
+                end_token: AttachedToken::empty(),
+                operand: None,
+                conditions: vec![CaseWhen { condition, result }],
+                else_result: Some(Box::new(otherwise)),
+            })
+        }
+        ("count_star", FunctionArguments::List(list)) if list.args.is_empty() => {
+            function.name = ObjectName::from(vec![Ident::new("count")]);
+            list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+            None
+        }
+        ("array", FunctionArguments::Subquery(query)) => collected(query),
+        _ => None,
+    }
+}
+
+/// `ARRAY(SELECT …)` as a query for the list of all values.
+fn collected(query: &mut Query) -> Option<Expr> {
+    let order = query.order_by.as_ref().map(ToString::to_string);
+    let is_by_value = |order: &String| {
+        let by = order.trim_start_matches("ORDER BY ").split(' ').next().unwrap_or_default();
+        by == "1" || output_of(query).is_some_and(|output| output.eq_ignore_ascii_case(by))
+    };
+    let direction = match &order {
+        None => String::new(),
+        Some(order) if is_by_value(order) => {
+            let direction =
+                order.trim_start_matches("ORDER BY ").split_once(' ').map_or("", |(_, rest)| rest);
+            format!(" ORDER BY v {direction}")
+        }
+        Some(_) => return None,
+    };
+    let text = format!("SELECT coalesce(array_agg(v{direction}), []) FROM (SELECT 1) AS list(v)");
+    let mut list = syntax::query(&text).ok()?;
+    if let SetExpr::Select(select) = list.body.as_mut()
+        && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
+            select.from.first_mut()
+    {
+        std::mem::swap(subquery.as_mut(), query);
+    }
+    Some(Expr::Subquery(Box::new(list)))
+}
+
+/// The name of the only output of a query.
+fn output_of(query: &Query) -> Option<String> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    match select.projection.as_slice() {
+        [SelectItem::ExprWithAlias { alias, .. }] => Some(alias.value.clone()),
+        [SelectItem::UnnamedExpr(Expr::Identifier(name))] => Some(name.value.clone()),
+        _ => None,
+    }
+}
+
+/// Names a field by its text, and the bounds that a slice leaves out.
+fn settle_access(access: &mut AccessExpr) {
+    let number = |text: &str| Expr::Value(Value::Number(text.to_owned(), false).with_empty_span());
+    match access {
+        AccessExpr::Dot(field) => {
+            if let Expr::Identifier(name) = field {
+                let name = Value::SingleQuotedString(normalized(name)).with_empty_span();
+                *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
+            }
+        }
+        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) => {
+            lower_bound.get_or_insert_with(|| number("1"));
+            upper_bound.get_or_insert_with(|| Expr::UnaryOp {
+                op: UnaryOperator::Minus,
+                expr: Box::new(number("1")),
+            });
+        }
+        AccessExpr::Subscript(Subscript::Index { .. }) => {}
+    }
+}
+
+/// Reads `x.a` as a field of the parameter `x`, and not as a column of a table.
+struct FieldsOf(HashSet<String>);
+
+impl VisitorMut for FieldsOf {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(path) = expr
+            && let [first, fields @ ..] = path.as_slice()
+            && self.0.contains(&normalized(first))
+        {
+            let access = |field: &Ident| AccessExpr::Dot(Expr::Identifier(field.clone()));
+            *expr = Expr::CompoundFieldAccess {
+                root: Box::new(Expr::Identifier(first.clone())),
+                access_chain: fields.iter().map(access).collect(),
+            };
         }
         ControlFlow::Continue(())
     }
@@ -164,44 +334,37 @@ fn length(interval: &mut Interval) -> Option<Expr> {
     Some(call(&function, [take(number)]))
 }
 
-/// A comparison of two rows by their values.
-fn of_rows(left: &mut [Expr], operator: &BinaryOperator, right: &mut [Expr]) -> Option<Expr> {
-    let compared = |left: &Expr, op: BinaryOperator, right: &Expr| {
-        Expr::Nested(Box::new(Expr::BinaryOp {
-            left: Box::new(left.clone()),
-            op,
-            right: Box::new(right.clone()),
-        }))
-    };
-    let pairs = || left.iter().zip(right.iter());
-    match operator {
-        BinaryOperator::Eq => {
-            all(pairs().map(|(a, b)| compared(a, BinaryOperator::Eq, b)), BinaryOperator::And)
-        }
+/// A comparison of two rows by their values: as they are ordered, nulls last, and never unknown.
+fn of_rows(left: &[Expr], operator: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
+    let boxed = |expr: &Expr| Box::new(expr.clone());
+    let same = |a: &Expr, b: &Expr| Expr::Nested(Box::new(Expr::IsNotDistinctFrom(boxed(a), boxed(b))));
+    let pairs = || left.iter().zip(right);
+    let is_less = match operator {
+        BinaryOperator::Eq => return all(pairs().map(|(a, b)| same(a, b)), BinaryOperator::And),
         BinaryOperator::NotEq => {
-            all(pairs().map(|(a, b)| compared(a, BinaryOperator::NotEq, b)), BinaryOperator::Or)
+            let equal = of_rows(left, &BinaryOperator::Eq, right)?;
+            return Some(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(equal) });
         }
-        BinaryOperator::Lt | BinaryOperator::LtEq | BinaryOperator::Gt | BinaryOperator::GtEq => {
-            // The first values that differ decide.
-            let strict = match operator {
-                BinaryOperator::Lt | BinaryOperator::LtEq => BinaryOperator::Lt,
-                _ => BinaryOperator::Gt,
-            };
-            let mut decided: Option<Expr> = None;
-            for (a, b) in pairs().rev() {
-                decided = Some(match decided {
-                    None => compared(a, operator.clone(), b),
-                    Some(later) => {
-                        let equal = compared(a, BinaryOperator::Eq, b);
-                        let later = all([equal, later], BinaryOperator::And)?;
-                        all([compared(a, strict.clone(), b), later], BinaryOperator::Or)?
-                    }
-                });
-            }
-            decided
-        }
-        _ => None,
+        BinaryOperator::Lt | BinaryOperator::LtEq => true,
+        BinaryOperator::Gt | BinaryOperator::GtEq => false,
+        _ => return None,
+    };
+    // Whether a value is before the other one, whichever of them is null.
+    let before = |a: &Expr, b: &Expr| {
+        let op = if is_less { BinaryOperator::Lt } else { BinaryOperator::Gt };
+        let known = Expr::BinaryOp { left: boxed(a), op, right: boxed(b) };
+        let (last, other) = if is_less { (b, a) } else { (a, b) };
+        let by_null = all([Expr::IsNull(boxed(last)), Expr::IsNotNull(boxed(other))], BinaryOperator::And)?;
+        Some(call("coalesce", [known, by_null]))
+    };
+    // The first values that differ decide.
+    let or_equal = matches!(operator, BinaryOperator::LtEq | BinaryOperator::GtEq);
+    let mut decided = Expr::Value(Value::Boolean(or_equal).with_empty_span());
+    for (a, b) in pairs().rev() {
+        let later = all([same(a, b), decided], BinaryOperator::And)?;
+        decided = all([before(a, b)?, later], BinaryOperator::Or)?;
     }
+    Some(decided)
 }
 
 /// Whether a row is one of a list of rows.

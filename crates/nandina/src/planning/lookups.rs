@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a NATURAL JOIN b                    a JOIN b USING (k): the columns that both have       [natural_joins]
+//!   SELECT a AS b, b + 1 FROM t         SELECT a AS b, a + 1 FROM t, if t has no b          [aliases]
 //!   SELECT min(COLUMNS(*)) FROM t       SELECT min(t.a) AS a, min(t.b) AS b FROM t           [star_columns]
 //!   PIVOT t ON y USING sum(x)           SELECT …, sum(x) FILTER (WHERE y = 1) AS "1" …       [pivots]
 //!   SUMMARIZE t, (DESCRIBE t)           SELECT min(a), max(a), … FROM t                      [summaries]
@@ -11,6 +12,7 @@
 //! expressions of all queries around. A visitor stops where it needs to know something, is told, and begins anew; what
 //! stands inside is written first.
 
+mod aliases;
 mod natural_joins;
 mod pivots;
 mod star_columns;
@@ -200,6 +202,18 @@ impl VisitorMut for Lookups<'_> {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Stop> {
         select.from.iter_mut().try_for_each(|tables| natural_joins::resolve(self, tables))?;
+        if aliases::has_some(select) {
+            let from = &select.from;
+            let columns = match from.is_empty() {
+                true => Some(Vec::new()),
+                false => self
+                    .answers(|lookups| lookups.columns_of_tables(from), true)?
+                    .map(|mut answers| answers.remove(0).columns()),
+            };
+            if let Some(columns) = columns {
+                aliases::write_out(select, &columns.into_iter().map(|column| column.name).collect());
+            }
+        }
         if !star_columns::has_some(select) {
             return ControlFlow::Continue(());
         }

@@ -30,7 +30,9 @@ const MARK: char = '\u{200b}';
 /// Gives columns without names theirs, wherever they can be seen.
 pub(crate) fn give(statement: &mut Statement) {
     if let Some(query) = result(statement) {
-        name_columns(&mut query.body, &mut |name, times| format!("{name}{}", MARK.to_string().repeat(times)));
+        name_columns(&mut query.body, true, &mut |name, times| {
+            format!("{name}{}", MARK.to_string().repeat(times))
+        });
     }
     // It never breaks off.
     let _ = visit_queries(statement, &mut Tables);
@@ -82,19 +84,19 @@ impl VisitorMut for Tables {
             SqlStatement::Insert(insert) => insert.source.as_mut(),
             _ => None,
         };
-        query.into_iter().for_each(|query| name_columns(&mut query.body, &mut numbered));
+        query.into_iter().for_each(|query| name_columns(&mut query.body, false, &mut numbered));
         ControlFlow::Continue(())
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         let tables = query.with.iter_mut().flat_map(|with| &mut with.cte_tables);
-        tables.for_each(|table| name_columns(&mut table.query.body, &mut numbered));
+        tables.for_each(|table| name_columns(&mut table.query.body, false, &mut numbered));
         ControlFlow::Continue(())
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Derived { subquery, .. } = factor {
-            name_columns(&mut subquery.body, &mut numbered);
+            name_columns(&mut subquery.body, false, &mut numbered);
         }
         ControlFlow::Continue(())
     }
@@ -108,19 +110,19 @@ fn numbered(name: &str, times: usize) -> String {
 }
 
 /// Names the columns of all branches of a query; `named` is given how many columns before have the same name.
-fn name_columns(body: &mut SetExpr, named: &mut impl FnMut(&str, usize) -> String) {
+fn name_columns(body: &mut SetExpr, is_result: bool, named: &mut impl FnMut(&str, usize) -> String) {
     match body {
-        SetExpr::Select(select) => name_outputs(select, named),
-        SetExpr::Query(query) => name_columns(&mut query.body, named),
+        SetExpr::Select(select) => name_outputs(select, is_result, named),
+        SetExpr::Query(query) => name_columns(&mut query.body, is_result, named),
         SetExpr::SetOperation { left, right, .. } => {
-            name_columns(left, named);
-            name_columns(right, named);
+            name_columns(left, is_result, named);
+            name_columns(right, is_result, named);
         }
         _ => {}
     }
 }
 
-fn name_outputs(select: &mut Select, named: &mut impl FnMut(&str, usize) -> String) {
+fn name_outputs(select: &mut Select, is_result: bool, named: &mut impl FnMut(&str, usize) -> String) {
     // Nothing if one of them has a name that is not known here.
     let tables: Option<Vec<String>> = select
         .from
@@ -128,6 +130,9 @@ fn name_outputs(select: &mut Select, named: &mut impl FnMut(&str, usize) -> Stri
         .flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)))
         .map(name_of)
         .collect();
+    let has_wildcard =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    let has_wildcard = select.projection.iter().any(has_wildcard);
     let mut seen: Vec<String> = Vec::new();
     for item in &mut select.projection {
         let (name, is_written) = match &*item {
@@ -144,6 +149,8 @@ fn name_outputs(select: &mut Select, named: &mut impl FnMut(&str, usize) -> Stri
             _ => continue,
         };
         let times = seen.iter().filter(|&other| *other == name).count();
+        // Every `*` may have all names.
+        let times = times + usize::from(has_wildcard && is_result);
         if !is_written || times > 0 {
             let alias = Ident::with_quote('"', named(&name, times));
             let expr = match std::mem::replace(item, SelectItem::Wildcard(Default::default())) {

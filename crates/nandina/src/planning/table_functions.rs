@@ -8,7 +8,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, Select, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, VisitorMut,
+    Ident, ObjectName, ObjectNamePart, Select, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    VisitorMut,
 };
 
 use super::wrong_plans::visit_queries;
@@ -50,6 +51,12 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                 let Some(function) = part.as_ident().map(|ident| ident.value.to_lowercase()) else {
                     continue;
                 };
+                if let [part] = name.0.as_mut_slice()
+                    && let ObjectNamePart::Identifier(written) = part
+                {
+                    // Functions are called by any spelling of their names.
+                    written.value.clone_from(&function);
+                }
                 if let Some(call) = Call::of(&function, &arguments.args) {
                     *name = ObjectName::from(vec![Ident::with_quote('"', call?.to_string())]);
                     *args = None;

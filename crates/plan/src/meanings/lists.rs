@@ -13,6 +13,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::functions::core::expr_fn::greatest;
+use datafusion::functions::unicode::expr_fn::{character_length, substring};
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
@@ -196,14 +198,24 @@ impl ExprPlanner for Operators {
         Ok(PlannerResult::Planned(planned))
     }
 
-    /// Elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
+    /// Characters of a text; elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
     /// `array_agg` whose number is no constant above 0, which `nth_value` refuses.
     fn plan_field_access(
         &self,
         access: RawFieldAccessExpr,
-        _: &DFSchema,
+        schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
         match access {
+            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
+                if is_text(&expr.get_type(schema)?) =>
+            {
+                Ok(PlannerResult::Planned(substring(expr, *key, lit(1_i64))))
+            }
+            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListRange { start, stop, .. } }
+                if is_text(&expr.get_type(schema)?) =>
+            {
+                Ok(PlannerResult::Planned(characters(expr, *start, *stop)?))
+            }
             RawFieldAccessExpr {
                 expr: Expr::AggregateFunction(list),
                 field_access: GetFieldAccess::ListIndex { key },
@@ -213,6 +225,19 @@ impl ExprPlanner for Operators {
             other => Ok(PlannerResult::Original(other)),
         }
     }
+}
+
+/// The characters of a text from one to another, which are counted from its end if they are negative.
+fn characters(text: Expr, from: Expr, to: Expr) -> Result<Expr> {
+    let length = character_length(text.clone());
+    let place = |place: Expr| {
+        let place = cast(place, DataType::Int64);
+        when(place.clone().lt(lit(0_i64)), cast(length.clone(), DataType::Int64) + place.clone() + lit(1_i64))
+            .otherwise(place)
+    };
+    let from = greatest(vec![place(from)?, lit(1_i64)]);
+    let count = greatest(vec![place(to)? - from.clone() + lit(1_i64), lit(0_i64)]);
+    Ok(substring(text, from, count))
 }
 
 /// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, GroupByExpr,
     Ident, NullInclusion, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
-    Value, Visit as _, VisitMut, Visitor, VisitorMut,
+    Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::{Answer, Column, over, star_columns};
@@ -41,8 +41,16 @@ enum Kind {
 /// What columns are made of.
 struct On {
     value: Expr,
-    /// The values that are written.
-    values: Option<Vec<ExprWithAlias>>,
+    values: Values,
+}
+
+/// The values that columns are made of.
+enum Values {
+    /// All that are found.
+    Found,
+    /// Those that a query gives, in its order.
+    Given(Query),
+    Written(Vec<ExprWithAlias>),
 }
 
 impl Pivot {
@@ -67,13 +75,9 @@ impl Pivot {
                 ..
             } => {
                 let values = match value_source {
-                    PivotValueSource::List(values) => Some(values.clone()),
-                    PivotValueSource::Any(_) => None,
-                    PivotValueSource::Subquery(_) => {
-                        return Err(Error::unsupported(
-                            "PIVOT … IN (SELECT …); write ON x, which takes all values",
-                        ));
-                    }
+                    PivotValueSource::List(values) => Values::Written(values.clone()),
+                    PivotValueSource::Any(_) => Values::Found,
+                    PivotValueSource::Subquery(query) => Values::Given(query.as_ref().clone()),
                 };
                 let [column] = value_column.as_slice() else {
                     return Err(Error::unsupported("PIVOT … FOR several columns; write PIVOT t ON a, b"));
@@ -153,8 +157,10 @@ impl Pivot {
     /// Queries for the values that are looked up, in the order of the columns that they are in.
     pub fn queries_of_values(&self) -> Result<Vec<Query>> {
         let Kind::Wide { on, .. } = &self.kind else { return Ok(Vec::new()) };
-        let looked_up = on.iter().filter(|on| on.values.is_none());
         let query = |on: &On| {
+            if let Values::Given(query) = &on.values {
+                return Ok(query.clone());
+            }
             let mut values = over("SELECT DISTINCT 1 AS v FROM (SELECT 1) AS source", self.source.clone())?;
             if let Some(SelectItem::ExprWithAlias { expr, .. }) =
                 select_of(&mut values)?.projection.first_mut()
@@ -169,7 +175,7 @@ impl Pivot {
                 values,
             )
         };
-        looked_up.map(query).collect()
+        on.iter().filter(|on| !matches!(on.values, Values::Written(_))).map(query).collect()
     }
 
     /// The query for it, when the columns of the source and the values are known.
@@ -184,18 +190,19 @@ impl Pivot {
                 let mut conditions = vec![(None, String::new())];
                 for on in &on {
                     let values = match &on.values {
-                        Some(written) => written.iter().map(|value| on.is(value)).collect(),
-                        None => found
-                            .next()
-                            .unwrap_or_default()
-                            .iter()
-                            .map(|text| on.reads(text))
-                            .collect::<Vec<_>>(),
+                        Values::Written(written) => written.iter().map(|value| on.is(value)).collect(),
+                        Values::Found | Values::Given(_) => {
+                            let mut known = HashSet::new();
+                            let texts = found.next().unwrap_or_default();
+                            let new = texts.into_iter().filter(|text| known.insert(text.clone()));
+                            new.map(|text| on.reads(&text)).collect::<Vec<_>>()
+                        }
                     };
                     conditions = crossed(&conditions, &values)?;
                 }
                 let groups = match groups {
                     Some(groups) => groups,
+                    None if on.is_empty() => Vec::new(),
                     None => others(
                         &columns,
                         on.iter().map(|on| &on.value).chain(using.iter().map(|using| &using.expr)),
@@ -216,9 +223,13 @@ impl On {
         match expr {
             Expr::InList { expr, list, negated: false } => {
                 let value = |expr| ExprWithAlias { expr, alias: None };
-                On { value: without_brackets(*expr), values: Some(list.into_iter().map(value).collect()) }
+                let values = Values::Written(list.into_iter().map(value).collect());
+                On { value: without_brackets(*expr), values }
             }
-            value => On { value, values: None },
+            Expr::InSubquery { expr, subquery, negated: false } => {
+                On { value: without_brackets(*expr), values: Values::Given(*subquery) }
+            }
+            value => On { value, values: Values::Found },
         }
     }
 
@@ -283,7 +294,8 @@ fn wide(
     conditions: Vec<Condition>,
     is_aggregate: impl Fn(&str) -> bool,
 ) -> Result<Query> {
-    let using = match using.is_empty() {
+    let has_values = conditions.iter().any(|(condition, _)| condition.is_some());
+    let using = match using.is_empty() && has_values {
         true => vec![ExprWithAlias { expr: over_count()?, alias: None }],
         false => using,
     };
@@ -338,7 +350,10 @@ fn long(
                 taken.extend(several.into_iter().map(|(expr, column)| (expr, column.name.clone())))
             }
             (None, Some(alias)) => taken.push((expr, normalized(&alias))),
-            (None, None) => taken.push((expr.clone(), output_names::of(&expr))),
+            (None, None) => {
+                let name = only_column(&expr).unwrap_or_else(|| output_names::of(&expr));
+                taken.push((expr, name));
+            }
         }
     }
     let mut inner = over("SELECT 1 FROM (SELECT 1) AS source", source)?;
@@ -366,10 +381,18 @@ fn long(
 fn others<'a>(columns: &[Column], expressions: impl Iterator<Item = &'a Expr>) -> Vec<Expr> {
     let mut named = Named(HashSet::new());
     for expression in expressions {
-        let _ = expression.visit(&mut named);
+        let _ = Visit::visit(expression, &mut named);
     }
     let rest = columns.iter().filter(|column| !named.0.contains(&column.name));
     rest.map(|column| Expr::Identifier(column.ident())).collect()
+}
+
+/// The column that an expression is of, if it names one alone.
+fn only_column(expr: &Expr) -> Option<String> {
+    let mut named = Named(HashSet::new());
+    let _ = Visit::visit(expr, &mut named);
+    let mut names = named.0.into_iter();
+    names.next().filter(|_| names.next().is_none())
 }
 
 /// Finds the names of columns.

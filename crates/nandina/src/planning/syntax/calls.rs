@@ -78,10 +78,13 @@ fn word(token: &TokenWithSpan) -> Option<&Word> {
 
 fn begins_query(token: &TokenWithSpan) -> bool {
     word(token).is_some_and(|word| {
-        matches!(
-            word.keyword,
-            Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::FROM | Keyword::TABLE
-        )
+        let is_table =
+            ["pivot", "unpivot", "summarize"].iter().any(|name| word.value.eq_ignore_ascii_case(name));
+        is_table
+            || matches!(
+                word.keyword,
+                Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::FROM | Keyword::TABLE
+            )
     })
 }
 

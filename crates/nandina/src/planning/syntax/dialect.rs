@@ -198,9 +198,35 @@ impl Sql {
         }))
     }
 
+    /// Whether `((SELECT …), …)` begins at a token, of which the parser would read a query alone.
+    fn begins_list_of_queries(&self, parser: &Parser, at: usize) -> bool {
+        let token = |at: usize| &parser.peek_nth_token_ref(at).token;
+        if *token(at) != Token::LParen || *token(at + 1) != Token::LParen {
+            return false;
+        }
+        let mut open = 0_usize;
+        for at in at + 1.. {
+            match token(at) {
+                Token::LParen => open += 1,
+                Token::RParen if open <= 1 => return *token(at + 1) == Token::Comma,
+                Token::RParen => open -= 1,
+                Token::EOF => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// `x [NOT] IN l`, where `l` is a list and not a list of values in brackets.
     fn in_list(&self, parser: &mut Parser, left: &Expr, negated: bool) -> Parsed<Option<Expr>> {
         let at = 1 + usize::from(negated);
+        if self.begins_list_of_queries(parser, at) {
+            (0..at).for_each(|_| parser.advance_token());
+            parser.expect_token(&Token::LParen)?;
+            let list = parser.parse_comma_separated(|parser| parser.parse_expr())?;
+            parser.expect_token(&Token::RParen)?;
+            return Ok(Some(Expr::InList { expr: Box::new(left.clone()), list, negated }));
+        }
         let is_value = match &parser.peek_nth_token_ref(at).token {
             Token::Word(word) => word.keyword != Keyword::UNNEST,
             Token::LBracket => true,

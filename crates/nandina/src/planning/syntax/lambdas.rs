@@ -9,7 +9,7 @@
 //! one begins.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens,
+    Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, OneOrManyWithParens, Value,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -85,13 +85,34 @@ pub(super) fn comprehension(parser: &mut Parser) -> Result<Option<Expr>, ParserE
     parser.expect_keyword(Keyword::FOR)?;
     let parameters = parser.parse_comma_separated(|parser| parser.parse_identifier())?;
     parser.expect_keyword(Keyword::IN)?;
-    let mut list = parser.parse_expr()?;
-    if parser.parse_keyword(Keyword::IF) {
-        let condition = parser.parse_expr()?;
-        list = call("list_filter", [list, lambda(parameters.clone(), condition)]);
-    }
+    let list = parser.parse_expr()?;
+    let condition = match parser.parse_keyword(Keyword::IF) {
+        true => Some(parser.parse_expr()?),
+        false => None,
+    };
     parser.expect_token(&Token::RBracket)?;
-    Ok(Some(call("list_transform", [list, lambda(parameters, element)])))
+    Ok(Some(match condition {
+        None => call("list_transform", [list, lambda(parameters, element)]),
+        Some(condition) if parameters.len() == 1 => {
+            let kept = call("list_filter", [list, lambda(parameters.clone(), condition)]);
+            call("list_transform", [kept, lambda(parameters, element)])
+        }
+        // The number of an element is that in the whole list.
+        Some(condition) => {
+            let text = |text: &str| Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span());
+            let both = call("named_struct", [text("is_kept"), condition, text("value"), element]);
+            let pair = Ident::new("pair");
+            let field = |name| {
+                let field = call("get_field", [Expr::Identifier(pair.clone()), text(name)]);
+                lambda(vec![pair.clone()], field)
+            };
+            let kept = call(
+                "list_filter",
+                [call("list_transform", [list, lambda(parameters, both)]), field("is_kept")],
+            );
+            call("list_transform", [kept, field("value")])
+        }
+    }))
 }
 
 fn lambda(parameters: Vec<Ident>, body: Expr) -> Expr {

@@ -5,6 +5,7 @@
 //! | `a ** b` | `a ^ b` |
 //! | `'a'` and `'b'` on the next line | `'ab'` |
 //! | `WITH t AS [NOT] MATERIALIZED (…)` | `WITH t AS (…)` |
+//! | `a ISNULL` | `a IS NULL` |
 //! | `ORDER BY *` | `ORDER BY ALL` |
 //! | `FROM t WHERE x` | `SELECT * FROM t WHERE x` |
 //! | `a ASOF LEFT JOIN b ON x` | `a GLOBAL LEFT JOIN b ON x`, a word of ClickHouse that the tree keeps |
@@ -104,6 +105,9 @@ struct Bracket {
     /// Whether it is that of `t PIVOT (…)`, and `GROUP BY` has been read in it.
     is_pivot: bool,
     has_groups: bool,
+    /// Whether the next bracket defines the columns of a table, and whether this one does.
+    defines_table: bool,
+    defines_columns: bool,
     has_insert: bool,
     has_select: bool,
     has_with: bool,
@@ -137,7 +141,8 @@ impl Rewriting<'_> {
             }
             Token::LParen => {
                 let is_pivot = at.checked_sub(1).is_some_and(|before| self.is_word(before, Keyword::PIVOT));
-                self.open.push(Bracket { is_pivot, ..Bracket::default() });
+                let defines_columns = std::mem::take(&mut self.innermost().defines_table);
+                self.open.push(Bracket { is_pivot, defines_columns, ..Bracket::default() });
             }
             Token::RParen => {
                 let closed = if self.open.len() > 1 { self.open.pop() } else { None };
@@ -169,6 +174,9 @@ impl Rewriting<'_> {
             Keyword::WITH => self.innermost().has_with = true,
             Keyword::SELECT | Keyword::VALUES => self.innermost().has_select = true,
             Keyword::INSERT => self.innermost().has_insert = true,
+            Keyword::TABLE if at > 0 && self.is_word(0, Keyword::CREATE) && self.open.len() == 1 => {
+                self.innermost().defines_table = true;
+            }
             Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT if self.before(at) != Some(&Token::Mul) => {
                 self.innermost().has_select = false;
             }
@@ -200,6 +208,19 @@ impl Rewriting<'_> {
                 self.write(Token::LParen, span);
                 return Some(2);
             }
+            _ if word.value.eq_ignore_ascii_case("isnull") && self.is_behind_operand(at) => {
+                ["IS", "NULL"].into_iter().for_each(|word| self.write_word(word, span));
+                return Some(1);
+            }
+            Keyword::GLOBAL if self.is_join(at + 1) => {
+                // The name of a table, as no join is global here.
+                self.write(Token::make_word(&word.value.to_lowercase(), Some('"')), span);
+                return Some(1);
+            }
+            Keyword::KEY | Keyword::INDEX if self.is_column_definition(at) => {
+                self.write(Token::make_word(&word.value.to_lowercase(), Some('"')), span);
+                return Some(1);
+            }
             Keyword::ASOF if self.is_join(at + 1) => {
                 self.write_word("GLOBAL", span);
                 return Some(1);
@@ -225,7 +246,10 @@ impl Rewriting<'_> {
                 self.open.last().is_some_and(|bracket| bracket.has_with && !bracket.has_select)
             }
             Some(Token::Word(word)) => match word.keyword {
-                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL => true,
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL | Keyword::DESCRIBE => {
+                    true
+                }
+                _ if word.value.eq_ignore_ascii_case("summarize") => true,
                 Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE => !self.is_word(at, Keyword::DESCRIBE),
                 _ => false,
             },
@@ -274,6 +298,23 @@ impl Rewriting<'_> {
             }
         }
         true
+    }
+
+    /// Whether an operand ends before a place, and no name or call goes on there.
+    fn is_behind_operand(&self, at: usize) -> bool {
+        let ends = match self.before(at) {
+            Some(Token::Word(word)) => word.keyword == Keyword::NoKeyword || word.quote_style.is_some(),
+            Some(Token::RParen | Token::RBracket | Token::Number(..) | Token::SingleQuotedString(_)) => true,
+            _ => false,
+        };
+        ends && !matches!(self.token(at + 1), Some(Token::LParen | Token::Period))
+    }
+
+    /// Whether a column's name and type begin here, in the definition of a table.
+    fn is_column_definition(&self, at: usize) -> bool {
+        self.open.last().is_some_and(|bracket| bracket.defines_columns)
+            && matches!(self.before(at), Some(Token::LParen | Token::Comma))
+            && matches!(self.token(at + 1), Some(Token::Word(_) | Token::Comma | Token::RParen))
     }
 
     fn is_join(&self, at: usize) -> bool {
@@ -339,6 +380,20 @@ mod tests {
     fn rewritten(text: &str) -> String {
         let tokens = Tokenizer::new(&Sql, text).tokenize_with_location().unwrap();
         rewrite(tokens).iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn names_that_are_keywords_elsewhere() {
+        assert_eq!(
+            rewritten("CREATE TABLE t(key INT, index TEXT)"),
+            "CREATE TABLE t ( \"key\" INT , \"index\" TEXT )"
+        );
+        assert_eq!(
+            rewritten("SELECT a ISNULL, isnull(a), f(a) isnull"),
+            "SELECT a IS NULL , isnull ( a ) , f ( a ) IS NULL"
+        );
+        assert_eq!(rewritten("SELECT key, index FROM t"), "SELECT key , index FROM t");
+        assert_eq!(rewritten("TABLE a GLOBAL JOIN b"), "TABLE a \"global\" JOIN b");
     }
 
     #[test]

@@ -102,8 +102,8 @@ fn in_output(output: &SelectItem) -> Result<()> {
 pub(super) fn in_joins(tables: &TableWithJoins) -> Result<()> {
     let mut before = &tables.relation;
     for join in &tables.joins {
-        let Join { relation, global, join_operator } = join;
-        refuse(*global, "GLOBAL JOIN")?;
+        // `global` marks an ASOF join.
+        let Join { relation, global: _, join_operator } = join;
         if let (JoinOperator::Join(constraint), Some(word)) = (join_operator, name_without_as(before)) {
             let is_misread = match constraint {
                 JoinConstraint::None => word.eq_ignore_ascii_case("positional"),
