@@ -10,6 +10,13 @@ use datafusion::logical_expr::{
 ///
 /// `TIMESTAMP` is the type that is declared so, which has nanoseconds; files may have it in microseconds.
 pub fn sql_type(data_type: &DataType) -> String {
+    if crate::casts::bits::is_bit(data_type) {
+        return "BIT".to_owned();
+    }
+    if let Some(texts) = crate::casts::enum_texts(data_type) {
+        let texts: Vec<_> = texts.iter().map(|text| format!("'{}'", text.replace('\'', "''"))).collect();
+        return format!("ENUM({})", texts.join(", "));
+    }
     let name = match data_type {
         DataType::Null => "\"NULL\"",
         DataType::Boolean => "BOOLEAN",

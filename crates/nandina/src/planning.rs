@@ -12,6 +12,7 @@
 pub(crate) mod copy_statement;
 mod file_alias;
 mod nesting;
+mod struct_types;
 mod table_functions;
 mod wide_files;
 mod wrong_plans;
@@ -140,6 +141,7 @@ pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
         None => (Cow::Borrowed(text), None),
     };
     let text = statement_text::without_digit_separators(&text);
+    let text = struct_types::in_angle_brackets(&text);
     let mut parser = DFParserBuilder::new(&*text).with_recursion_limit(limit.get()).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.is_empty()) {

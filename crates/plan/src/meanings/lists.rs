@@ -16,13 +16,15 @@ use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, 
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
-use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use nandina_functions::map_value;
 
 use super::function::{call, call_giving};
+use super::mixed_texts;
 
 #[derive(Debug)]
 pub(super) struct ListFunctions;
@@ -40,15 +42,6 @@ impl FunctionRewrite for ListFunctions {
         let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
         match expr {
             Expr::ScalarFunction(function) => of_function(function, type_of),
-            Expr::Cast(Cast { ref expr, ref field }) | Expr::TryCast(TryCast { ref expr, ref field })
-                if field.data_type().is_nested() && type_of(expr).is_string() =>
-            {
-                plan_err!(
-                    "a text cannot be cast to {}; write the value, as [1, 2], or take the text apart with \
-                     string_to_array",
-                    field.data_type()
-                )
-            }
             other => Ok(Transformed::no(other)),
         }
     }
@@ -174,6 +167,9 @@ pub(super) struct ListOperators;
 
 impl ExprPlanner for ListOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let Some(planned) = mixed_texts::operation(&expr.op, &expr.left, &expr.right, schema) {
+            return Ok(PlannerResult::Planned(planned));
+        }
         if expr.op != BinaryOperator::StringConcat {
             return Ok(PlannerResult::Original(expr));
         }
@@ -194,12 +190,12 @@ impl ExprPlanner for ListOperators {
         Ok(PlannerResult::Planned(planned))
     }
 
-    /// Elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
+    /// Values of maps by keys that are computed, or have parts, of which DataFusion takes other rows'. And elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
     /// `array_agg` whose number is no constant above 0, which `nth_value` refuses.
     fn plan_field_access(
         &self,
         access: RawFieldAccessExpr,
-        _: &DFSchema,
+        schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
         match access {
             RawFieldAccessExpr {
@@ -207,6 +203,12 @@ impl ExprPlanner for ListOperators {
                 field_access: GetFieldAccess::ListIndex { key },
             } if list.func.name() == "array_agg" && (list.params.distinct || !is_positive(&key)) => {
                 Ok(PlannerResult::Planned(array_element(Expr::AggregateFunction(list), *key)))
+            }
+            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
+                if !matches!(key.as_ref(), Expr::Literal(..))
+                    && matches!(expr.get_type(schema), Ok(DataType::Map(..))) =>
+            {
+                Ok(PlannerResult::Planned(map_value(expr, *key)))
             }
             other => Ok(PlannerResult::Original(other)),
         }
