@@ -1,6 +1,6 @@
-//! `m[key]` of a map whose key is no constant, or has parts: the value that the first equal key has, null without one.
+//! `m[key]` of a map: the value that the first equal key has, null without one.
 //!
-//! DataFusion compares such keys with other rows' (`get_field`).
+//! DataFusion's `get_field` compares keys that are computed, or have parts, with other rows'.
 
 use std::sync::Arc;
 

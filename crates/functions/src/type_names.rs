@@ -8,7 +8,8 @@
 //! | `VARCHAR`, `TEXT`, `STRING`, `CHAR`, `BPCHAR`, of any length; `JSON`, `UUID` | text |
 //! | `BLOB`, `BYTEA`, `BINARY`, `VARBINARY` | bytes |
 //! | `BIT`, `BITSTRING`, `VARBIT` | strings of bits |
-//! | `TIMESTAMP_S`, `_MS`, `_US`, `_NS`, `DATETIME`, `TIMESTAMPTZ`, `TIME_NS` | times of their units |
+//! | `TIMESTAMP`, `DATETIME`, `TIMESTAMPTZ` | microseconds since 1970 |
+//! | `TIMESTAMP_S`, `_MS`, `_NS`, `TIME`, `TIME_NS` | times of their units; a `TIME` has nanoseconds |
 //! | `INT[]`, `INT[3]`, `STRUCT(a INT)`, `ROW(a INT)`, `MAP(k, v)` | nested types |
 
 use std::collections::BTreeMap;
@@ -167,6 +168,7 @@ fn of_word(word: &str, modifiers: &[String]) -> Option<DataType> {
         ("long" | "oid", []) => DataType::Int64,
         ("uinteger", []) => DataType::UInt32,
         ("logical", []) => DataType::Boolean,
+        ("null", []) => DataType::Null,
         ("float", []) => DataType::Float32,
         ("bpchar" | "text" | "string", _) | ("guid" | "json", []) => DataType::Utf8View,
         ("bitstring", _) => bit_type(),
@@ -202,8 +204,8 @@ fn unit(digits_of_seconds: Option<u64>) -> Result<TimeUnit> {
     Ok(match digits_of_seconds {
         Some(0) => TimeUnit::Second,
         Some(1..=3) => TimeUnit::Millisecond,
-        Some(4..=6) => TimeUnit::Microsecond,
-        None | Some(7..=9) => TimeUnit::Nanosecond,
+        None | Some(4..=6) => TimeUnit::Microsecond,
+        Some(7..=9) => TimeUnit::Nanosecond,
         Some(more) => {
             return plan_err!("TIMESTAMP({more}): the seconds of a timestamp have 9 digits at most");
         }

@@ -14,6 +14,7 @@ mod file_alias;
 mod nesting;
 mod struct_types;
 mod table_functions;
+pub(crate) mod type_statement;
 mod wide_files;
 mod wrong_plans;
 

@@ -134,7 +134,9 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
         (_, DataType::Dictionary(_, of)) => Ok(cast(&cast_array(values, of, failed)?, to)?),
         (from, to) if from.is_string() && !to.is_string() => of_texts(values, to, failed),
         (from, to) if to.is_string() && !from.is_string() => texts::in_form(texts::of_values(values)?, to),
-        _ => nested::of_nested(values, to, failed).unwrap_or_else(|| of_arrow(values, to, failed)),
+        _ => nested::of_nested(values, to, failed)
+            .or_else(|| times::of_timestamps(values, to))
+            .unwrap_or_else(|| of_arrow(values, to, failed)),
     }
 }
 
@@ -245,7 +247,7 @@ pub fn is_own_cast(from: &DataType, to: &DataType) -> bool {
             (DataType::Boolean, to) => to.is_decimal(),
             (from, DataType::Boolean) => from.is_decimal(),
             (from, to) if to.is_integer() => loses_digits(from, to),
-            (from, to) => from.is_floating() && to.is_decimal(),
+            (from, to) => (from.is_floating() && to.is_decimal()) || times::is_of_timestamps(from, to),
         },
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Quotes of both kinds hold what is between them together, and `\` there stands before a character that is meant as
-//! itself. Brackets hold together as well: what is in them is taken apart later, as the text of a part.
+//! itself; elsewhere it does so before a quote alone. Brackets hold together as well: what is in them is taken apart later, as the text of a part.
 
 use std::borrow::Cow;
 
@@ -92,20 +92,30 @@ fn piece(text: &str, separator: u8) -> Option<(&str, Option<&str>)> {
             (Some(_), b'\\') => {
                 bytes.next();
             }
+            (None, b'\\') if is_quote(text.as_bytes().get(at + 1)) => {
+                bytes.next();
+            }
             (Some(open), byte) if byte == open => quote = None,
             (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, byte) if byte == separator && closing.is_empty() => {
                 return Some((text.get(..at)?.trim_ascii(), text.get(at + 1..)));
             }
+            // The name of a field is all that stands before its colon.
+            (None, _) if separator == b':' => {}
             (None, b'[') => closing.push(b']'),
             (None, b'{') => closing.push(b'}'),
             (None, b'(') => closing.push(b')'),
+            (None, b')') if closing.last() != Some(&byte) => {}
             (None, b']' | b'}' | b')') if closing.pop() != Some(byte) => return None,
             _ => {}
         }
     }
     (quote.is_none() && closing.is_empty()).then_some((text.trim_ascii(), None))
+}
+
+fn is_quote(byte: Option<&u8>) -> bool {
+    matches!(byte, Some(b'\'' | b'"'))
 }
 
 fn part(raw: &str) -> Part<'_> {
@@ -119,12 +129,15 @@ fn unquoted(raw: &str) -> Cow<'_, str> {
     }
     let mut plain = String::with_capacity(raw.len());
     let mut quote = None;
-    let mut letters = raw.chars();
+    let mut letters = raw.chars().peekable();
     while let Some(letter) = letters.next() {
         match (quote, letter) {
             (Some(_), '\\') => plain.extend(letters.next()),
             (Some(open), letter) if letter == open => quote = None,
             (None, '\'' | '"') => quote = Some(letter),
+            (None, '\\') if letters.peek().is_some_and(|next| matches!(next, '\'' | '"')) => {
+                plain.extend(letters.next())
+            }
             (_, letter) => plain.push(letter),
         }
     }
@@ -160,6 +173,7 @@ mod tests {
             ("[a", "none"),
             ("a", "none"),
             ("['é\\é']", "<éé>"),
+            (r"[\'a\', b)]", "<'a'><b)>"),
         ] {
             assert_eq!(shown(list(text)), parts, "{text}");
         }
@@ -174,6 +188,7 @@ mod tests {
         assert!(super::entries("{a: 1}").is_none());
         assert!(matches!(fields("{a: 1, b: c:d}"), Some(Fields::Named(named)) if named.len() == 2));
         assert!(matches!(fields("(1,)"), Some(Fields::Positional(parts)) if parts.len() == 1));
+        assert!(matches!(fields("{user(name: 1}"), Some(Fields::Named(named)) if named.len() == 1));
         assert!(fields("{: 1}").is_none());
         assert!(fields("{a: 1,}").is_none());
     }

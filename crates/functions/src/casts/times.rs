@@ -3,12 +3,15 @@
 //! What is finer than a type is cut off by microseconds and nanoseconds, and rounded by seconds and milliseconds, as in
 //! DuckDB. A timestamp without a time zone keeps the date and time that are written, whatever zone stands behind them.
 
+use std::sync::Arc;
+
 use arrow::array::timezone::Tz;
-use arrow::array::{ArrayRef, StringViewArray};
+use arrow::array::{ArrayRef, AsArray as _, Date32Array, Int64Array, StringViewArray};
+use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, IntervalMonthDayNanoType, IntervalUnit, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    DataType, Date32Type, Date64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
 };
 use chrono::{DateTime, LocalResult, Offset as _, TimeDelta, TimeZone as _};
 use datafusion::common::Result;
@@ -103,4 +106,55 @@ fn seconds_ahead(zone: Tz, days: i64, nanoseconds: i64) -> Option<i64> {
         LocalResult::None => zone.offset_from_utc_datetime(&local.checked_sub_signed(TimeDelta::days(1))?),
     };
     Some(offset.fix().local_minus_utc().into())
+}
+
+/// Points in time of a coarser unit, rounded, or as dates; none if the types are others. What is infinite stays so.
+pub(super) fn of_timestamps(values: &ArrayRef, to: &DataType) -> Option<Result<ArrayRef>> {
+    let DataType::Timestamp(unit, zone) = values.data_type() else { return None };
+    let per_second = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000_i64,
+    };
+    let is_infinite = |number: i64| number.unsigned_abs() == INFINITE_TIMESTAMP.unsigned_abs();
+    let numbers = || cast(values, &DataType::Int64);
+    let computed = match to {
+        DataType::Timestamp(coarser, same) if coarser < unit && same == zone => {
+            let ratio = per_second(unit) / per_second(coarser);
+            let round = |number: i64| match is_infinite(number) {
+                true => number,
+                false => number.div_euclid(ratio) + i64::from(number.rem_euclid(ratio) >= ratio / 2),
+            };
+            numbers().and_then(|numbers| {
+                let rounded: Int64Array = numbers.as_primitive::<Int64Type>().unary(round);
+                cast(&rounded, to)
+            })
+        }
+        DataType::Date32 if zone.is_none() => {
+            let per_day = per_second(unit) * 86_400;
+            let day = |number: i64| match is_infinite(number) {
+                true => INFINITE_DATE * if number < 0 { -1 } else { 1 },
+                // 64 bits of seconds have more days than a date.
+                false => i32::try_from(number.div_euclid(per_day)).unwrap_or(INFINITE_DATE),
+            };
+            numbers().map(|numbers| {
+                let days: Date32Array = numbers.as_primitive::<Int64Type>().unary(day);
+                Arc::new(days) as ArrayRef
+            })
+        }
+        _ => return None,
+    };
+    Some(computed.map_err(Into::into))
+}
+
+/// Whether [`of_timestamps`] casts between these types.
+pub(super) fn is_of_timestamps(from: &DataType, to: &DataType) -> bool {
+    match (from, to) {
+        (DataType::Timestamp(unit, zone), DataType::Timestamp(coarser, same)) => {
+            coarser < unit && same == zone
+        }
+        (DataType::Timestamp(_, None), DataType::Date32) => true,
+        _ => false,
+    }
 }

@@ -167,6 +167,13 @@ pub(super) struct ListOperators;
 
 impl ExprPlanner for ListOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_decimal = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_decimal());
+        if is_of_bits(&expr.op) && (is_decimal(&expr.left) || is_decimal(&expr.right)) {
+            return plan_err!(
+                "{} is there for integers of up to 64 bits; cast the numbers to BIGINT",
+                expr.op
+            );
+        }
         if let Some(planned) = mixed_texts::operation(&expr.op, &expr.left, &expr.right, schema) {
             return Ok(PlannerResult::Planned(planned));
         }
@@ -190,7 +197,7 @@ impl ExprPlanner for ListOperators {
         Ok(PlannerResult::Planned(planned))
     }
 
-    /// Values of maps by keys that are computed, or have parts, of which DataFusion takes other rows'. And elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
+    /// Values of maps by their keys: DataFusion takes other rows' where they are computed or have parts. And elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
     /// `array_agg` whose number is no constant above 0, which `nth_value` refuses.
     fn plan_field_access(
         &self,
@@ -205,14 +212,26 @@ impl ExprPlanner for ListOperators {
                 Ok(PlannerResult::Planned(array_element(Expr::AggregateFunction(list), *key)))
             }
             RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
-                if !matches!(key.as_ref(), Expr::Literal(..))
-                    && matches!(expr.get_type(schema), Ok(DataType::Map(..))) =>
+                if matches!(expr.get_type(schema), Ok(DataType::Map(..))) =>
             {
                 Ok(PlannerResult::Planned(map_value(expr, *key)))
             }
             other => Ok(PlannerResult::Original(other)),
         }
     }
+}
+
+/// Whether an operator takes bits of integers. DataFusion would cut decimals off to 64 of them.
+fn is_of_bits(operator: &BinaryOperator) -> bool {
+    matches!(
+        operator,
+        BinaryOperator::BitwiseAnd
+            | BinaryOperator::BitwiseOr
+            | BinaryOperator::BitwiseXor
+            | BinaryOperator::PGBitwiseXor
+            | BinaryOperator::PGBitwiseShiftLeft
+            | BinaryOperator::PGBitwiseShiftRight
+    )
 }
 
 fn is_positive(number: &Expr) -> bool {
