@@ -13,6 +13,9 @@ use arrow::array::timezone::Tz;
 
 pub(super) const NANOSECONDS_OF_DAY: i64 = 86_400_000_000_000;
 
+/// The last year of the calendar that functions of times know; the first has this number with a minus.
+const LAST_YEAR: i64 = 262_142;
+
 /// The dates behind and before all others.
 pub(super) const INFINITE_DATE: i32 = i32::MAX;
 pub(super) const INFINITE_TIMESTAMP: i64 = i64::MAX;
@@ -139,7 +142,7 @@ fn named(text: &str) -> Option<Moment> {
 }
 
 fn read_date(text: &str) -> Option<(i64, &str)> {
-    const MOST_DIGITS_OF_YEAR: usize = 7;
+    const MOST_DIGITS_OF_YEAR: usize = 6;
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (-1, unsigned),
         None => (1, text),
@@ -152,6 +155,7 @@ fn read_date(text: &str) -> Option<(i64, &str)> {
         Some((era, rest)) if era.eq_ignore_ascii_case("(BC)") => (1 - year, rest),
         _ => (sign * year, rest),
     };
+    (year.abs() <= LAST_YEAR).then_some(())?;
     Some((days(year, month, day)?, rest))
 }
 

@@ -131,6 +131,13 @@ pub(super) fn of_timestamps(values: &ArrayRef, to: &DataType) -> Option<Result<A
                 cast(&rounded, to)
             })
         }
+        DataType::Timestamp(coarser, _) if coarser < unit => numbers().and_then(|numbers| {
+            let there = cast(&cast(values, to)?, &DataType::Int64)?;
+            let pairs = there.as_primitive::<Int64Type>().iter().zip(numbers.as_primitive::<Int64Type>());
+            let kept: Int64Array =
+                pairs.map(|(there, number)| number.filter(|&number| is_infinite(number)).or(there)).collect();
+            cast(&kept, to)
+        }),
         DataType::Date32 if zone.is_none() => {
             let per_day = per_second(unit) * 86_400;
             let day = |number: i64| match is_infinite(number) {

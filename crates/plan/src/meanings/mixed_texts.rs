@@ -119,9 +119,11 @@ fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     }
 }
 
-/// Whether texts are cast to a type here. Those that are compared with numbers and times DataFusion casts by itself.
+/// Whether texts are cast to a type here. Those that are compared with numbers and dates DataFusion casts by itself; a
+/// timestamp it would make one of nanoseconds.
 fn takes_texts(of: &DataType) -> bool {
-    of.is_nested() || matches!(of, DataType::Boolean | DataType::Interval(_) | DataType::Time64(_))
+    use DataType::{Boolean, Interval, Time64, Timestamp};
+    of.is_nested() || matches!(of, Boolean | Interval(_) | Time64(_) | Timestamp(..))
 }
 
 fn cast_those(
