@@ -41,8 +41,8 @@ pub(crate) enum Kind {
     Booleans,
 }
 
-pub(crate) const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 /// The type `TIMESTAMP`.
+pub(crate) const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 pub(crate) const NANOSECONDS: DataType = DataType::Timestamp(TimeUnit::Nanosecond, None);
 pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 

@@ -7,16 +7,20 @@
 //!            ──► typeof, …    scalar functions whose type depends on their arguments' values
 //! ```
 //!
-//! [`sql_type`] is how types are called.
+//! [`TypeNames`] reads the names of types, [`sql_type`] is how types are called, and [`cast_array`] casts between them.
 
 mod aggregates;
+mod casts;
 mod formats;
 mod function;
+mod interval_text;
 mod lists;
+mod maps;
 mod numbers;
 mod patterns;
 mod text;
 mod time;
+mod type_names;
 mod types;
 
 use std::collections::HashMap;
@@ -26,6 +30,12 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
+pub use casts::{
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
+};
+pub use interval_text::parse_interval;
+pub use maps::map_value;
+pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
 
 /// Other names of scalar functions.
@@ -91,6 +101,8 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         numbers::FUNCTIONS,
         time::FUNCTIONS,
         lists::FUNCTIONS,
+        casts::uuids::FUNCTIONS,
+        casts::huge_integers::FUNCTIONS,
     ];
     for kernel in tables.into_iter().flatten() {
         registry.register_udf(kernel.function())?;

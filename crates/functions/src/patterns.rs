@@ -136,8 +136,14 @@ fn extract_all(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
         };
         let pattern = compiled.get(pattern, at(options, row), false)?;
         let group = group_number(pattern, group)?;
-        for found in pattern.captures_iter(text) {
-            lists.values().append_option(found.get(group).map(|part| part.as_str()).or(Some("")));
+        let mut from = 0;
+        // Unlike Rust's iterators, DuckDB finds nothing at the end of something, too.
+        while let Some(found) = text.get(from..).and_then(|_| pattern.captures_at(text, from)) {
+            lists.values().append_option(found.get(group).map(|part| part.as_str()));
+            let Some(whole) = found.get(0) else { break };
+            let step =
+                || text.get(whole.end()..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8);
+            from = whole.end() + if whole.is_empty() { step() } else { 0 };
         }
         lists.append(true);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array as _, ArrayRef, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray, StringViewArray,
-    TimestampMicrosecondArray, TimestampNanosecondArray,
+    TimestampMicrosecondArray,
 };
 use arrow::compute::kernels::temporal::{DatePart, date_part};
 use arrow::compute::{CastOptions, cast, cast_with_options};
@@ -145,7 +145,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         &[&[Interval, Moment], &[Interval, Moment, Interval], &[Interval, Moment, Timestamp]],
         |given| match given.get(1) {
             Some(date @ (DataType::Date32 | DataType::Date64)) if given.len() > 1 => Ok(date.clone()),
-            _ => Ok(NANOSECONDS),
+            _ => Ok(MICROSECONDS),
         },
         time_bucket,
     ),
@@ -184,11 +184,11 @@ fn interval(_: &[DataType]) -> Result<DataType> {
 }
 
 fn timestamp(_: &[DataType]) -> Result<DataType> {
-    Ok(NANOSECONDS)
+    Ok(MICROSECONDS)
 }
 
 fn epoch(given: &[DataType]) -> Result<DataType> {
-    Ok(if given == [DataType::Int64] { NANOSECONDS } else { DataType::Int64 })
+    Ok(if given == [DataType::Int64] { MICROSECONDS } else { DataType::Int64 })
 }
 
 /// The century of a year, or another period that begins with a year 1.
@@ -239,13 +239,8 @@ fn names(
 
 /// Points in time as the type `TIMESTAMP`.
 fn timestamps(times: impl Iterator<Item = Result<Option<NaiveDateTime>>>) -> Result<ArrayRef> {
-    let nanos = times.map(|time| time?.map(nanos_of).transpose());
-    Ok(Arc::new(nanos.collect::<Result<TimestampNanosecondArray>>()?))
-}
-
-fn nanos_of(time: NaiveDateTime) -> Result<i64> {
-    let out_of_range = || exec_datafusion_err!("{time} is out of the range of timestamps, 1677 to 2262");
-    time.and_utc().timestamp_nanos_opt().ok_or_else(out_of_range)
+    let micros = times.map(|time| Ok(time?.map(micros_of)));
+    Ok(Arc::new(micros.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
 /// How long after 1970 in nanoseconds, or how long an interval or time of the day is.
@@ -289,12 +284,12 @@ fn epoch_in(given: &[ArrayRef], unit_nanos: i64) -> Result<ArrayRef> {
 
 fn from_epoch(given: &[ArrayRef], unit_nanos: i64) -> Result<ArrayRef> {
     let [counts] = arguments(given)?;
-    let nanos = |count: i64| {
-        let out_of_range = || exec_datafusion_err!("{count} is out of the range of timestamps, 1677 to 2262");
-        count.checked_mul(unit_nanos).ok_or_else(out_of_range)
+    let micros = |count: i64| {
+        let micros = (i128::from(count) * i128::from(unit_nanos)).div_euclid(1000);
+        i64::try_from(micros).map_err(|_| exec_datafusion_err!("{count} is out of the range of timestamps"))
     };
-    let times = as_int64_array(counts)?.iter().map(|count| count.map(nanos).transpose());
-    Ok(Arc::new(times.collect::<Result<TimestampNanosecondArray>>()?))
+    let times = as_int64_array(counts)?.iter().map(|count| count.map(micros).transpose());
+    Ok(Arc::new(times.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
 fn make_timestamp(given: &[ArrayRef]) -> Result<ArrayRef> {
@@ -497,7 +492,7 @@ fn time_bucket(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
             None => Ok(Some(bucket(width, time, origin)?)),
         }
     });
-    if *returned == NANOSECONDS {
+    if *returned == MICROSECONDS {
         return timestamps(buckets);
     }
     let micros: TimestampMicrosecondArray =

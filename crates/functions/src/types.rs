@@ -8,8 +8,15 @@ use datafusion::logical_expr::{
 
 /// A type in the words of SQL: `BIGINT`, `DECIMAL(15,2)`, `STRUCT(a INTEGER, b VARCHAR[])`.
 ///
-/// `TIMESTAMP` is the type that is declared so, which has nanoseconds; files may have it in microseconds.
+/// `TIMESTAMP` is the type that is declared so, which has microseconds; results of some functions have nanoseconds.
 pub fn sql_type(data_type: &DataType) -> String {
+    if crate::casts::bits::is_bit(data_type) {
+        return "BIT".to_owned();
+    }
+    if let Some(texts) = crate::casts::enum_texts(data_type) {
+        let texts: Vec<_> = texts.iter().map(|text| format!("'{}'", text.replace('\'', "''"))).collect();
+        return format!("ENUM({})", texts.join(", "));
+    }
     let name = match data_type {
         DataType::Null => "\"NULL\"",
         DataType::Boolean => "BOOLEAN",
@@ -32,7 +39,8 @@ pub fn sql_type(data_type: &DataType) -> String {
         DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE",
         DataType::Timestamp(TimeUnit::Second, None) => "TIMESTAMP_S",
         DataType::Timestamp(TimeUnit::Millisecond, None) => "TIMESTAMP_MS",
-        DataType::Timestamp(TimeUnit::Microsecond | TimeUnit::Nanosecond, None) => "TIMESTAMP",
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "TIMESTAMP",
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => "TIMESTAMP_NS",
         DataType::Interval(IntervalUnit::YearMonth | IntervalUnit::DayTime | IntervalUnit::MonthDayNano)
         | DataType::Duration(_) => "INTERVAL",
         DataType::Decimal32(precision, scale)
@@ -146,7 +154,7 @@ mod tests {
             (DataType::FixedSizeList(Arc::new(Field::new("x", DataType::Float32, true)), 3), "FLOAT[3]"),
             (DataType::Struct(fields), "STRUCT(a INTEGER, \"b c\" VARCHAR[], \"d\"\"\" DOUBLE)"),
             (map, "MAP(VARCHAR, BIGINT)"),
-            (DataType::Timestamp(TimeUnit::Nanosecond, None), "TIMESTAMP"),
+            (DataType::Timestamp(TimeUnit::Microsecond, None), "TIMESTAMP"),
             (DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), "TIMESTAMP WITH TIME ZONE"),
             (DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)), "VARCHAR"),
             (DataType::Null, "\"NULL\""),

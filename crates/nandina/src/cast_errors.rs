@@ -12,6 +12,7 @@ use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::expressions::CastExpr;
+use nandina_functions::{CANNOT_BE_CAST, CAST_FUNCTION, sql_type};
 
 use crate::error::Error;
 
@@ -32,7 +33,7 @@ pub(crate) fn with_columns(error: Error, plan: Option<&Arc<dyn ExecutionPlan>>) 
                         .extend(collect_columns(cast.expr()).iter().map(|column| column.name().to_owned()));
                 }
                 let function = part.downcast_ref::<ScalarFunctionExpr>();
-                if let Some(function) = function.filter(|function| target.is_of(function.name())) {
+                if let Some(function) = function.filter(|function| target.is_of(function)) {
                     let arguments = function.args().iter().flat_map(collect_columns);
                     columns.extend(arguments.map(|column| column.name().to_owned()));
                 }
@@ -56,23 +57,32 @@ pub(crate) fn with_columns(error: Error, plan: Option<&Arc<dyn ExecutionPlan>>) 
 
 /// The type of a cast, as far as its error tells.
 enum Target<'a> {
+    /// By its name in SQL.
+    Sql(&'a str),
     /// As Arrow writes it; of decimals without their digits, which it does not know.
-    Named(&'a str),
+    Arrow(&'a str),
     Timestamp,
 }
 
 impl Target<'_> {
-    /// Whether a function parses texts as such values by itself.
-    fn is_of(&self, function: &str) -> bool {
-        matches!(self, Target::Timestamp) && function.starts_with("to_timestamp")
+    /// Whether a function casts by itself.
+    fn is_of(&self, function: &ScalarFunctionExpr) -> bool {
+        match self {
+            Target::Sql(name) => {
+                function.name() == CAST_FUNCTION && sql_type(function.return_type()) == **name
+            }
+            Target::Timestamp => function.name().starts_with("to_timestamp"),
+            Target::Arrow(_) => false,
+        }
     }
 
     fn is(&self, data_type: &DataType) -> bool {
         match self {
-            Target::Named(name) if name.starts_with("Decimal") => {
+            Target::Sql(name) => sql_type(data_type) == **name,
+            Target::Arrow(name) if name.starts_with("Decimal") => {
                 data_type.to_string().split('(').next() == Some(*name)
             }
-            Target::Named(name) => data_type.to_string() == **name,
+            Target::Arrow(name) => data_type.to_string() == **name,
             Target::Timestamp => matches!(data_type, DataType::Timestamp(..)),
         }
     }
@@ -88,8 +98,11 @@ fn target_of_failed_cast(message: &str) -> Option<Target<'_>> {
     if message.contains("Error parsing timestamp from") {
         return Some(Target::Timestamp);
     }
+    if let Some((_, rest)) = message.rsplit_once(CANNOT_BE_CAST) {
+        return Some(Target::Sql(rest.split_once("; ").map_or(rest, |(name, _)| name)));
+    }
     let (_, rest) = message.rsplit_once("to value of ")?;
     let name = rest.strip_suffix(" type")?;
     let decimal = name.split_once('(').filter(|_| name.starts_with("Decimal"));
-    Some(Target::Named(decimal.map_or(name, |(decimal, _)| decimal)))
+    Some(Target::Arrow(decimal.map_or(name, |(decimal, _)| decimal)))
 }

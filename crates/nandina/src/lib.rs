@@ -57,3 +57,8 @@ pub use query::{Answer, Query};
 pub use session::{Import, Session};
 pub use settings::NAMES as SETTING_NAMES;
 pub use statements::report::write_page;
+
+/// The values of a column as people read them.
+pub fn texts_of(column: &arrow::array::ArrayRef) -> Result<arrow::array::StringViewArray> {
+    Ok(nandina_functions::texts_of(column)?)
+}

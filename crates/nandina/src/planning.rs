@@ -18,6 +18,7 @@ pub(crate) mod output_names;
 pub(crate) mod syntax;
 mod table_functions;
 mod trees;
+pub(crate) mod type_statement;
 mod wide_files;
 mod wrong_plans;
 

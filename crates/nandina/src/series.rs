@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::Result;
 use datafusion::functions_table::generate_series::{GenerateSeriesFunc, RangeFunc};
@@ -26,18 +26,22 @@ impl Series {
 
 impl TableFunctionImpl for Series {
     fn call_with_args(&self, arguments: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let bounds: Vec<Expr> = arguments.exprs().iter().map(as_bigint).collect();
+        let bounds: Vec<Expr> = arguments.exprs().iter().map(as_bound).collect();
         self.0.call_with_args(TableFunctionArgs::new(&bounds, arguments.session()))
     }
 }
 
-/// An integer, also one in a text, as a `BIGINT`; what is no integer, and one that is too large, as it is.
-fn as_bigint(bound: &Expr) -> Expr {
-    if let Expr::Literal(value, metadata) = bound
-        && (value.data_type().is_integer() || value.data_type().is_string())
-        && let Ok(number) = value.cast_to(&DataType::Int64)
-    {
-        return Expr::Literal(number, metadata.clone());
+/// An integer, also one in a text, as a `BIGINT`, and a timestamp in nanoseconds, which DataFusion asks for; what is neither,
+/// and one that is too large, as it is.
+fn as_bound(bound: &Expr) -> Expr {
+    let Expr::Literal(value, metadata) = bound else { return bound.clone() };
+    let to = match value.data_type() {
+        of if of.is_integer() || of.is_string() => DataType::Int64,
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Nanosecond, zone),
+        _ => return bound.clone(),
+    };
+    match value.cast_to(&to) {
+        Ok(value) => Expr::Literal(value, metadata.clone()),
+        Err(_) => bound.clone(),
     }
-    bound.clone()
 }

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::files::reading::Reading;
 use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
-use crate::planning::{self, Planned};
+use crate::planning::{self, Planned, type_statement};
 use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
 use crate::statements::report::{self, ReportPage, Watched};
@@ -74,7 +74,7 @@ impl Session {
     fn new(database: Database, settings: Settings, resident: Option<ResidentBound>) -> Result<Self> {
         let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
         let runs_on = SessionStateBuilder::new()
-            .with_config(engine.config.clone())
+            .with_config(engine.config.clone().with_extension(Arc::clone(database.tables().own_types())))
             .with_runtime_env(Arc::clone(&engine.runtime));
         let mut state = nandina_plan::session_state(runs_on)?;
         nandina_functions::register(&mut state)?;
@@ -145,6 +145,10 @@ impl Session {
         }
         if let Some(statement) = settings::parse(text)? {
             return self.run_setting(statement).await;
+        }
+        if let Some(statement) = type_statement::parse(text)? {
+            self.tables.run_type_statement(statement, text)?;
+            return Query::nothing();
         }
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;

@@ -5,6 +5,7 @@
 
 mod native;
 pub(crate) mod snapshots;
+mod types;
 pub(crate) mod views;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{CreateMemoryTable, CreateView, DropTable, DropView, LogicalPlan, TableType};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
+use nandina_functions::OwnTypes;
 use nandina_storage::{IfExists, Store, TableDefinition};
 use parking_lot::{Mutex, RwLock};
 
@@ -32,6 +34,7 @@ use crate::query::{Answer, Query, count_row, count_schema};
 pub(crate) struct Tables {
     schema: Arc<dyn SchemaProvider>,
     home: Home,
+    own_types: Arc<OwnTypes>,
 }
 
 enum Home {
@@ -43,13 +46,15 @@ enum Home {
 impl Tables {
     pub(crate) fn in_directory(store: Store) -> Arc<Self> {
         let schema = Arc::new(NativeSchema::new(store.clone()));
-        Arc::new(Tables { schema: Arc::clone(&schema) as _, home: Home::Directory(store, schema) })
+        let own_types = types::kept(&store);
+        Arc::new(Tables { schema: Arc::clone(&schema) as _, home: Home::Directory(store, schema), own_types })
     }
 
     pub(crate) fn in_memory() -> Arc<Self> {
         Arc::new(Tables {
             schema: Arc::new(MemorySchemaProvider::new()),
             home: Home::Memory(Mutex::default()),
+            own_types: Arc::default(),
         })
     }
 

@@ -9,6 +9,8 @@ use nandina_exec::aggregate::{
     counted_xor, exact_average, exact_sum, joined_texts, list_of_values, maximum, minimum,
 };
 
+use nandina_functions::{OwnTypes, TypeNames};
+
 use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
     KeylessRelations, Planner, Relations, analyzer_rules, operator_planner, optimizer_rules,
@@ -20,11 +22,13 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     let mut builder = runs_on.with_default_features();
     // The first one that knows an operator plans it.
     builder.expr_planners().get_or_insert_default().insert(0, operator_planner());
+    let own_types = builder.config().get_or_insert_default().get_extension::<OwnTypes>().unwrap_or_default();
     let mut state = builder
         .with_analyzer_rules(stoppable_analyzer_rules(analyzer_rules()))
         .with_optimizer_rules(stoppable_optimizer_rules(optimizer_rules()))
         .with_physical_optimizer_rules(stoppable_physical_rules(physical_optimizer_rules()))
         .with_query_planner(Arc::new(Planner))
+        .with_type_planner(Arc::new(TypeNames(own_types)))
         .build();
     let options = state.config_mut().options_mut();
     // Rules make columns that are never null of ones that may be, and do not always tell.

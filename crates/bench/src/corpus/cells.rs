@@ -7,7 +7,7 @@
 //! | date, time, timestamp | `2020-01-31`, `10:20:30.5`, `2020-01-31 10:20:30`, years before 1 as `0044-03-15 (BC)` |
 //! | interval | `1 year 2 months 3 days 04:05:06.7` |
 //! | bytes | `ab\x00` |
-//! | list, struct, map | `[1, NULL]`, `{'a': 1}`, `{k=v}` |
+//! | list, struct, map | `[1, NULL]`, `{'a': 1}`, `{k=v}`: as Nandina casts them to texts |
 
 use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use arrow::compute::cast;
@@ -129,9 +129,11 @@ fn texts(array: &ArrayRef) -> Result<Texts, ArrowError> {
             let bytes = cast(&array, &DataType::LargeBinary)?;
             Ok(bytes.as_binary::<i64>().iter().map(|value| value.map(escaped)).collect())
         }
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => lists(&array),
-        DataType::Struct(_) => structs(&array),
-        DataType::Map(..) => maps(&array),
+        of if of.is_nested() => {
+            let texts =
+                nandina::texts_of(&array).map_err(|error| ArrowError::ComputeError(error.to_string()))?;
+            Ok(texts.iter().map(|text| text.map(str::to_owned)).collect())
+        }
         _ => plain(&array),
     }
 }
@@ -235,61 +237,6 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-fn or_null(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "NULL".to_owned())
-}
-
-fn lists(array: &ArrayRef) -> Result<Texts, ArrowError> {
-    let field = match array.data_type() {
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-            field.clone()
-        }
-        other => return Err(ArrowError::NotYetImplemented(format!("lists of {other}"))),
-    };
-    let list = cast(array, &DataType::LargeList(field))?;
-    let list = list.as_list::<i64>();
-    list.iter()
-        .map(|values| {
-            let Some(values) = values else { return Ok(None) };
-            let values: Vec<String> = texts(&values)?.into_iter().map(or_null).collect();
-            Ok(Some(format!("[{}]", values.join(", "))))
-        })
-        .collect()
-}
-
-fn structs(array: &ArrayRef) -> Result<Texts, ArrowError> {
-    let rows = array.as_struct();
-    let columns: Vec<Texts> = rows.columns().iter().map(texts).collect::<Result<_, _>>()?;
-    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
-    let mut found = Vec::with_capacity(rows.len());
-    for row in 0..rows.len() {
-        let values = columns.iter_mut().map(|column| or_null(column.next().flatten()));
-        let fields: Vec<String> = rows
-            .fields()
-            .iter()
-            .zip(values)
-            .map(|(field, value)| format!("'{}': {value}", field.name()))
-            .collect();
-        found.push((!rows.is_null(row)).then(|| format!("{{{}}}", fields.join(", "))));
-    }
-    Ok(found)
-}
-
-fn maps(array: &ArrayRef) -> Result<Texts, ArrowError> {
-    let map = array.as_map();
-    map.iter()
-        .map(|entries| {
-            let Some(entries) = entries else { return Ok(None) };
-            let (Some(keys), Some(values)) = (entries.columns().first(), entries.columns().get(1)) else {
-                return Ok(None);
-            };
-            let pairs = texts(keys)?.into_iter().map(or_null).zip(texts(values)?.into_iter().map(or_null));
-            let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
-            Ok(Some(format!("{{{}}}", pairs.join(", "))))
-        })
-        .collect()
-}
-
 /// The number in an answer of one number, such as a count of rows.
 pub fn only_count(rows: &Rows) -> Option<u64> {
     match rows.rows.as_slice() {
@@ -311,6 +258,7 @@ mod tests {
 
     fn one(array: impl Array + 'static) -> Vec<String> {
         let array: ArrayRef = Arc::new(array);
+        let or_null = |text: Option<String>| text.unwrap_or_else(|| "NULL".to_owned());
         texts(&array).unwrap().into_iter().map(or_null).collect()
     }
 

@@ -151,7 +151,7 @@ fn visible(text: &str) -> String {
 
 fn boolean(text: &str) -> Option<&'static str> {
     match text {
-        "true" | "1" => Some("1"),
+        "true" | "True" | "1" => Some("1"),
         "false" | "0" => Some("0"),
         _ => None,
     }

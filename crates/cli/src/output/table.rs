@@ -15,9 +15,8 @@
 
 use std::io::Write;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array as _, RecordBatch, StringViewArray};
 use arrow::datatypes::SchemaRef;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use nandina::format_count;
 
@@ -54,6 +53,10 @@ pub struct Table {
     rows: u64,
 }
 
+fn text_at(column: &StringViewArray, row: usize) -> &str {
+    if column.is_null(row) { "NULL" } else { column.value(row) }
+}
+
 /// How a column is shown.
 struct Column {
     width: usize,
@@ -77,14 +80,11 @@ impl Table {
             return Ok(());
         }
         self.shown += wanted;
-        let options = FormatOptions::default().with_null("NULL");
-        let formatters: Result<Vec<ArrayFormatter<'_>>, _> =
-            batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options)).collect();
-        let formatters = formatters.map_err(nandina::Error::from)?;
+        let columns = batch.columns().iter().map(|column| nandina::texts_of(&column.slice(0, wanted)));
+        let columns = columns.collect::<nandina::Result<Vec<_>>>()?;
         let mut text = String::new();
         for row in 0..wanted {
-            let cells: Vec<String> =
-                formatters.iter().map(|column| one_line(&column.value(row).to_string())).collect();
+            let cells: Vec<String> = columns.iter().map(|column| one_line(text_at(column, row))).collect();
             match &self.columns {
                 Some(columns) => line(&mut text, &cells, columns),
                 None => {

@@ -28,20 +28,24 @@ pub(crate) fn statements(text: &str, most_levels: usize) -> Result<VecDeque<Stat
 
 /// The query that a text is.
 pub(crate) fn query(text: &str) -> Result<Query> {
-    parsed(text, |parser| parser.parse_query()).map(|query| *query)
+    part(text, |parser| parser.parse_query()).map(|query| *query)
 }
 
 /// The expression that a text is.
 pub(crate) fn expression(text: &str) -> Result<Expr> {
-    parsed(text, |parser| parser.parse_expr())
+    part(text, |parser| parser.parse_expr())
 }
 
 /// The type that a text is the name of.
 pub(crate) fn data_type(text: &str) -> Result<DataType> {
-    parsed(text, |parser| parser.parse_data_type())
+    part(text, |parser| parser.parse_data_type())
 }
 
-fn parsed<T>(text: &str, read: impl FnOnce(&mut Parser) -> std::result::Result<T, ParserError>) -> Result<T> {
+/// What a text is, read to its end.
+pub(crate) fn part<T>(
+    text: &str,
+    read: impl FnOnce(&mut Parser) -> std::result::Result<T, ParserError>,
+) -> Result<T> {
     let mut parser = Parser::new(&Sql).with_tokens_with_locations(tokens(text)?);
     let part = read(&mut parser).and_then(|part| parser.expect_token(&Token::EOF).map(|_| part));
     part.map_err(syntax_error)

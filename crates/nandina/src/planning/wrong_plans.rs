@@ -16,6 +16,7 @@
 //! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
 //! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
+//! | `CAST(x AS UUID)`, `TRY(CAST(x AS INT))` | any text, no function | a function, `TRY_CAST`: [`special_casts`] |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
@@ -26,6 +27,7 @@ mod merged_columns;
 mod named_windows;
 mod operators;
 mod packed_structs;
+mod special_casts;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -149,6 +151,7 @@ impl VisitorMut for Avoid {
             *expr = membership;
         }
         operators::write_as_function(expr);
+        broken_by(special_casts::write_out(expr))?;
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Expr::Subquery(query) = right.as_mut() {
@@ -288,7 +291,7 @@ fn keep_digits(expr: &mut Expr, data_type: &DataType) {
     if let Expr::Value(value) = number
         && let Value::Number(digits, _) = &value.value
         && is_decimal
-        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte))
     {
         let digits = format!("{sign}{digits}");
         *expr = Expr::Value(Value::SingleQuotedString(digits).with_empty_span());

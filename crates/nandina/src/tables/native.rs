@@ -27,6 +27,7 @@ use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOption
 use parking_lot::RwLock;
 use tokio::task::JoinSet;
 
+use super::types::is_of_type;
 use super::views;
 use crate::error::{Error, Result};
 
@@ -85,7 +86,8 @@ impl SchemaProvider for NativeSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.store.table_names();
         names.extend(self.planned.table_names());
-        names.extend(self.store.view_names().into_iter().filter(|name| !self.planned.table_exist(name)));
+        let is_view = |name: &String| !is_of_type(name) && !self.planned.table_exist(name);
+        names.extend(self.store.view_names().into_iter().filter(is_view));
         names
     }
 

@@ -18,13 +18,15 @@ use datafusion::functions::unicode::expr_fn::{character_length, substring};
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
-use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use nandina_functions::map_value;
 
 use super::function::{call, call_giving};
+use super::mixed_texts;
 
 #[derive(Debug)]
 pub(super) struct ListFunctions;
@@ -42,15 +44,6 @@ impl FunctionRewrite for ListFunctions {
         let type_of = |expr: &Expr| expr.get_type(schema).unwrap_or(DataType::Null);
         match expr {
             Expr::ScalarFunction(function) => of_function(function, type_of),
-            Expr::Cast(Cast { ref expr, ref field }) | Expr::TryCast(TryCast { ref expr, ref field })
-                if field.data_type().is_nested() && type_of(expr).is_string() =>
-            {
-                plan_err!(
-                    "a text cannot be cast to {}; write the value, as [1, 2], or take the text apart with \
-                     string_to_array",
-                    field.data_type()
-                )
-            }
             other => Ok(Transformed::no(other)),
         }
     }
@@ -176,6 +169,16 @@ pub(super) struct Operators;
 
 impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_decimal = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_decimal());
+        if is_of_bits(&expr.op) && (is_decimal(&expr.left) || is_decimal(&expr.right)) {
+            return plan_err!(
+                "{} is there for integers of up to 64 bits; cast the numbers to BIGINT",
+                expr.op
+            );
+        }
+        if let Some(planned) = mixed_texts::operation(&expr.op, &expr.left, &expr.right, schema) {
+            return Ok(PlannerResult::Planned(planned));
+        }
         match expr.op {
             BinaryOperator::StringConcat => {}
             BinaryOperator::DuckIntegerDivide => return Ok(PlannerResult::Planned(quotient(expr, schema)?)),
@@ -198,7 +201,8 @@ impl ExprPlanner for Operators {
         Ok(PlannerResult::Planned(planned))
     }
 
-    /// Characters of a text; elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
+    /// Characters of texts. Values of maps by their keys: DataFusion takes other rows' where they are computed or have
+    /// parts. And elements of `array_agg(DISTINCT …)`, of which DataFusion makes an `nth_value` that forgets the word, and those of
     /// `array_agg` whose number is no constant above 0, which `nth_value` refuses.
     fn plan_field_access(
         &self,
@@ -221,6 +225,11 @@ impl ExprPlanner for Operators {
                 field_access: GetFieldAccess::ListIndex { key },
             } if list.func.name() == "array_agg" && (list.params.distinct || !is_positive(&key)) => {
                 Ok(PlannerResult::Planned(array_element(Expr::AggregateFunction(list), *key)))
+            }
+            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
+                if matches!(expr.get_type(schema), Ok(DataType::Map(..))) =>
+            {
+                Ok(PlannerResult::Planned(map_value(expr, *key)))
             }
             other => Ok(PlannerResult::Original(other)),
         }
@@ -249,6 +258,19 @@ fn quotient(expr: RawBinaryExpr, schema: &DFSchema) -> Result<Expr> {
         false => cast(operand, DataType::Float64),
     });
     Ok((left / right).alias(name))
+}
+
+/// Whether an operator takes bits of integers. DataFusion would cut decimals off to 64 of them.
+fn is_of_bits(operator: &BinaryOperator) -> bool {
+    matches!(
+        operator,
+        BinaryOperator::BitwiseAnd
+            | BinaryOperator::BitwiseOr
+            | BinaryOperator::BitwiseXor
+            | BinaryOperator::PGBitwiseXor
+            | BinaryOperator::PGBitwiseShiftLeft
+            | BinaryOperator::PGBitwiseShiftRight
+    )
 }
 
 fn is_positive(number: &Expr) -> bool {

@@ -2,7 +2,6 @@
 //!
 //! | expression | DataFusion | here |
 //! |---|---|---|
-//! | `CAST(6.67 AS INT)` | 6 | 7: [`rounding`] |
 //! | `length([1, 2, 3])` | 9, of the text | 3: [`lists`] |
 //! | `array_has_any(a, NULL)`, `array_has_all` | depends on the other rows of a batch | null |
 //! | `array_has_any([NULL], [NULL])` | true: a null is found | false |
@@ -11,11 +10,9 @@
 //! | `substring('hello', -2)` | the whole text | `lo`: [`substrings`] |
 //! | `1e-20::DOUBLE > 0::DECIMAL`, `coalesce(d, 1e-20)` | false, 0: of decimals | true, a small number: [`numbers`] |
 //! | `map(k, v)` of lists of different lengths | pairs of other rows | an error |
-//! | `CAST('[1, 2]' AS INT[])` | a list of one text | refused |
+//! | `true = 'yes'`, `2 = true`, `[1] = '[1]'` | refused | the text is cast to what it is compared with: [`mixed_texts`] |
 //! | `'aaa' SIMILAR TO 'a'` | true: a part is | false: [`similar`] |
-//! | `CAST('11' AS TIME)` | 11 ns | an error: [`times`] |
-//! | `CAST('100' AS INTERVAL)`, `'0.05 year'` | 100 months, nothing | 100 seconds, a month |
-//! | `to_timestamp(1e17)` | the largest timestamp | an error |
+//! | `to_timestamp(1e17)` | the largest timestamp | an error: [`times`] |
 //! | `(SELECT 1 FROM t)` | never null | null if there is no row: [`empty_scalars`] |
 //!
 //! They are rewritten before types are resolved, and keep the names of their columns.
@@ -23,9 +20,9 @@
 mod empty_scalars;
 mod function;
 mod lists;
+mod mixed_texts;
 pub(crate) mod numbers;
 mod replaced_column;
-mod rounding;
 mod similar;
 mod substrings;
 mod times;
@@ -35,7 +32,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::optimizer::analyzer::function_rewrite::ApplyFunctionRewrites;
 
-pub(crate) use function::{Compute, call, call_giving, call_shown_as_argument};
+pub(crate) use function::{call, call_giving, call_shown_as_argument};
 pub use replaced_column::{REPLACED_COLUMN, replaced_column};
 
 /// What gives a meaning to operators before any planner of DataFusion's.
@@ -46,7 +43,7 @@ pub fn operator_planner() -> Arc<dyn ExprPlanner> {
 /// The rule that applies all of them, before types are resolved.
 pub fn meanings() -> ApplyFunctionRewrites {
     ApplyFunctionRewrites::new(vec![
-        Arc::new(rounding::RoundingCasts),
+        Arc::new(mixed_texts::MixedTexts),
         Arc::new(lists::ListFunctions),
         Arc::new(similar::SimilarTo),
         Arc::new(times::Times),

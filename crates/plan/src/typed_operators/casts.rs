@@ -1,6 +1,6 @@
-//! Casts that lose something, in comparisons.
+//! Casts of values that DataFusion takes for something else, or refuses, and casts that lose something, in comparisons.
 //!
-//! DataFusion compares the argument of a cast in place of the cast, with a constant of its type: `x = 5.0` in place of
+//! The first become functions: [`nandina_functions::cast_array`]. Of the others, DataFusion compares the argument of a cast in place of the cast, with a constant of its type: `x = 5.0` in place of
 //! `CAST(x AS DECIMAL(5, 0)) = 5`, which also holds for 5.3, or `x > 3` in place of `TRY_CAST(x AS INTEGER) > 3`, which is null
 //! for large numbers. Only a cast that keeps every value can be left out. The others become arguments of a function,
 //! through which the rules do not look.
@@ -13,9 +13,23 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr::{Between, Cast, InList, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr};
+use nandina_functions::{Failed, cast_call, is_own_cast};
 
 use super::{compares, type_of};
 use crate::meanings::call;
+
+/// A cast as the function that computes it, if it is one of ours.
+pub(super) fn own(cast: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let (value, to, failed) = match &cast {
+        Expr::Cast(Cast { expr, field }) => (expr, field.data_type(), Failed::IsError),
+        Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), Failed::IsNull),
+        _ => return Transformed::no(cast),
+    };
+    match is_own_cast(&type_of(value, schema), to) {
+        true => Transformed::yes(cast_call(value.as_ref().clone(), to, failed)),
+        false => Transformed::no(cast),
+    }
+}
 
 /// A comparison whose operands are not compared without their casts.
 pub(super) fn kept(comparison: Expr, schema: &DFSchema) -> Transformed<Expr> {

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Date32Type, Field, TimeUnit};
 use arrow::error::ArrowError;
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use datafusion::common::config::CsvOptions;
+use nandina_functions::{Failed, cast_array, sql_type};
 
 /// The format that stands for the parser's own: ISO 8601.
 pub(super) const USUAL: &str = "";
@@ -45,16 +46,13 @@ impl Conversion {
     /// The values of texts of a column.
     pub fn apply(&self, column: &str, texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         match self {
-            Self::Cast(to) => {
-                let options = CastOptions { safe: false, ..CastOptions::default() };
-                match cast_with_options(texts, to, &options) {
-                    Ok(values) => Ok(values),
-                    Err(_) => Err(self.first_failure(column, texts.as_string(), |text| {
-                        let one: ArrayRef = Arc::new(StringArray::from(vec![text]));
-                        cast_with_options(&one, to, &options).is_ok()
-                    })),
-                }
-            }
+            Self::Cast(to) => match cast_array(texts, to, Failed::IsError) {
+                Ok(values) => Ok(values),
+                Err(_) => Err(self.first_failure(column, texts.as_string(), |text| {
+                    let one: ArrayRef = Arc::new(StringArray::from(vec![text]));
+                    cast_array(&one, to, Failed::IsError).is_ok()
+                })),
+            },
             Self::Date(format) => {
                 let texts: &StringArray = texts.as_string();
                 let mut values = Date32Builder::with_capacity(texts.len());
@@ -177,7 +175,7 @@ fn described(of: &DataType) -> String {
         | DataType::Decimal64(precision, scale)
         | DataType::Decimal128(precision, scale)
         | DataType::Decimal256(precision, scale) => return format!("a DECIMAL({precision}, {scale})"),
-        other => return format!("a {other}"),
+        other => return format!("a {}", sql_type(other)),
     };
     format!("a {name}")
 }

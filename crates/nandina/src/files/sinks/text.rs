@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use async_compression::Level;
 use async_compression::tokio::write::{BzEncoder, GzipEncoder, XzEncoder, ZstdEncoder};
 use async_trait::async_trait;
@@ -27,6 +26,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use nandina_exec::batch::row_width::value_bytes;
 use nandina_exec::execution::meter::inherited;
+use nandina_functions::{Failed, cast_array};
 use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
@@ -188,7 +188,7 @@ impl DisplayAs for TextSink {
     }
 }
 
-/// Writes lists, structs and maps as their text, as CSV has no other form for them.
+/// Writes lists, structs, maps and bytes as their text, as CSV has no other form for them.
 struct NestedAsText(CsvSerializer);
 
 impl BatchSerializer for NestedAsText {
@@ -197,31 +197,23 @@ impl BatchSerializer for NestedAsText {
     }
 }
 
-/// `batch` with texts in place of nested values: `[1, NULL]`, `{a: 1}`.
+/// `batch` with texts in place of nested values and bytes: `[1, NULL]`, `{'a': 1}`, `\xAA`.
 pub fn nested_as_text(batch: RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
     let schema = batch.schema();
-    if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
+    let becomes_text = |field: &Field| field.data_type().is_nested() || field.data_type().is_binary();
+    if !schema.fields().iter().any(|field| becomes_text(field)) {
         return Ok(batch);
     }
-    let options = FormatOptions::new().with_null("NULL");
     let mut fields = Vec::with_capacity(schema.fields().len());
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (field, column) in schema.fields().iter().zip(batch.columns()) {
-        if !field.data_type().is_nested() {
+        if becomes_text(field) {
+            fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+            columns.push(cast_array(column, &DataType::Utf8, Failed::IsError)?);
+        } else {
             fields.push(Arc::clone(field));
             columns.push(Arc::clone(column));
-            continue;
         }
-        let formatter = ArrayFormatter::try_new(column, &options)?;
-        let mut texts = StringBuilder::new();
-        for row in 0..column.len() {
-            match column.is_null(row) {
-                true => texts.append_null(),
-                false => texts.append_value(formatter.value(row).try_to_string()?),
-            }
-        }
-        fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
-        columns.push(Arc::new(texts.finish()) as ArrayRef);
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }

@@ -7,7 +7,7 @@
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Interval, SetExpr, UnaryOperator, Value,
 };
-use nandina_plan::parse_interval;
+use nandina_functions::parse_interval;
 
 use crate::error::{Error, Result};
 use crate::planning::trees::take;

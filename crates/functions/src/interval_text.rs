@@ -1,6 +1,6 @@
 //! Intervals written as texts, as Postgres and DuckDB read them.
 
-use datafusion::arrow::datatypes::IntervalMonthDayNano;
+use arrow::datatypes::IntervalMonthDayNano;
 
 const NANOSECONDS_OF_SECOND: i128 = 1_000_000_000;
 const NANOSECONDS_OF_DAY: i128 = 86_400 * NANOSECONDS_OF_SECOND;

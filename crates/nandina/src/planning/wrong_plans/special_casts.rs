@@ -1,0 +1,62 @@
+//! Casts that are functions: to `UUID`, which is a text of one form, to `HUGEINT` and `UHUGEINT`, which are decimals within
+//! bounds, and `TRY(CAST(x AS t))`, which is `TRY_CAST`.
+
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+};
+
+use crate::error::{Error, Result};
+use crate::planning::trees::{call, take};
+
+pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
+    if let Some(tried) = tried(expr)? {
+        *expr = tried;
+    }
+    if let Expr::TypedString(typed) = expr {
+        *expr = match function_of(&typed.data_type) {
+            Some((name, _)) => call(name, [Expr::Value(typed.value.clone())]),
+            None => return Ok(()),
+        };
+        return Ok(());
+    }
+    let Expr::Cast { kind, data_type, expr: value, .. } = expr else { return Ok(()) };
+    let Some((name, of)) = function_of(data_type) else { return Ok(()) };
+    let (name, kind) = match kind {
+        CastKind::Cast | CastKind::DoubleColon => (name.to_owned(), CastKind::Cast),
+        CastKind::TryCast | CastKind::SafeCast => (format!("try_{name}"), CastKind::TryCast),
+    };
+    let value = Box::new(take(value));
+    *expr = call(&name, [Expr::Cast { kind, expr: value, data_type: of, array: false, format: None }]);
+    Ok(())
+}
+
+/// The function that makes values of a type, and the type that it makes them of.
+fn function_of(data_type: &DataType) -> Option<(&'static str, DataType)> {
+    let of_digits = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(39, 0));
+    match data_type {
+        DataType::Uuid => Some(("uuid_of_text", DataType::Text)),
+        DataType::HugeInt | DataType::Int128 => Some(("hugeint_of", of_digits)),
+        DataType::UHugeInt | DataType::UInt128 => Some(("uhugeint_of", of_digits)),
+        _ => None,
+    }
+}
+
+/// The cast that `TRY` stands around.
+fn tried(expr: &mut Expr) -> Result<Option<Expr>> {
+    let Expr::Function(function) = expr else { return Ok(None) };
+    if !function.name.to_string().eq_ignore_ascii_case("try") {
+        return Ok(None);
+    }
+    let FunctionArguments::List(arguments) = &mut function.args else { return Ok(None) };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(tried))] = arguments.args.as_mut_slice() else {
+        return Ok(None);
+    };
+    while let Expr::Nested(inner) = tried {
+        *tried = take(inner);
+    }
+    let Expr::Cast { kind, .. } = tried else {
+        return Err(Error::unsupported("TRY is there for casts only: write TRY(CAST(x AS type))"));
+    };
+    *kind = CastKind::TryCast;
+    Ok(Some(take(tried)))
+}

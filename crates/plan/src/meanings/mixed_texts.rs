@@ -1,0 +1,143 @@
+//! Texts, truth values and values of an `ENUM` that meet something else.
+//!
+//! A text that is compared with another type is cast to it, as in Postgres and DuckDB: `true = 'yes'`, `[1] = '[1]'`. A truth
+//! value that is compared with a number is one: `2 = true` is false. An `ENUM` is a text wherever it does not meet its own
+//! kind.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator, cast};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use nandina_functions::enum_texts;
+
+use crate::typed_operators::compares;
+
+/// Functions that take values of an `ENUM` as what they are.
+const OF_ANY_TYPE: [&str; 8] =
+    ["typeof", "arrow_typeof", "make_array", "named_struct", "struct", "coalesce", "cast", "try_cast"];
+
+#[derive(Debug)]
+pub(super) struct MixedTexts;
+
+impl FunctionRewrite for MixedTexts {
+    fn name(&self) -> &str {
+        "mixed_texts"
+    }
+
+    fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
+        let settle = |operands: Vec<&mut Expr>| settle(operands, schema);
+        Ok(match expr {
+            Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if compares(op) => {
+                let is_new = settle(vec![left.as_mut(), right.as_mut()]);
+                Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), is_new)
+            }
+            Expr::Between(mut between) => {
+                let Between { expr, low, high, .. } = &mut between;
+                let is_new = settle(vec![expr.as_mut(), low.as_mut(), high.as_mut()]);
+                Transformed::new_transformed(Expr::Between(between), is_new)
+            }
+            Expr::InList(mut list) => {
+                let InList { expr, list: values, .. } = &mut list;
+                let operands = std::iter::once(expr.as_mut()).chain(values);
+                let is_new = settle(operands.collect());
+                Transformed::new_transformed(Expr::InList(list), is_new)
+            }
+            Expr::ScalarFunction(mut function) if !OF_ANY_TYPE.contains(&function.func.name()) => {
+                let mut is_new = false;
+                for argument in &mut function.args {
+                    is_new |= as_text(argument, schema);
+                }
+                Transformed::new_transformed(Expr::ScalarFunction(function), is_new)
+            }
+            other => Transformed::no(other),
+        })
+    }
+}
+
+/// A comparison of values of two types, or a text put together of some; none if that is for others to plan.
+pub(super) fn operation(
+    operator: &BinaryOperator,
+    left: &Expr,
+    right: &Expr,
+    schema: &DFSchema,
+) -> Option<Expr> {
+    let operator = match operator {
+        BinaryOperator::Eq => Operator::Eq,
+        BinaryOperator::NotEq => Operator::NotEq,
+        BinaryOperator::Lt => Operator::Lt,
+        BinaryOperator::LtEq => Operator::LtEq,
+        BinaryOperator::Gt => Operator::Gt,
+        BinaryOperator::GtEq => Operator::GtEq,
+        BinaryOperator::StringConcat => Operator::StringConcat,
+        _ => return None,
+    };
+    let (mut left, mut right) = (left.clone(), right.clone());
+    let is_new = match operator {
+        Operator::StringConcat => as_text(&mut left, schema) | as_text(&mut right, schema),
+        _ => settle(vec![&mut left, &mut right], schema),
+    };
+    is_new.then(|| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right))))
+}
+
+/// Casts a value of an `ENUM` to its text. True if it is one.
+fn as_text(value: &mut Expr, schema: &DFSchema) -> bool {
+    let is_enum = value.get_type(schema).is_ok_and(|of| enum_texts(&of).is_some());
+    if is_enum {
+        *value = cast(std::mem::take(value), DataType::Utf8View);
+    }
+    is_enum
+}
+
+/// Casts texts, or truth values, to the one type that others have. True if there are any.
+fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let types: Vec<DataType> =
+        operands.iter().map(|operand| operand.get_type(schema).unwrap_or(DataType::Null)).collect();
+    let mut others = types.iter().filter(|of| !of.is_null() && !of.is_string());
+    let Some(first) = others.next() else { return false };
+    let is_enum = |of: &DataType| enum_texts(of).is_some();
+    if types.iter().any(is_enum) {
+        let are_of_one = types.iter().all(|of| of.is_null() || of == first);
+        return !are_of_one && cast_those(operands, &types, is_enum, &DataType::Utf8View);
+    }
+    let has_texts = types.iter().any(DataType::is_string);
+    let is_boolean = |of: &DataType| *of == DataType::Boolean;
+    if has_texts && others.all(|of| of == first) && takes_texts(first) {
+        return cast_those(operands, &types, DataType::is_string, first);
+    }
+    let number = types.iter().find(|of| of.is_numeric());
+    match number {
+        Some(number) if types.iter().any(is_boolean) => {
+            // A decimal may have no digit before the point.
+            let to = if number.is_decimal() { &DataType::Int64 } else { number };
+            cast_those(operands, &types, is_boolean, to)
+        }
+        _ => false,
+    }
+}
+
+/// Whether texts are cast to a type here. Those that are compared with numbers and dates DataFusion casts by itself; a
+/// timestamp it would make one of nanoseconds.
+fn takes_texts(of: &DataType) -> bool {
+    use DataType::{Boolean, Interval, Time64, Timestamp};
+    of.is_nested() || matches!(of, Boolean | Interval(_) | Time64(_) | Timestamp(..))
+}
+
+fn cast_those(
+    operands: Vec<&mut Expr>,
+    types: &[DataType],
+    is_cast: impl Fn(&DataType) -> bool,
+    to: &DataType,
+) -> bool {
+    let mut is_new = false;
+    for (operand, of) in operands.into_iter().zip(types) {
+        if is_cast(of) {
+            *operand = cast(std::mem::take(operand), to.clone());
+            is_new = true;
+        }
+    }
+    is_new
+}
