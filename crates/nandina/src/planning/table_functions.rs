@@ -11,7 +11,10 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, Select, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, VisitorMut,
 };
 
+use nandina_storage::MAIN;
+
 use super::wrong_plans::visit_queries;
+use crate::catalog::{SYSTEM, system};
 use crate::error::{Error, Result};
 use crate::files::call::Call;
 
@@ -50,6 +53,13 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                 let Some(function) = part.as_ident().map(|ident| ident.value.to_lowercase()) else {
                     continue;
                 };
+                if system::FUNCTIONS.contains(&function.as_str()) && arguments.args.is_empty() {
+                    *name = ObjectName::from(
+                        [SYSTEM, MAIN, &function].map(|part| Ident::with_quote('"', part)).to_vec(),
+                    );
+                    *args = None;
+                    continue;
+                }
                 if let Some(call) = Call::of(&function, &arguments.args) {
                     *name = ObjectName::from(vec![Ident::with_quote('"', call?.to_string())]);
                     *args = None;
@@ -57,6 +67,8 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                         *alias = Some(alias_of(&function, Vec::new()));
                     }
                 } else if matches!(function.as_str(), "range" | "generate_series") {
+                    // Functions are found in whatever case they are written.
+                    *name = ObjectName::from(vec![Ident::new(&function)]);
                     match alias {
                         None if names.insert(function.clone()) => {
                             *alias = Some(alias_of(&function, vec![Ident::with_quote('"', &function)]));

@@ -203,7 +203,7 @@ fn is_lateral(factor: &TableFactor) -> bool {
 }
 
 /// A name as the planner knows it.
-fn normalized(name: &Ident) -> String {
+pub(crate) fn normalized(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_lowercase(),
@@ -338,7 +338,7 @@ fn select_all_from(tables: TableWithJoins) -> Result<Query> {
     Ok(query)
 }
 
-fn parsed_query(text: &str) -> Result<Query> {
+pub(crate) fn parsed_query(text: &str) -> Result<Query> {
     let parsed =
         Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
     Ok(*parsed.map_err(|error| Error::Syntax { message: error.to_string() })?)

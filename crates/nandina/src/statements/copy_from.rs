@@ -19,7 +19,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, col, lit};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Ident, ObjectName, Statement};
+use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Statement};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
@@ -28,13 +28,15 @@ use crate::files::csv::{by_name, columns_of_fields};
 use crate::files::names::{Format, is_pattern};
 use crate::files::reading::Reading;
 use crate::files::{self, names};
+use crate::planning::catalog_statement::reference;
+use crate::planning::{checks, normalized};
 use crate::planning::copy_statement::{CopyOption, CopyText, Direction};
 use crate::suggestion;
 
 /// A parsed `COPY … FROM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyFrom {
-    pub table: String,
+    pub table: TableReference,
     /// The table's columns that the file has, in the file's order; empty: all.
     pub columns: Vec<String>,
     pub reading: Reading,
@@ -62,8 +64,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
         return Err(misspelt());
     };
     let reading = reading(filename, copy.options()?.unwrap_or_default())?;
-    let columns = columns.iter().map(name_of).collect();
-    Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, reading }))
+    let columns = columns.iter().map(normalized).collect();
+    Ok(Some(CopyFrom { table: reference(&table_name).map_err(Error::from_parser)?, columns, reading }))
 }
 
 /// How a file is read with these options.
@@ -98,7 +100,7 @@ pub(crate) async fn insert_plan(
     state: &SessionState,
     from: CopyFrom,
 ) -> Result<LogicalPlan> {
-    if names::looks_like_path(&from.table) {
+    if names::looks_like_path(from.table.table()) {
         return Err(Error::unsupported(format!("'{}' is a file; COPY FROM loads into a table", from.table)));
     }
     let target = target.await?;
@@ -148,9 +150,9 @@ pub(crate) async fn insert_plan(
     }
     let rows =
         LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.project(values)?.build()?;
-    let table = TableReference::bare(from.table.as_str());
+    let table = from.table.clone();
     let insert = LogicalPlanBuilder::insert_into(rows, table, provider_as_source(target), InsertOp::Append)?;
-    Ok(insert.build()?)
+    checks::add(state, insert.build()?)
 }
 
 /// For each column that is loaded, which one of the file it is.
@@ -172,16 +174,6 @@ fn quoted_column(name: &str) -> Expr {
     col(datafusion::common::Column::new_unqualified(name))
 }
 
-fn name_of(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
-fn table_of(name: &ObjectName) -> Result<String> {
-    match name.0.as_slice() {
-        [part] => part.as_ident().map(name_of).ok_or_else(misspelt),
-        _ => Err(Error::unsupported(format!("'{name}': tables have no schema here; write the bare name"))),
-    }
-}
 
 fn mentions_from(text: &str) -> bool {
     let words = text.split_whitespace().map(str::to_ascii_uppercase).collect::<Vec<_>>();
@@ -203,7 +195,7 @@ mod tests {
     fn options_are_read() {
         let parsed =
             parse("COPY Orders (a, \"B\") FROM 'x.csv' (DELIMITER ';', HEADER false)").unwrap().unwrap();
-        assert_eq!(parsed.table, "orders");
+        assert_eq!(parsed.table, TableReference::bare("orders"));
         assert_eq!(parsed.columns, ["a", "B"]);
         assert_eq!(parsed.reading.names, ["x.csv"]);
         assert_eq!(parsed.reading.csv.delimiter, Some(b';'));
@@ -223,7 +215,7 @@ mod tests {
     #[test]
     fn mistakes_are_explained() {
         assert!(parse("COPY t FROM x.csv").unwrap_err().to_string().contains("write COPY table"));
-        assert!(parse("COPY a.b FROM 'x.csv'").unwrap_err().to_string().contains("bare name"));
+        assert!(parse("COPY a.b.c.d FROM 'x.csv'").unwrap_err().to_string().contains("too many parts"));
         let message = |text: &str| parse(text).unwrap_err().to_string();
         assert!(message("COPY t FROM 'x.csv' (FORMAT pdf)").contains("csv, json, parquet or arrow, not pdf"));
         assert!(message("COPY t FROM 'x.csv' (DELIMTER ';')").contains("did you mean 'delimiter'?"));
