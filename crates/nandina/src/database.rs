@@ -105,10 +105,9 @@ fn existing(directory: &Path, is_read_only: bool) -> Result<PathBuf> {
 }
 
 fn stored_tables(directory: &Path, is_read_only: bool, media: &Media) -> Result<Arc<Tables>> {
-    let device = media.directory(directory).map_err(|error| Error::Database {
-        path: directory.to_path_buf(),
-        message: error.to_string(),
-    })?;
+    let device = media
+        .directory(directory)
+        .map_err(|error| Error::Database { path: directory.to_path_buf(), message: error.to_string() })?;
     let mode = if is_read_only { Mode::ReadOnly } else { Mode::Write };
     Ok(Tables::in_directory(Store::open(device, mode)?))
 }

@@ -238,8 +238,7 @@ impl Session {
             Error::Query { message }
                 if message.contains("doesn't exist") || message.contains("not found") =>
             {
-                Error::UnknownTable { name, hint: String::new() }
-                    .with_tables(&self.table_names())
+                Error::UnknownTable { name, hint: String::new() }.with_tables(&self.table_names())
             }
             other => other,
         })
@@ -407,9 +406,7 @@ impl Session {
             settings::Outside::NullOrder(order) => {
                 let state = self.context.state_ref();
                 let mut state = state.write();
-                order.clone_into(
-                    &mut state.config_mut().options_mut().sql_parser.default_null_ordering,
-                );
+                order.clone_into(&mut state.config_mut().options_mut().sql_parser.default_null_ordering);
                 Ok(())
             }
             settings::Outside::Path(path) => self.names.set_path(&path),

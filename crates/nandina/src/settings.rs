@@ -45,7 +45,10 @@ pub const NAMES: [(&str, &str); 14] = [
         "how long a statement may take, e.g. '30s', '5min' or 1500 (milliseconds), or 'none'",
     ),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
-    (NULL_ORDER, "where nulls are in an order that does not say: nulls_first, nulls_last, or as in postgres or sqlite"),
+    (
+        NULL_ORDER,
+        "where nulls are in an order that does not say: nulls_first, nulls_last, or as in postgres or sqlite",
+    ),
     (SCHEMA, "where new tables go, and names without a schema are looked for"),
     (SEARCH_PATH, "the same, of several schemas with commas between"),
 ];
@@ -196,7 +199,9 @@ const USUAL_NULL_ORDER: &str = "nulls_max";
 pub(crate) fn outside_default(name: &str, main: &str) -> Option<Outside> {
     match name {
         NULL_ORDER => Some(Outside::NullOrder(USUAL_NULL_ORDER)),
-        SCHEMA | SEARCH_PATH => Some(Outside::Path(vec![vec![main.to_owned(), nandina_storage::MAIN.to_owned()]])),
+        SCHEMA | SEARCH_PATH => {
+            Some(Outside::Path(vec![vec![main.to_owned(), nandina_storage::MAIN.to_owned()]]))
+        }
         _ => None,
     }
 }

@@ -89,8 +89,7 @@ impl Tables {
     pub(crate) fn names(&self, schema: &str) -> Vec<String> {
         let views = self.objects().views.into_iter().map(|view| view.name);
         let stored = self.home.stored_tables().into_iter().chain(views).map(|name| parts(&name));
-        let mut names: Vec<String> =
-            stored.filter(|(of, _)| of == schema).map(|(_, name)| name).collect();
+        let mut names: Vec<String> = stored.filter(|(of, _)| of == schema).map(|(_, name)| name).collect();
         names.extend(self.planned(schema).table_names());
         names.sort();
         names.dedup();
@@ -191,8 +190,7 @@ impl Tables {
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let or_replace = create.or_replace;
-        let work =
-            async move { count_row(tables.fill(place, or_replace, rules, input, task).await?) };
+        let work = async move { count_row(tables.fill(place, or_replace, rules, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
     }

@@ -19,9 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, SegmentId, TableId};
-use crate::manifest::{
-    Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex,
-};
+use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
 use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
@@ -312,42 +310,46 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
-        self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> { match target {
-            Target::Create { definition, if_exists } => {
-                let replaced = tables.remove(&definition.name);
-                if replaced.is_some() && if_exists == IfExists::Fail {
-                    return Err(StorageError::TableExists { name: definition.name });
+        self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
+            match target {
+                Target::Create { definition, if_exists } => {
+                    let replaced = tables.remove(&definition.name);
+                    if replaced.is_some() && if_exists == IfExists::Fail {
+                        return Err(StorageError::TableExists { name: definition.name });
+                    }
+                    let id = TableId(manifest.next_table);
+                    manifest.next_table += 1;
+                    let page_bytes = definition.page_bytes_on(device);
+                    let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
+                    let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
+                    let rules = Arc::new(definition.rules);
+                    tables.insert(definition.name, TableEntry::new(shape, segments, rules));
+                    Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
                 }
-                let id = TableId(manifest.next_table);
-                manifest.next_table += 1;
-                let page_bytes = definition.page_bytes_on(device);
-                let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
-                let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
-                let rules = Arc::new(definition.rules);
-                tables.insert(definition.name, TableEntry::new(shape, segments, rules));
-                Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
-            }
-            Target::Rows { shape, overwrite } => {
-                let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
-                let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
-                let (mut segments, replaced) = if overwrite {
-                    (Vec::new(), entry.segments.clone())
-                } else {
-                    (entry.segments.clone(), Vec::new())
-                };
-                // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
-                let first_page =
-                    entry.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers);
-                if let Some(mut record) = segment {
-                    record.first_page = first_page;
-                    segments.push(self.segment(record, &entry.shape));
+                Target::Rows { shape, overwrite } => {
+                    let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
+                    let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+                    let (mut segments, replaced) = if overwrite {
+                        (Vec::new(), entry.segments.clone())
+                    } else {
+                        (entry.segments.clone(), Vec::new())
+                    };
+                    // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
+                    let first_page = entry
+                        .segments
+                        .last()
+                        .map_or(0, |last| last.record.first_page + last.record.page_numbers);
+                    if let Some(mut record) = segment {
+                        record.first_page = first_page;
+                        segments.push(self.segment(record, &entry.shape));
+                    }
+                    let shape = Arc::clone(&entry.shape);
+                    let rules = Arc::clone(&entry.rules);
+                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules));
+                    Ok(replaced)
                 }
-                let shape = Arc::clone(&entry.shape);
-                let rules = Arc::clone(&entry.rules);
-                tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules));
-                Ok(replaced)
             }
-        }})
+        })
     }
 
     fn segment(&self, record: SegmentRecord, shape: &Arc<TableShape>) -> Arc<Segment> {

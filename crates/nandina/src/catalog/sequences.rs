@@ -18,10 +18,10 @@ use datafusion::logical_expr::{
 use nandina_storage::Sequence;
 use parking_lot::Mutex;
 
+use super::TEMPORARY;
 use super::databases::Databases;
 use super::names::{Names, Place};
 use super::temporary::Temporary;
-use super::TEMPORARY;
 use crate::error::{Error, Result};
 use crate::tables::Tables;
 
@@ -47,10 +47,8 @@ impl Sequences {
     pub(crate) fn take(&self, tables: &Tables, name: &str, count: usize) -> Result<Vec<i64>> {
         let mut all = self.0.lock();
         let sequence = find(tables, name)?;
-        let running = all.entry(name.to_owned()).or_insert(Running {
-            given: sequence.given,
-            ..Running::default()
-        });
+        let running =
+            all.entry(name.to_owned()).or_insert(Running { given: sequence.given, ..Running::default() });
         let (mut numbers, mut last) = (Vec::with_capacity(count), running.given);
         for _ in 0..count {
             let Some(next) = sequence.after(last) else { return Err(ended(&sequence)) };
@@ -118,8 +116,11 @@ fn unknown(name: &str) -> Error {
 
 fn ended(sequence: &Sequence) -> Error {
     let Sequence { name, least, greatest, .. } = sequence;
-    let end = if sequence.increment < 0 { format!("MINVALUE {least}") } else { format!("MAXVALUE {greatest}") };
-    Error::Query { message: format!("sequence '{name}' has reached its {end}; make it with CYCLE to begin again") }
+    let end =
+        if sequence.increment < 0 { format!("MINVALUE {least}") } else { format!("MAXVALUE {greatest}") };
+    Error::Query {
+        message: format!("sequence '{name}' has reached its {end}; make it with CYCLE to begin again"),
+    }
 }
 
 /// The place of the sequence that a name means, as a text that means it everywhere.

@@ -50,7 +50,8 @@ impl SystemSchema {
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        let names = if self.is_information_schema { &["schemata", "tables", "columns"][..] } else { &FUNCTIONS };
+        let names =
+            if self.is_information_schema { &["schemata", "tables", "columns"][..] } else { &FUNCTIONS[..] };
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
@@ -117,7 +118,10 @@ async fn information_schema(name: &str, names: &Names) -> Option<Columns> {
             let columns = of_columns(&relations);
             let is_nullable = |column: &Column| if column.is_nullable { "YES" } else { "NO" };
             Some(vec![
-                ("table_catalog", texts(columns.iter().map(|(table, ..)| Some(table.place.database.clone())))),
+                (
+                    "table_catalog",
+                    texts(columns.iter().map(|(table, ..)| Some(table.place.database.clone()))),
+                ),
                 ("table_schema", texts(columns.iter().map(|(table, ..)| Some(table.place.schema.clone())))),
                 ("table_name", texts(columns.iter().map(|(table, ..)| Some(table.place.name.clone())))),
                 ("column_name", texts(columns.iter().map(|(.., column)| Some(column.name.clone())))),
@@ -160,7 +164,10 @@ async fn system(name: &str, names: &Names) -> Option<Columns> {
             let relations = relations(names).await;
             let columns = of_columns(&relations);
             vec![
-                ("database_name", texts(columns.iter().map(|(table, ..)| Some(table.place.database.clone())))),
+                (
+                    "database_name",
+                    texts(columns.iter().map(|(table, ..)| Some(table.place.database.clone()))),
+                ),
                 ("schema_name", texts(columns.iter().map(|(table, ..)| Some(table.place.schema.clone())))),
                 ("table_name", texts(columns.iter().map(|(table, ..)| Some(table.place.name.clone())))),
                 ("column_name", texts(columns.iter().map(|(.., column)| Some(column.name.clone())))),
@@ -331,11 +338,10 @@ fn functions(names: &Names) -> Vec<(String, &'static str)> {
 }
 
 fn of_columns(relations: &[Relation]) -> Vec<(&Relation, i64, &Column)> {
-    let of = |relation| {
-        let Relation { columns, .. } = relation;
-        columns.iter().zip(1..).map(move |(column, at)| (relation, at, column))
-    };
-    relations.iter().flat_map(of).collect()
+    let columns = relations.iter().flat_map(|relation| {
+        relation.columns.iter().zip(1..).map(move |(column, at)| (relation, at, column))
+    });
+    columns.collect()
 }
 
 fn places(relations: &[Relation], name: &'static str) -> Columns {

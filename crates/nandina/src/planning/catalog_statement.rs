@@ -26,21 +26,65 @@ pub(crate) enum IfThere {
 
 #[derive(Debug)]
 pub(crate) enum CatalogStatement {
-    CreateSchema { name: Vec<String>, if_there: IfThere },
-    DropSchema { name: Vec<String>, if_exists: bool, cascade: bool },
-    CreateSequence { name: TableReference, sequence: Box<Sequence>, if_there: IfThere, is_temporary: bool },
-    DropSequence { name: TableReference, if_exists: bool },
-    CreateMacro { name: TableReference, if_there: IfThere, is_temporary: bool, statement: String },
-    DropMacro { name: TableReference, if_exists: bool },
-    Attach { path: String, name: Option<String>, is_read_only: bool, if_there: IfThere },
-    Detach { name: String, if_exists: bool },
-    Use { name: Vec<String> },
+    CreateSchema {
+        name: Vec<String>,
+        if_there: IfThere,
+    },
+    DropSchema {
+        name: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateSequence {
+        name: TableReference,
+        sequence: Box<Sequence>,
+        if_there: IfThere,
+        is_temporary: bool,
+    },
+    DropSequence {
+        name: TableReference,
+        if_exists: bool,
+    },
+    CreateMacro {
+        name: TableReference,
+        if_there: IfThere,
+        is_temporary: bool,
+        statement: String,
+    },
+    DropMacro {
+        name: TableReference,
+        if_exists: bool,
+    },
+    Attach {
+        path: String,
+        name: Option<String>,
+        is_read_only: bool,
+        if_there: IfThere,
+    },
+    Detach {
+        name: String,
+        if_exists: bool,
+    },
+    Use {
+        name: Vec<String>,
+    },
     /// `PREPARE name (types) AS`, and where the text of the statement begins.
-    Prepare { name: String, types: Vec<datafusion::sql::sqlparser::ast::DataType>, text: String },
-    Execute { name: String, arguments: Vec<FunctionArg> },
-    Deallocate { name: Option<String> },
+    Prepare {
+        name: String,
+        types: Vec<datafusion::sql::sqlparser::ast::DataType>,
+        text: String,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<FunctionArg>,
+    },
+    Deallocate {
+        name: Option<String>,
+    },
     /// `DESCRIBE t` and `DESCRIBE SELECT …`, of this query.
-    Describe { query: String },
+    Describe {
+        query: String,
+    },
     Show(Shown),
     /// What it asks for is done anyway: everything that is acknowledged is lasting, and statistics are always known.
     Nothing,
@@ -55,9 +99,24 @@ pub(crate) enum Shown {
 }
 
 /// First words of statements that may be of these.
-const FIRST_WORDS: [&str; 18] = [
-    "attach", "detach", "use", "create", "drop", "prepare", "execute", "deallocate", "describe", "desc", "show",
-    "checkpoint", "force", "vacuum", "analyze", "call", "pragma", "set",
+const FIRST_WORDS: [&str; 17] = [
+    "attach",
+    "detach",
+    "use",
+    "create",
+    "drop",
+    "prepare",
+    "execute",
+    "deallocate",
+    "describe",
+    "desc",
+    "show",
+    "checkpoint",
+    "force",
+    "vacuum",
+    "analyze",
+    "call",
+    "pragma",
 ];
 
 /// Recognises one of these statements; others are `None`.
@@ -172,7 +231,8 @@ fn attach(parser: &mut Parser<'_>) -> Result<CatalogStatement, ParserError> {
                 Token::Comma | Token::RParen => None,
                 _ => Some(parser.parse_expr()?.to_string()),
             };
-            let is_on = !value.is_some_and(|value| ["false", "0", "off"].contains(&value.to_lowercase().as_str()));
+            let is_on =
+                !value.is_some_and(|value| ["false", "0", "off"].contains(&value.to_lowercase().as_str()));
             match option.as_str() {
                 "read_only" | "readonly" => is_read_only = is_on,
                 "read_write" => is_read_only = !is_on,
@@ -244,7 +304,9 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
             if word(parser, "CYCLE") {
                 cycles = false;
             } else if !word(parser, "MINVALUE") && !word(parser, "MAXVALUE") {
-                return Err(ParserError::ParserError("NO is followed by CYCLE, MINVALUE or MAXVALUE".to_owned()));
+                return Err(ParserError::ParserError(
+                    "NO is followed by CYCLE, MINVALUE or MAXVALUE".to_owned(),
+                ));
             }
         } else {
             break;
@@ -379,7 +441,9 @@ pub(crate) fn reference(name: &ObjectName) -> Result<TableReference, ParserError
         [database, schema, name] => {
             Ok(TableReference::full(database.as_str(), schema.as_str(), name.as_str()))
         }
-        _ => Err(ParserError::ParserError(format!("'{name}' has too many parts; write database.schema.name"))),
+        _ => {
+            Err(ParserError::ParserError(format!("'{name}' has too many parts; write database.schema.name")))
+        }
     }
 }
 

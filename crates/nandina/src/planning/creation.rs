@@ -139,7 +139,8 @@ pub(crate) fn with_columns_behind(text: &str) -> Option<String> {
     // Names and commas, and nothing else.
     loop {
         let (_, name) = tokens.next()?;
-        let is_name = name.starts_with('"') || name.starts_with(|first: char| first.is_alphabetic() || first == '_');
+        let is_name =
+            name.starts_with('"') || name.starts_with(|first: char| first.is_alphabetic() || first == '_');
         let (at, next) = tokens.next()?;
         match next {
             "," if is_name => {}
@@ -174,9 +175,9 @@ pub(crate) fn name_apart(query: &mut Query, name: impl Fn(&str, usize) -> String
     let select = match query.body.as_mut() {
         SetExpr::Select(select) => match select.from.as_mut_slice() {
             // Columns of a query in brackets that get their names behind it.
-            [TableWithJoins { relation: TableFactor::Derived { subquery, alias: Some(alias), .. }, joins }]
-                if joins.is_empty() && !alias.columns.is_empty() =>
-            {
+            [
+                TableWithJoins { relation: TableFactor::Derived { subquery, alias: Some(alias), .. }, joins },
+            ] if joins.is_empty() && !alias.columns.is_empty() => {
                 return name_apart(subquery, name);
             }
             _ => select,

@@ -92,8 +92,7 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
         .iter()
         .filter(|name| !columns.contains(name) && target.rules.default_of(name).is_some())
         .collect();
-    let defaults =
-        missing.iter().map(|name| target.default(state, name)).collect::<Result<Vec<_>>>()?;
+    let defaults = missing.iter().map(|name| target.default(state, name)).collect::<Result<Vec<_>>>()?;
     match source.body.as_mut() {
         SetExpr::Values(values) => fill_in(state, &target, values, &columns, &defaults)?,
         _ if defaults.is_empty() => {}
@@ -127,9 +126,7 @@ impl Target {
 
     fn default(&self, state: &SessionState, column: &str) -> Result<Expr> {
         match self.rules.default_of(column) {
-            Some(expression) => {
-                new_parser(state, expression)?.parse_expr().map_err(Error::from_parser)
-            }
+            Some(expression) => new_parser(state, expression)?.parse_expr().map_err(Error::from_parser),
             None => Ok(Expr::Value(Value::Null.with_empty_span())),
         }
     }
@@ -201,8 +198,14 @@ mod tests {
     #[test]
     fn by_name_is_a_list() {
         let text = |text: &str| with_names_as_list(text);
-        assert_eq!(text("INSERT INTO t BY NAME SELECT 1"), Some("INSERT INTO t (\"by name\")  SELECT 1".to_owned()));
-        assert_eq!(text("insert into s.t by position select 1"), Some("insert into s.t  select 1".to_owned()));
+        assert_eq!(
+            text("INSERT INTO t BY NAME SELECT 1"),
+            Some("INSERT INTO t (\"by name\")  SELECT 1".to_owned())
+        );
+        assert_eq!(
+            text("insert into s.t by position select 1"),
+            Some("insert into s.t  select 1".to_owned())
+        );
         assert_eq!(text("INSERT INTO t (a) SELECT 1"), None);
         assert_eq!(text("INSERT INTO t SELECT a FROM x ORDER BY name"), None);
     }

@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::catalog_statement::reference;
 use super::wrong_plans::{normalized, visit_queries};
-use super::{new_parser, nesting};
+use super::{nesting, new_parser};
 use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
 
@@ -63,7 +63,10 @@ pub(crate) fn parse_overloads(parser: &mut Parser<'_>) -> Result<Vec<Overload>, 
             }
             let parameter = parse_parameter(parser)?;
             if parameters.iter().any(|other| other.name == parameter.name) {
-                return Err(ParserError::ParserError(format!("parameter '{}' is there twice", parameter.name)));
+                return Err(ParserError::ParserError(format!(
+                    "parameter '{}' is there twice",
+                    parameter.name
+                )));
             }
             parameters.push(parameter);
         }
@@ -118,7 +121,8 @@ impl Calls<'_> {
             return Ok(known.clone());
         }
         let statement = statement_of(&self.names, &reference);
-        let overloads = statement.map(|statement| overloads_of(self.state, &statement)).transpose()?.map(Arc::new);
+        let overloads =
+            statement.map(|statement| overloads_of(self.state, &statement)).transpose()?.map(Arc::new);
         self.known.insert(key, overloads.clone());
         Ok(overloads)
     }
@@ -168,7 +172,9 @@ impl Calls<'_> {
             return Err(mismatch(name, &overloads));
         };
         let Body::Table(body) = &overload.body else {
-            return Err(Error::unsupported(format!("macro '{name}' is a value; it cannot stand behind FROM")));
+            return Err(Error::unsupported(format!(
+                "macro '{name}' is a value; it cannot stand behind FROM"
+            )));
         };
         self.count(name)?;
         let mut subquery = body.clone();

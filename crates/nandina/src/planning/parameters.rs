@@ -61,7 +61,9 @@ impl PreparedStatements {
 
 fn unknown(name: &str, known: &HashMap<String, Prepared>) -> Error {
     let hint = suggestion::phrase(name, known.keys().map(String::as_str));
-    Error::Query { message: format!("there is no prepared statement '{name}'{hint}; PREPARE {name} AS … makes it") }
+    Error::Query {
+        message: format!("there is no prepared statement '{name}'{hint}; PREPARE {name} AS … makes it"),
+    }
 }
 
 /// A text in which each `?` has its number.
@@ -104,7 +106,9 @@ impl Prepared {
         for (position, argument) in arguments.iter().enumerate() {
             let (parameter, value) = match argument {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => ((position + 1).to_string(), value),
-                FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => (normalized(name), value),
+                FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
+                    (normalized(name), value)
+                }
                 other => {
                     return Err(Error::unsupported(format!("'{other}' is no value for EXECUTE {name}")));
                 }
@@ -181,6 +185,9 @@ mod tests {
 
     #[test]
     fn question_marks_get_numbers() {
-        assert_eq!(numbered("SELECT ? + ?, 'is it?' -- ?\n, \"?\" LIMIT ?"), "SELECT $1 + $2, 'is it?' -- ?\n, \"?\" LIMIT $3");
+        assert_eq!(
+            numbered("SELECT ? + ?, 'is it?' -- ?\n, \"?\" LIMIT ?"),
+            "SELECT $1 + $2, 'is it?' -- ?\n, \"?\" LIMIT $3"
+        );
     }
 }

@@ -82,7 +82,11 @@ const INSIDE: [&str; 52] = [
 const AS_IT_IS: [(&str, &[&str], &str); 8] = [
     ("calendar", &["gregorian"], "dates are those of the Gregorian calendar"),
     ("default_order", &["asc", "ascending"], "an order without a direction is ascending; write DESC"),
-    ("ieee_floating_point_ops", &["true", "1", "on"], "a division by zero of floating-point numbers is infinite or NaN"),
+    (
+        "ieee_floating_point_ops",
+        &["true", "1", "on"],
+        "a division by zero of floating-point numbers is infinite or NaN",
+    ),
     ("lambda_syntax", &["default", "enable_single_arrow", "disable_single_arrow"], "lambdas are x -> x + 1"),
     ("order_by_non_integer_literal", &["true", "1", "on"], "constants order nothing"),
     (

@@ -29,8 +29,8 @@ use crate::files::names::{Format, is_pattern};
 use crate::files::reading::Reading;
 use crate::files::{self, names};
 use crate::planning::catalog_statement::reference;
-use crate::planning::{checks, normalized};
 use crate::planning::copy_statement::{CopyOption, CopyText, Direction};
+use crate::planning::{checks, normalized};
 use crate::suggestion;
 
 /// A parsed `COPY … FROM`.
@@ -173,7 +173,6 @@ fn sources(from: &CopyFrom, given: &[String], source: &Schema) -> Result<Vec<usi
 fn quoted_column(name: &str) -> Expr {
     col(datafusion::common::Column::new_unqualified(name))
 }
-
 
 fn mentions_from(text: &str) -> bool {
     let words = text.split_whitespace().map(str::to_ascii_uppercase).collect::<Vec<_>>();

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use datafusion::common::DataFusionError;
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
 use nandina_device::{IoAccount, Priority};

@@ -35,9 +35,7 @@ pub(crate) async fn planned(place: &Place, statement: &str, names: &Names) -> Re
     let full_name = format!("{}.{name}", place.database);
     let mut planning = PLANNING.try_with(Vec::clone).unwrap_or_default();
     if planning.contains(&full_name) {
-        return Err(Error::Query {
-            message: format!("view '{name}' is made of itself; DROP VIEW {name}"),
-        });
+        return Err(Error::Query { message: format!("view '{name}' is made of itself; DROP VIEW {name}") });
     }
     planning.push(full_name);
     let Some(state) = names.session() else {
