@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use async_trait::async_trait;
+use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::common::{Result, TableReference};
 use nandina_functions::sql_type;
 use nandina_storage::MAIN;
 
 use super::names::{Names, Place};
+use super::providers::AllDatabases;
 use super::{CATALOG, SYSTEM, TEMPORARY};
 use crate::settings;
 use crate::tables::Kind;
@@ -47,21 +49,30 @@ impl SystemSchema {
     }
 }
 
+impl SystemSchema {
+    /// The tables of `information_schema` that are as DataFusion has them: its settings, and the types of functions.
+    fn datafusion(&self) -> InformationSchemaProvider {
+        InformationSchemaProvider::new(Arc::new(AllDatabases(Arc::clone(&self.names))))
+    }
+}
+
 #[async_trait]
 impl SchemaProvider for SystemSchema {
     fn table_names(&self) -> Vec<String> {
-        let names =
-            if self.is_information_schema { &["schemata", "tables", "columns"][..] } else { &FUNCTIONS[..] };
-        names.iter().map(|name| (*name).to_owned()).collect()
+        match self.is_information_schema {
+            true => self.datafusion().table_names(),
+            false => FUNCTIONS.map(str::to_owned).to_vec(),
+        }
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let table = if self.is_information_schema {
-            information_schema(name, &self.names).await
-        } else {
-            system(name, &self.names).await
-        };
-        table.map(provider).transpose()
+        if !self.is_information_schema {
+            return system(name, &self.names).await.map(provider).transpose();
+        }
+        match information_schema(name, &self.names).await {
+            Some(columns) => provider(columns).map(Some),
+            None => self.datafusion().table(name).await,
+        }
     }
 
     fn table_exist(&self, name: &str) -> bool {
