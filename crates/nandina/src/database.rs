@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nandina_storage::{Mode, Store};
 
+use crate::catalog::databases::Databases;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::media::Media;
@@ -30,7 +31,7 @@ pub struct Database {
 struct Inner {
     directory: Option<PathBuf>,
     options: Options,
-    tables: Arc<Tables>,
+    databases: Arc<Databases>,
     /// The devices that it and its sessions use.
     media: Arc<Media>,
 }
@@ -39,35 +40,25 @@ impl Database {
     /// Opens the database in `directory`, which is created if it does not exist. Only one process at a time has
     /// a database open, unless the others open it with [`Options::read_only`].
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let directory = directory.as_ref();
-        let fail = |message: String| Error::Database { path: directory.to_path_buf(), message };
-        if directory.exists() && !directory.is_dir() {
-            return Err(fail(
-                "is a file; a database is a directory (to query a file write FROM 'file')".to_owned(),
-            ));
-        }
-        if !directory.exists() {
-            if options.read_only {
-                return Err(fail("does not exist".to_owned()));
-            }
-            std::fs::create_dir_all(directory)
-                .map_err(|error| fail(format!("cannot be created: {error}")))?;
-        }
-        let directory = directory.canonicalize().map_err(|error| fail(error.to_string()))?;
+        let directory = existing(directory.as_ref(), options.read_only)?;
         let settings = Settings::resolve(&options, Some(&directory))?;
         let media =
             Media::new(engine::device_options(&settings), settings.open_device.clone(), Some(&directory));
-        let device = media.directory(&directory).map_err(|error| fail(error.to_string()))?;
-        let mode = if options.read_only { Mode::ReadOnly } else { Mode::Write };
-        let tables = Tables::in_directory(Store::open(device, mode)?);
-        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, tables, media }) })
+        let tables = stored_tables(&directory, options.read_only, &media)?;
+        let databases = Databases::of(Some(&directory), tables, options.read_only);
+        Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, databases, media }) })
     }
 
     /// A database whose tables live in memory and vanish with it.
     pub fn in_memory(options: Options) -> Result<Self> {
         let settings = Settings::resolve(&options, None)?;
         let media = Media::new(engine::device_options(&settings), settings.open_device.clone(), None);
-        let inner = Inner { directory: None, options, tables: Tables::in_memory(), media };
+        let inner = Inner {
+            directory: None,
+            options,
+            databases: Databases::of(None, Tables::in_memory(), false),
+            media,
+        };
         Ok(Database { inner: Arc::new(inner) })
     }
 
@@ -85,7 +76,38 @@ impl Database {
         &self.inner.media
     }
 
-    pub(crate) fn tables(&self) -> &Arc<Tables> {
-        &self.inner.tables
+    /// It and those that are attached to it.
+    pub(crate) fn databases(&self) -> &Arc<Databases> {
+        &self.inner.databases
     }
+
+    /// The tables of another database, which is opened through the same devices.
+    pub(crate) fn tables_in(directory: &Path, options: &Options, media: &Media) -> Result<Arc<Tables>> {
+        stored_tables(&existing(directory, options.read_only)?, options.read_only, media)
+    }
+}
+
+/// The directory of a database, which is made if rows may be written into it.
+fn existing(directory: &Path, is_read_only: bool) -> Result<PathBuf> {
+    let fail = |message: String| Error::Database { path: directory.to_path_buf(), message };
+    if directory.exists() && !directory.is_dir() {
+        return Err(fail(
+            "is a file; a database is a directory (to query a file write FROM 'file')".to_owned(),
+        ));
+    }
+    if !directory.exists() {
+        if is_read_only {
+            return Err(fail("does not exist".to_owned()));
+        }
+        std::fs::create_dir_all(directory).map_err(|error| fail(format!("cannot be created: {error}")))?;
+    }
+    directory.canonicalize().map_err(|error| fail(error.to_string()))
+}
+
+fn stored_tables(directory: &Path, is_read_only: bool, media: &Media) -> Result<Arc<Tables>> {
+    let device = media
+        .directory(directory)
+        .map_err(|error| Error::Database { path: directory.to_path_buf(), message: error.to_string() })?;
+    let mode = if is_read_only { Mode::ReadOnly } else { Mode::Write };
+    Ok(Tables::in_directory(Store::open(device, mode)?))
 }

@@ -66,7 +66,6 @@ impl Engine {
         let governor = MemoryGovernor::new(Some(settings.memory_limit_bytes as usize));
         let governor = Arc::new(governor.with_resident_bound(resident));
         let config = SessionConfig::new()
-            .with_information_schema(true)
             .with_default_catalog_and_schema(crate::catalog::CATALOG, crate::catalog::SCHEMA)
             .with_create_default_catalog_and_schema(false)
             // Without one, TIMESTAMP WITH TIME ZONE is a TIMESTAMP, and its offset is lost.
@@ -222,8 +221,8 @@ fn limit_caches(runtime: &RuntimeEnv, settings: &Settings) {
 /// The folder for temporary files of DataFusion's own operators (exchanges, mostly). A file in it is locked while it is
 /// in use, so that what a killed process left is known for garbage at the next start, whatever number that process has.
 #[derive(Debug)]
-struct OperatorFolder {
-    path: PathBuf,
+pub(crate) struct OperatorFolder {
+    pub path: PathBuf,
     _lock: fs::File,
 }
 

@@ -113,6 +113,13 @@ impl Error {
     }
 }
 
+impl Error {
+    /// For a text that is no statement.
+    pub(crate) fn from_parser(error: ParserError) -> Self {
+        DataFusionError::SQL(Box::new(error), None).into()
+    }
+}
+
 impl From<Error> for DataFusionError {
     fn from(error: Error) -> Self {
         DataFusionError::External(Box::new(error))
@@ -217,7 +224,9 @@ fn translate(error: &DataFusionError) -> Error {
 /// The name in DataFusion's "table 'catalog.schema.name' not found".
 fn unknown_table(message: &str) -> Option<String> {
     let name = message.strip_prefix("table '")?.split_once("' not found")?.0;
-    let own_schema = format!("{}.{}.", crate::catalog::CATALOG, crate::catalog::SCHEMA);
+    let own_catalog = format!("{}.", crate::catalog::CATALOG);
+    let own_schema = format!("{}.", crate::catalog::SCHEMA);
+    let name = name.strip_prefix(&own_catalog).unwrap_or(name);
     Some(name.strip_prefix(&own_schema).unwrap_or(name).to_owned())
 }
 
@@ -265,7 +274,7 @@ mod tests {
 
     #[test]
     fn unknown_tables_get_the_nearest_name() {
-        let error = DataFusionError::Plan("table 'nandina.main.linitem' not found".to_owned());
+        let error = DataFusionError::Plan("table 'nandina.*.linitem' not found".to_owned());
         let error = Error::from(error).with_tables(&["lineitem".to_owned(), "orders".to_owned()]);
         assert_eq!(error.to_string(), "there is no table 'linitem'; did you mean 'lineitem'?");
     }

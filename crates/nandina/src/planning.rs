@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   text ─ parse ─► statement ─ refuse, rewrite ─► logical plan ─ optimize ─► physical plan
+//!               └─► catalog statement, which has no plan
 //!   └───────────────────────── on a planning thread ────────────────────────────────────┘
 //! ```
 //!
@@ -9,18 +10,27 @@
 //! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
 //! [`nesting`] accepts, and its caller can stop waiting at any time.
 
+pub(crate) mod catalog_statement;
+pub(crate) mod checks;
 pub(crate) mod copy_statement;
+pub(crate) mod creation;
 mod file_alias;
 mod forms;
+mod insertion;
 mod lookups;
+mod macros;
 mod nesting;
 pub(crate) mod output_names;
+pub(crate) mod parameters;
+mod sequence_names;
 pub(crate) mod syntax;
 mod table_functions;
 mod trees;
 pub(crate) mod type_statement;
 mod wide_files;
 mod wrong_plans;
+
+pub(crate) use wrong_plans::normalized;
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -33,11 +43,15 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use datafusion::sql::sqlparser::ast::{DataType, Statement as SqlStatement};
+use datafusion::sql::sqlparser::parser::Parser;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use self::catalog_statement::CatalogStatement;
 use self::copy_statement::CopyText;
+use self::creation::Creation;
+use self::parameters::{Prepared, PreparedStatements};
 use crate::error::{Error, Result};
 use crate::set_on_drop::SetOnDrop;
 
@@ -48,20 +62,66 @@ const STACK_BYTES: usize = 256 << 20;
 pub(crate) enum Planned {
     /// `SHOW TABLES`
     ShowTables,
-    Plan(LogicalPlan),
+    Plan(LogicalPlan, Creation),
+    /// One about the catalog, which has no plan.
+    Catalog(CatalogStatement),
 }
 
 /// Parses and plans one statement.
 pub(crate) async fn plan_text(state: &Arc<SessionState>, text: &str) -> Result<Planned> {
     let (state, text) = (Arc::clone(state), text.to_owned());
     on_planning_thread(move || async move {
-        let statement = parse_one(&state, &text)?;
+        let statement = match catalog_statement(&state, &text)? {
+            Some(CatalogStatement::Execute { name, arguments }) => {
+                prepared(&state)?.get(&name)?.with(&name, &arguments)?
+            }
+            Some(CatalogStatement::Prepare { name, types, text }) => {
+                prepare(&state, name, types, &text).await?;
+                return Ok(Planned::Catalog(CatalogStatement::Nothing));
+            }
+            Some(statement) => return Ok(Planned::Catalog(statement)),
+            None => parse_one(&state, &text)?,
+        };
         if is_show_tables(&statement) {
             return Ok(Planned::ShowTables);
         }
-        Ok(Planned::Plan(logical_plan(&state, statement).await?))
+        planned(&state, statement).await
     })
     .await
+}
+
+async fn planned(state: &SessionState, mut statement: Statement) -> Result<Planned> {
+    let creation = creation::settle(&mut statement)?;
+    let plan = logical_plan(state, statement).await?;
+    Ok(Planned::Plan(plan, creation))
+}
+
+fn catalog_statement(state: &SessionState, text: &str) -> Result<Option<CatalogStatement>> {
+    nesting::check_text(text)?;
+    // What is no statement at all is told where it is parsed as one.
+    let Ok(mut parser) = new_parser(state, text) else { return Ok(None) };
+    catalog_statement::parse(&mut parser, text).transpose()
+}
+
+fn prepared(state: &SessionState) -> Result<Arc<PreparedStatements>> {
+    let prepared = state.config().get_extension::<PreparedStatements>();
+    prepared.ok_or_else(|| Error::bug("a session has no prepared statements"))
+}
+
+/// Keeps a statement. One without parameters is planned, so that its errors show now.
+async fn prepare(state: &SessionState, name: String, types: Vec<DataType>, text: &str) -> Result<()> {
+    let statement = Prepared::new(parse_one(state, &parameters::numbered(text))?, types);
+    if !statement.has_parameters() {
+        planned(state, statement.clone().statement()).await?;
+    }
+    prepared(state)?.put(name, statement);
+    Ok(())
+}
+
+/// A parser of our dialect, at the beginning of a text.
+fn new_parser(state: &SessionState, text: &str) -> Result<Parser<'static>> {
+    let limit = state.config_options().sql_parser.recursion_limit;
+    Ok(syntax::parser(text)?.with_recursion_limit(limit.get()))
 }
 
 /// Optimizes a logical plan and chooses its operators.
@@ -124,13 +184,17 @@ where
 pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     refuse(&statement)?;
     check_copy_format(state, &statement)?;
+    creation::settle(&mut statement)?;
+    macros::write_out(state, &mut statement)?;
+    Box::pin(insertion::complete(state, &mut statement)).await?;
+    sequence_names::complete(state, &mut statement)?;
     table_functions::name(&mut statement)?;
     file_alias::add(&mut statement);
     lookups::write_out(state, &mut statement).await?;
     output_names::give(&mut statement);
     forms::write(&mut statement)?;
     let expressions = wrong_plans::avoid(&mut statement)?;
-    let plan = Box::pin(state.statement_to_plan(statement)).await?;
+    let plan = checks::add(state, Box::pin(state.statement_to_plan(statement)).await?)?;
     Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
 }
 
@@ -145,6 +209,10 @@ pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
     let (text, copy_options) = match copy {
         Some((head, options)) => (Cow::Owned(head), Some(options)),
         None => (Cow::Borrowed(text), None),
+    };
+    let text = match insertion::with_names_as_list(&text).or_else(|| creation::with_columns_behind(&text)) {
+        Some(text) => Cow::Owned(text),
+        None => text,
     };
     let mut statements = syntax::statements(&text, limit.get())?;
     match (statements.pop_front(), statements.is_empty()) {

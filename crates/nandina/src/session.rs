@@ -4,7 +4,8 @@
 //!   text ─ split ─► statement ─┬─ SET / SHOW of ours ──────────────► settings
 //!                              ├─ CALIBRATE, SHOW DEVICE ──────────► statements::device
 //!                              ├─ COPY t FROM 'file' ──────────────► statements::copy_from
-//!                              └─ planning ────────────────────────► logical plan
+//!                              └─ planning ─┬─ ATTACH, CREATE MACRO, … ► statements::catalog
+//!                                           └──────────────────────► logical plan
 //!                                    ├─ CREATE TABLE, DROP TABLE ──► tables
 //!                                    ├─ EXPLAIN ───────────────────► statements::explain
 //!                                    └─ everything else ───────────► physical plan ─► Query
@@ -13,31 +14,39 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray, UInt64Array};
-use datafusion::catalog::memory::MemoryCatalogProvider;
-use datafusion::catalog::{CatalogProvider as _, DynamicFileCatalog, TableProvider};
+use datafusion::catalog::{DynamicFileCatalog, TableProvider};
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, WriteOp};
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, ScalarUDF, WriteOp,
+};
 use datafusion::prelude::SessionContext;
 use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
+use nandina_storage::TableRules;
 use parking_lot::Mutex;
 
-use crate::catalog::{CATALOG, SCHEMA};
+use crate::catalog::names::{Names, Place};
+use crate::catalog::providers::AllDatabases;
+use crate::catalog::sequences::SequenceFunction;
+use crate::catalog::temporary::Temporary;
 use crate::database::Database;
-use crate::engine::Engine;
+use crate::engine::{Engine, OperatorFolder};
 use crate::error::{Error, Result};
 use crate::files::reading::Reading;
 use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
+use crate::planning::creation::Creation;
+use crate::planning::parameters::PreparedStatements;
 use crate::planning::{self, Planned, type_statement};
 use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
 use crate::statements::report::{self, ReportPage, Watched};
-use crate::statements::{self, copy_from, copy_to, device, explain};
+use crate::statements::{self, catalog, copy_from, copy_to, device, explain};
+use crate::tables::Tables;
 use crate::tables::snapshots::NewestSnapshots;
-use crate::tables::{Tables, views};
+use crate::tables::views;
 use crate::tpch::TpchFunction;
 use crate::{calibrate, settings, statement_text};
 
@@ -57,7 +66,7 @@ pub struct Session {
     database: Database,
     context: SessionContext,
     engine: Mutex<Engine>,
-    tables: Arc<Tables>,
+    names: Arc<Names>,
     initial: Settings,
     settings: Mutex<Settings>,
 }
@@ -72,9 +81,16 @@ impl Database {
 
 impl Session {
     fn new(database: Database, settings: Settings, resident: Option<ResidentBound>) -> Result<Self> {
-        let engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
+        let mut engine = Engine::start(&settings, Arc::clone(database.media()), resident)?;
+        let folder = engine.config.get_extension::<OperatorFolder>();
+        let folder = folder.ok_or_else(|| Error::setting("the session has no temporary folder"))?;
+        let temporary = Temporary::new(Arc::clone(database.media()), folder);
+        let names = Names::new(Arc::clone(database.databases()), temporary);
+        engine.config.set_extension(Arc::clone(&names));
+        engine.config.set_extension(Arc::new(PreparedStatements::default()));
+        let main = main_tables(&database);
         let runs_on = SessionStateBuilder::new()
-            .with_config(engine.config.clone().with_extension(Arc::clone(database.tables().own_types())))
+            .with_config(engine.config.clone().with_extension(Arc::clone(main.own_types())))
             .with_runtime_env(Arc::clone(&engine.runtime));
         let mut state = nandina_plan::session_state(runs_on)?;
         nandina_functions::register(&mut state)?;
@@ -86,21 +102,19 @@ impl Session {
         context.register_udtf("tpch", Arc::new(TpchFunction));
         context.register_udtf("range", Arc::new(Series::range()));
         context.register_udtf("generate_series", Arc::new(Series::generate_series()));
-        let tables = Arc::clone(database.tables());
-        let catalog = MemoryCatalogProvider::new();
-        catalog.register_schema(SCHEMA, tables.schema())?;
-        context.register_catalog(CATALOG, Arc::new(catalog));
-        // Names that are no tables are tried as files. The wrapper goes around the catalogs last, so that it
-        // sees all of them.
-        let catalogs = Arc::clone(context.state().catalog_list());
+        for function in SequenceFunction::all(&names) {
+            context.register_udf(ScalarUDF::from(function));
+        }
+        // Names that are no tables are tried as files.
         let files = Arc::new(FileTables::new(context.state_weak_ref()));
-        context.register_catalog_list(Arc::new(DynamicFileCatalog::new(catalogs, files)));
-        tables.plan_views_with(context.state_weak_ref());
+        let all = Arc::new(AllDatabases(Arc::clone(&names)));
+        context.register_catalog_list(Arc::new(DynamicFileCatalog::new(all, files)));
+        names.plan_views_with(context.state_weak_ref());
         Ok(Session {
             database,
             context,
             engine: Mutex::new(engine),
-            tables,
+            names,
             initial: settings.clone(),
             settings: Mutex::new(settings),
         })
@@ -147,7 +161,7 @@ impl Session {
             return self.run_setting(statement).await;
         }
         if let Some(statement) = type_statement::parse(text)? {
-            self.tables.run_type_statement(statement, text)?;
+            main_tables(&self.database).run_type_statement(statement, text)?;
             return Query::nothing();
         }
         if let Some(from) = copy_from::parse(text)? {
@@ -155,7 +169,7 @@ impl Session {
         }
         let state = self.state();
         if let Some(asked) = report::parse(text)? {
-            let Planned::Plan(LogicalPlan::Analyze(analyze)) =
+            let Planned::Plan(LogicalPlan::Analyze(analyze), _) =
                 planning::plan_text(&state, &asked.statement()).await?
             else {
                 return Err(Error::unsupported("only a query can be analyzed"));
@@ -164,7 +178,8 @@ impl Session {
         }
         match planning::plan_text(&state, text).await? {
             Planned::ShowTables => self.show_tables().await,
-            Planned::Plan(plan) => Box::pin(self.run_plan(&state, plan, text)).await,
+            Planned::Plan(plan, creation) => Box::pin(self.run_plan(&state, plan, creation, text)).await,
+            Planned::Catalog(statement) => catalog::run(&self.database, &state, statement).await,
         }
     }
 
@@ -189,7 +204,7 @@ impl Session {
         let state = self.state();
         if mode == Import::Append {
             let from = copy_from::CopyFrom {
-                table: table.to_owned(),
+                table: TableReference::bare(table),
                 columns: Vec::new(),
                 reading: Reading::of_names(files),
             };
@@ -207,23 +222,29 @@ impl Session {
             column_defaults: Vec::new(),
             temporary: false,
         };
-        self.tables.create(&state, create).await
+        let place = self.names.place(&create.name, false)?;
+        let tables = Arc::clone(&place.tables);
+        tables.create(&state, place, create, TableRules::default()).await
     }
 
-    /// The names of the tables of the database, sorted.
+    /// The names of the tables that a session finds by their bare names, sorted.
     pub fn table_names(&self) -> Vec<String> {
-        self.tables.names()
+        catalog::visible(&self.names).into_iter().map(|place| place.name).collect()
     }
 
     /// A table by its name, or files by their path or pattern.
     pub async fn table(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
-        let provider = self.context.table_provider(TableReference::bare(name)).await;
+        self.table_of(TableReference::bare(name)).await
+    }
+
+    async fn table_of(&self, reference: TableReference) -> Result<Arc<dyn TableProvider>> {
+        let name = reference.to_string();
+        let provider = self.context.table_provider(reference).await;
         provider.map_err(|error| match Error::from(error) {
             Error::Query { message }
                 if message.contains("doesn't exist") || message.contains("not found") =>
             {
-                Error::UnknownTable { name: name.to_owned(), hint: String::new() }
-                    .with_tables(&self.table_names())
+                Error::UnknownTable { name, hint: String::new() }.with_tables(&self.table_names())
             }
             other => other,
         })
@@ -249,7 +270,13 @@ impl Session {
     }
 
     /// Runs a plan, which was made from a text.
-    async fn run_plan(&self, state: &Arc<SessionState>, plan: LogicalPlan, text: &str) -> Result<Query> {
+    async fn run_plan(
+        &self,
+        state: &Arc<SessionState>,
+        plan: LogicalPlan,
+        creation: Creation,
+        text: &str,
+    ) -> Result<Query> {
         match plan {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
                 Err(planning::cannot_change())
@@ -257,19 +284,30 @@ impl Session {
             LogicalPlan::Dml(_) => statements::start_plan(state, plan, Answer::RowsWritten).await,
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-                self.tables.create(state, create).await
+                let place = self.names.place(&create.name, create.temporary)?;
+                let tables = Arc::clone(&place.tables);
+                tables.create(state, place, create, creation.rules).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
-                self.tables.drop_table(&drop).await?;
+                if let Some(place) = self.existing(&drop.name, drop.if_exists)? {
+                    place.tables.drop_table(&place)?;
+                }
                 Query::nothing()
             }
             LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
-                let view = views::as_view(state, &create)?;
-                self.tables.create_view(create, text, view).await?;
+                let place = self.names.place(&create.name, create.temporary)?;
+                if creation.keeps_view && place.kind().is_some() {
+                    return Query::nothing();
+                }
+                // As other sessions will plan it.
+                let view = views::planned(&place, text, &self.names).await?;
+                place.tables.create_view(&place, create.or_replace, text, view)?;
                 Query::nothing()
             }
             LogicalPlan::Ddl(DdlStatement::DropView(drop)) => {
-                self.tables.drop_view(&drop).await?;
+                if let Some(place) = self.existing(&drop.name, drop.if_exists)? {
+                    place.tables.drop_view(&place)?;
+                }
                 Query::nothing()
             }
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) if !create.constraints.is_empty() => {
@@ -292,6 +330,15 @@ impl Session {
         }
     }
 
+    /// The table or view of a name; none if it need not exist.
+    fn existing(&self, name: &TableReference, if_exists: bool) -> Result<Option<Place>> {
+        match self.names.find(name) {
+            Some(place) => Ok(Some(place)),
+            None if if_exists => Ok(None),
+            None => Err(Error::UnknownTable { name: name.to_string(), hint: String::new() }),
+        }
+    }
+
     /// What a report of a statement is made from.
     fn watched(&self, page: ReportPage) -> Watched {
         let memory_limit_bytes = self.settings().memory_limit_bytes;
@@ -302,18 +349,18 @@ impl Session {
 
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
-        let plan = copy_from::insert_plan(self.table(&from.table), &state, from.clone()).await?;
+        let plan = copy_from::insert_plan(self.table_of(from.table.clone()), &state, from.clone()).await?;
         statements::start_plan(&state, plan, Answer::RowsWritten).await
     }
 
     async fn show_tables(&self) -> Result<Query> {
-        let names = self.table_names();
-        let (mut columns, mut rows) = (Vec::new(), Vec::new());
-        for name in &names {
+        let (mut names, mut columns, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        for place in catalog::visible(&self.names) {
             // A view may be over a table that no longer exists.
-            let table = self.table(name).await.ok();
+            let table = place.tables.table(&place, &self.names).await.ok().flatten();
             columns.push(table.map(|table| table.schema().fields().len() as u64));
-            rows.push(self.tables.rows(name).await?);
+            rows.push(place.tables.rows(&place).await?);
+            names.push(place.name);
         }
         Query::columns(
             Answer::Rows,
@@ -327,18 +374,27 @@ impl Session {
 
     async fn run_setting(&self, statement: settings::Statement) -> Result<Query> {
         match statement {
+            settings::Statement::Accepted => Query::nothing(),
             settings::Statement::Set { name, value } => {
+                if let Some(outside) = settings::outside(&name, &value)? {
+                    self.set_outside(outside)?;
+                    return Query::nothing();
+                }
                 let changed = self.settings().with(&name, &value)?;
                 self.apply(changed)?;
                 Query::nothing()
             }
             settings::Statement::Reset { name } => {
+                if let Some(outside) = settings::outside_default(&name, self.names.databases().main()) {
+                    self.set_outside(outside)?;
+                    return Query::nothing();
+                }
                 let changed = self.settings().with_default(&name, self.database.options(), &self.initial)?;
                 self.apply(changed)?;
                 Query::nothing()
             }
             settings::Statement::Show { name } => {
-                let value = self.settings().shown(&name);
+                let value = self.shown(&name);
                 Query::columns(
                     Answer::Rows,
                     vec![
@@ -351,10 +407,28 @@ impl Session {
         }
     }
 
+    fn set_outside(&self, outside: settings::Outside) -> Result<()> {
+        match outside {
+            settings::Outside::NullOrder(order) => {
+                let state = self.context.state_ref();
+                let mut state = state.write();
+                order.clone_into(&mut state.config_mut().options_mut().sql_parser.default_null_ordering);
+                Ok(())
+            }
+            settings::Outside::Path(path) => self.names.set_path(&path),
+        }
+    }
+
+    fn shown(&self, name: &str) -> String {
+        let state = self.context.state();
+        let null_order = &state.config_options().sql_parser.default_null_ordering;
+        let outside = settings::outside_shown(name, null_order, &self.names.path());
+        outside.unwrap_or_else(|| self.settings().shown(name))
+    }
+
     fn show_all(&self) -> Result<Query> {
-        let current = self.settings();
         let mut rows: Vec<(String, String)> =
-            settings::NAMES.iter().map(|(name, _)| ((*name).to_owned(), current.shown(name))).collect();
+            settings::NAMES.iter().map(|(name, _)| ((*name).to_owned(), self.shown(name))).collect();
         let mut others: Vec<(String, String)> = self
             .context
             .copied_config()
@@ -394,4 +468,10 @@ impl Session {
         *settings = changed;
         Ok(())
     }
+}
+
+/// The tables of the database that a session was opened for.
+fn main_tables(database: &Database) -> Arc<Tables> {
+    let databases = database.databases();
+    databases.tables(databases.main()).expect("the first database of all stays attached")
 }

@@ -1,8 +1,12 @@
 //! `SET`, `RESET` and `SHOW` for Nandina's own settings, beside DataFusion's (`datafusion.…`).
 //!
 //! ```sql
-//! SET memory_limit = '256MB';   SHOW memory_limit;   RESET memory_limit;   SHOW ALL;
+//! SET memory_limit = '256MB';   SHOW memory_limit;   RESET memory_limit;   SHOW ALL;   PRAGMA threads = 4;
 //! ```
+//!
+//! `others` are the names that other engines have for them, and their settings which mean nothing here.
+
+mod others;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,13 +14,14 @@ use std::time::Duration;
 
 use nandina_spill::SpillError;
 
+use crate::catalog::names::SchemaName;
 use crate::error::{Error, Result};
 use crate::files::names;
 use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 11] = [
+pub const NAMES: [(&str, &str); 14] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -40,7 +45,18 @@ pub const NAMES: [(&str, &str); 11] = [
         "how long a statement may take, e.g. '30s', '5min' or 1500 (milliseconds), or 'none'",
     ),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
+    (
+        NULL_ORDER,
+        "where nulls are in an order that does not say: nulls_first, nulls_last, or as in postgres or sqlite",
+    ),
+    (SCHEMA, "where new tables go, and names without a schema are looked for"),
+    (SEARCH_PATH, "the same, of several schemas with commas between"),
 ];
+
+/// Those that are not fields of [`Settings`].
+const NULL_ORDER: &str = "default_null_order";
+const SCHEMA: &str = "schema";
+const SEARCH_PATH: &str = "search_path";
 
 /// A statement about a setting.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,6 +69,8 @@ pub(crate) enum Statement {
     Show { name: String },
     /// `SHOW ALL`
     ShowAll,
+    /// One that changes nothing here.
+    Accepted,
 }
 
 /// Recognises a statement about one of our settings, or about no setting at all but meant as one.
@@ -64,19 +82,31 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
     let verb = words.next().unwrap_or_default().to_ascii_uppercase();
     let rest = text.get(verb.len()..).unwrap_or_default().trim();
     match verb.as_str() {
-        "SET" => {
+        "PRAGMA" if others::is_switch(&rest.to_ascii_lowercase()) => Ok(Some(Statement::Accepted)),
+        "PRAGMA" if !rest.contains('=') => Ok(None),
+        "SET" | "PRAGMA" => {
+            let rest = without_scope(rest);
             let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
             let (name, value) = rest.split_at(end);
-            let Some(name) = own_name(name)? else { return Ok(None) };
             let value = value.trim();
             let is_to = value.get(..2).is_some_and(|word| word.eq_ignore_ascii_case("to"));
             let value = value.strip_prefix('=').or(if is_to { value.get(2..) } else { None });
+            if is_accepted(name, Some(value.map(unquoted).unwrap_or_default()))? {
+                return Ok(Some(Statement::Accepted));
+            }
+            let Some(name) = own_name(name)? else { return Ok(None) };
             match value.map(unquoted).filter(|value| !value.is_empty()) {
                 Some(value) => Ok(Some(Statement::Set { name, value })),
                 None => Err(Error::setting(format!("write SET {name} = 'value'"))),
             }
         }
-        "RESET" => Ok(own_name(rest)?.map(|name| Statement::Reset { name })),
+        "RESET" => {
+            let rest = without_scope(rest);
+            if is_accepted(rest, None)? {
+                return Ok(Some(Statement::Accepted));
+            }
+            Ok(own_name(rest)?.map(|name| Statement::Reset { name }))
+        }
         "SHOW" if rest.eq_ignore_ascii_case("all") => Ok(Some(Statement::ShowAll)),
         "SHOW" if rest.split_whitespace().count() == 1 => {
             let other = ["tables", "columns", "functions", "databases", "schemas"];
@@ -89,18 +119,29 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
     }
 }
 
+/// `SET GLOBAL x` and the like are of the session, as all settings are.
+fn without_scope(rest: &str) -> &str {
+    let scope = rest.split_whitespace().next().unwrap_or_default();
+    let is_scope = ["global", "session", "local"].iter().any(|word| scope.eq_ignore_ascii_case(word));
+    match is_scope && !rest.get(scope.len()..).unwrap_or_default().trim_start().starts_with('=') {
+        true => rest.get(scope.len()..).unwrap_or_default().trim_start(),
+        false => rest,
+    }
+}
+
+/// Whether a setting is another engine's and changes nothing here.
+fn is_accepted(name: &str, value: Option<String>) -> Result<bool> {
+    match others::accepted(&name.trim_matches('"').to_ascii_lowercase(), value.as_deref()) {
+        Some(accepted) => accepted.map(|()| true).map_err(Error::setting),
+        None => Ok(false),
+    }
+}
+
 /// The setting of ours that `name` names; `None` for DataFusion's; an error with the nearest one otherwise.
 fn own_name(name: &str) -> Result<Option<String>> {
     let lower = name.trim_matches('"').to_ascii_lowercase();
-    // DataFusion's names for the same things would bypass the memory governor and the temporary space.
-    let alias = match lower.as_str() {
-        "datafusion.runtime.memory_limit" => "memory_limit",
-        "datafusion.runtime.temp_directory" => "temp_directory",
-        "datafusion.runtime.max_temp_directory_size" => "temp_quota",
-        "datafusion.execution.target_partitions" => "threads",
-        "datafusion.execution.batch_size" => "batch_size",
-        other => other.strip_prefix("nandina.").unwrap_or(other),
-    };
+    let alias = others::ALIASES.iter().find(|(other, _)| *other == lower).map(|(_, own)| *own);
+    let alias = alias.unwrap_or_else(|| lower.strip_prefix("nandina.").unwrap_or(&lower));
     if NAMES.iter().any(|(known, _)| *known == alias) {
         return Ok(Some(alias.to_owned()));
     }
@@ -121,6 +162,61 @@ fn unquoted(value: &str) -> String {
     let inner = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     let inner = inner.or_else(|| value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')));
     inner.map_or_else(|| value.to_owned(), |inner| inner.replace("''", "'"))
+}
+
+/// What is set beside [`Settings`].
+pub(crate) enum Outside {
+    /// DataFusion's name of an order of nulls.
+    NullOrder(&'static str),
+    /// Schemas, by the parts of their names.
+    Path(Vec<Vec<String>>),
+}
+
+/// The meaning of a setting that is not a field of [`Settings`]; `None` for the others.
+pub(crate) fn outside(name: &str, value: &str) -> Result<Option<Outside>> {
+    match name {
+        NULL_ORDER => match others::null_order(value) {
+            Some(order) => Ok(Some(Outside::NullOrder(order))),
+            None => Err(Error::setting(format!(
+                "{name} is nulls_first, nulls_last, postgres or sqlite, not '{value}'"
+            ))),
+        },
+        SCHEMA | SEARCH_PATH => {
+            let schemas = value.split(',').map(str::trim).filter(|schema| !schema.is_empty());
+            let parts = |schema: &str| {
+                schema.split('.').map(|part| part.trim_matches(['"', '\'']).to_lowercase()).collect()
+            };
+            Ok(Some(Outside::Path(schemas.map(parts).collect())))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The order of nulls of a session that says nothing, as DataFusion names it.
+const USUAL_NULL_ORDER: &str = "nulls_max";
+
+/// What a setting outside of [`Settings`] is at the start; `None` for the others.
+pub(crate) fn outside_default(name: &str, main: &str) -> Option<Outside> {
+    match name {
+        NULL_ORDER => Some(Outside::NullOrder(USUAL_NULL_ORDER)),
+        SCHEMA | SEARCH_PATH => {
+            Some(Outside::Path(vec![vec![main.to_owned(), nandina_storage::MAIN.to_owned()]]))
+        }
+        _ => None,
+    }
+}
+
+/// How a setting outside of [`Settings`] is shown; `None` for the others.
+pub(crate) fn outside_shown(name: &str, null_order: &str, path: &[SchemaName]) -> Option<String> {
+    match name {
+        NULL_ORDER => Some(others::shown_null_order(null_order).to_owned()),
+        SCHEMA => path.first().map(|first| first.schema.clone()),
+        SEARCH_PATH => {
+            let names = path.iter().map(|name| format!("{}.{}", name.database, name.schema));
+            Some(names.collect::<Vec<_>>().join(","))
+        }
+        _ => None,
+    }
 }
 
 impl Settings {

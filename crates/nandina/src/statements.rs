@@ -1,5 +1,6 @@
 //! The statements that DataFusion does not have, or that end otherwise here.
 
+pub(crate) mod catalog;
 pub(crate) mod copy_from;
 pub(crate) mod copy_to;
 pub(crate) mod device;

@@ -1,252 +1,353 @@
 //! The tables of a database: made, filled and dropped by SQL.
 //!
 //! A database in a directory keeps them there (`native`); one without keeps them in memory, where they count
-//! against the memory limit of the session that filled them.
+//! against the memory limit of the session that filled them. `home` is which of the two, and has the other objects.
 
+mod home;
 mod native;
 pub(crate) mod snapshots;
 mod types;
 pub(crate) mod views;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use datafusion::catalog::memory::MemorySchemaProvider;
-use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
-use datafusion::common::TableReference;
+use datafusion::catalog::{MemTable, SchemaProvider as _, TableProvider};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SessionState, TaskContext};
-use datafusion::logical_expr::{CreateMemoryTable, CreateView, DropTable, DropView, LogicalPlan, TableType};
+use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
+use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
-use nandina_storage::{IfExists, Store, TableDefinition};
-use parking_lot::{Mutex, RwLock};
+use nandina_storage::{IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, parts, qualified};
+use parking_lot::Mutex;
 
-use self::native::NativeSchema;
-use crate::catalog::{CATALOG, SCHEMA};
+use self::home::{Held, Home};
+use crate::catalog::names::{Names, Place};
+use crate::catalog::sequences::Sequences;
 use crate::error::{Error, Result};
 use crate::files::sources;
 use crate::planning;
 use crate::query::{Answer, Query, count_row, count_schema};
 
-/// The tables of a database, shared by its sessions.
+/// The tables of a database, shared by its sessions, and its other objects.
 pub(crate) struct Tables {
-    schema: Arc<dyn SchemaProvider>,
     home: Home,
+    /// Tables in memory and over files, which are not stored, and views that have been planned; by their schemas.
+    planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
+    sequences: Sequences,
     own_types: Arc<OwnTypes>,
 }
 
-enum Home {
-    Directory(Store, Arc<NativeSchema>),
-    /// Memory that each table holds, given back when it is dropped.
-    Memory(Mutex<HashMap<String, MemoryReservation>>),
+/// What a name is that of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Table,
+    View,
 }
 
 impl Tables {
     pub(crate) fn in_directory(store: Store) -> Arc<Self> {
-        let schema = Arc::new(NativeSchema::new(store.clone()));
-        let own_types = types::kept(&store);
-        Arc::new(Tables { schema: Arc::clone(&schema) as _, home: Home::Directory(store, schema), own_types })
+        Self::at(Home::Directory(store))
     }
 
     pub(crate) fn in_memory() -> Arc<Self> {
-        Arc::new(Tables {
-            schema: Arc::new(MemorySchemaProvider::new()),
-            home: Home::Memory(Mutex::default()),
-            own_types: Arc::default(),
-        })
+        Self::at(Home::memory())
     }
 
-    /// What DataFusion looks tables up in.
-    pub(crate) fn schema(&self) -> Arc<dyn SchemaProvider> {
-        Arc::clone(&self.schema)
+    fn at(home: Home) -> Arc<Self> {
+        let own_types = types::kept(&home.objects());
+        Arc::new(Tables { home, planned: Mutex::default(), sequences: Sequences::default(), own_types })
     }
 
-    /// Tables and views, sorted.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let mut names = self.schema.table_names();
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    /// Schemas, views, macros and sequences.
+    pub(crate) fn objects(&self) -> Objects {
+        self.home.objects()
+    }
+
+    /// Changes them, lastingly if the database is in a directory.
+    pub(crate) fn change_objects<T>(&self, edit: impl FnOnce(&mut Objects) -> Result<T>) -> Result<T> {
+        self.home.change(&[], edit)
+    }
+
+    pub(crate) fn has_schema(&self, schema: &str) -> bool {
+        schema == MAIN || self.objects().schemas.iter().any(|other| other == schema)
+    }
+
+    pub(crate) fn schema_names(&self) -> Vec<String> {
+        std::iter::once(MAIN.to_owned()).chain(self.objects().schemas).collect()
+    }
+
+    fn planned(&self, schema: &str) -> Arc<MemorySchemaProvider> {
+        let mut planned = self.planned.lock();
+        Arc::clone(planned.entry(schema.to_owned()).or_insert_with(|| Arc::new(MemorySchemaProvider::new())))
+    }
+
+    /// Tables and views of a schema, sorted.
+    pub(crate) fn names(&self, schema: &str) -> Vec<String> {
+        let views = self.objects().views.into_iter().map(|view| view.name);
+        let stored = self.home.stored_tables().into_iter().chain(views).map(|name| parts(&name));
+        let mut names: Vec<String> = stored.filter(|(of, _)| of == schema).map(|(_, name)| name).collect();
+        names.extend(self.planned(schema).table_names());
         names.sort();
+        names.dedup();
         names
     }
 
-    /// Rows of a table, where they are known without reading it.
-    pub(crate) async fn rows(&self, name: &str) -> Result<Option<u64>> {
-        match &self.home {
-            Home::Directory(store, _) if store.has_table(name) => Ok(Some(store.table(name)?.rows())),
-            Home::Directory(..) => Ok(None),
-            Home::Memory(_) => {
-                let Some(table) = self.schema.table(name).await? else { return Ok(None) };
-                let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
-                let mut rows = 0;
-                for partition in &table.batches {
-                    rows += partition.read().await.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
-                }
-                Ok(Some(rows))
-            }
+    /// Whether a name is that of a table or of a view, which need not be usable any more.
+    pub(crate) fn kind(&self, schema: &str, name: &str) -> Option<Kind> {
+        let full = qualified(schema, name);
+        if self.home.has_stored_table(&full) {
+            return Some(Kind::Table);
         }
+        if self.objects().views.iter().any(|view| view.name == full) {
+            return Some(Kind::View);
+        }
+        self.planned(schema).table_exist(name).then_some(Kind::Table)
+    }
+
+    /// The newest state of a table, or a view.
+    pub(crate) async fn table(&self, place: &Place, names: &Names) -> Result<Option<Arc<dyn TableProvider>>> {
+        let full = place.qualified();
+        if let Home::Directory(store) = &self.home
+            && store.has_table(&full)
+        {
+            return Ok(Some(Arc::new(NativeTableProvider::new(store.table(&full)?))));
+        }
+        let planned = self.planned(&place.schema);
+        if let Some(table) = planned.table(&place.name).await? {
+            return Ok(Some(table));
+        }
+        let Some(view) = self.objects().views.into_iter().find(|view| view.name == full) else {
+            return Ok(None);
+        };
+        let statement = &view.statement;
+        let view = views::planned(place, statement, names).await.map_err(|error| Error::Query {
+            message: format!("view '{full}' cannot be used any more: {error}; it was made by {statement}"),
+        })?;
+        planned.register_table(place.name.clone(), Arc::clone(&view))?;
+        Ok(Some(view))
+    }
+
+    /// Keeps a table over files until the database is closed.
+    pub(crate) fn register(&self, place: &Place, table: Arc<dyn TableProvider>) -> Result<()> {
+        if self.home.has_stored_table(&place.qualified()) {
+            return Err(exists(place, Kind::Table));
+        }
+        self.planned(&place.schema).register_table(place.name.clone(), table)?;
+        Ok(())
+    }
+
+    /// What a table says about values.
+    pub(crate) fn rules(&self, place: &Place) -> TableRules {
+        self.home.rules(&place.qualified())
+    }
+
+    /// Rows of a table, where they are known without reading it.
+    pub(crate) async fn rows(&self, place: &Place) -> Result<Option<u64>> {
+        let full = place.qualified();
+        if let Home::Directory(store) = &self.home {
+            return Ok(if store.has_table(&full) { Some(store.table(&full)?.rows()) } else { None });
+        }
+        let Some(table) = self.planned(&place.schema).table(&place.name).await? else { return Ok(None) };
+        let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
+        let mut rows = 0;
+        for partition in &table.batches {
+            rows += partition.read().await.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+        }
+        Ok(Some(rows))
     }
 
     /// `CREATE TABLE` and `CREATE TABLE … AS`.
     pub(crate) async fn create(
         self: &Arc<Self>,
         state: &Arc<SessionState>,
+        place: Place,
         create: CreateMemoryTable,
+        rules: TableRules,
     ) -> Result<Query> {
-        let name = bare_name(&create.name)?;
-        if create.temporary {
-            return Err(Error::unsupported("temporary tables are not supported"));
-        }
         if create.if_not_exists && create.or_replace {
             return Err(Error::unsupported("IF NOT EXISTS and OR REPLACE exclude each other"));
         }
-        if self.schema.table_exist(&name) {
-            if create.if_not_exists {
-                return Query::nothing();
-            }
-            if !create.or_replace {
-                return Err(Error::Query { message: format!("there is a table '{name}' already") });
-            }
-            self.refuse_view(&name).await?;
+        match place.kind() {
+            Some(_) if create.if_not_exists => return Query::nothing(),
+            Some(Kind::View) if create.or_replace => return Err(is_view(&place)),
+            Some(kind) if !create.or_replace => return Err(exists(&place, kind)),
+            _ => {}
         }
+        let name = &place.name;
         if !create.constraints.is_empty() {
             return Err(Error::unsupported(format!(
                 "table '{name}': keys and other constraints are not supported"
             )));
         }
-        if !create.column_defaults.is_empty() {
-            return Err(Error::unsupported(format!("table '{name}': DEFAULT values are not supported")));
-        }
-        refuse_duplicates(&name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
+        refuse_duplicates(name, create.input.schema().fields().iter().map(|field| field.name().as_str()))?;
         let is_filled = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
         let plan = planning::physical_plan(state, Arc::unwrap_or_clone(create.input)).await?;
         sources::know_before(state, &plan).await;
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
-        let work = async move { count_row(tables.fill(name, create.or_replace, input, task).await?) };
+        let or_replace = create.or_replace;
+        let work = async move { count_row(tables.fill(place, or_replace, rules, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
     }
 
     async fn fill(
         &self,
-        name: String,
+        place: Place,
         replace: bool,
+        rules: TableRules,
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
     ) -> Result<u64> {
+        let full = place.qualified();
         match &self.home {
-            Home::Directory(store, _) => {
+            Home::Directory(store) => {
                 let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
-                let definition = TableDefinition::new(name, plan.schema());
-                native::create_with_rows(store, definition, if_exists, plan, task).await
+                let definition = TableDefinition::new(full, plan.schema()).with_rules(rules);
+                let rows = native::create_with_rows(store, definition, if_exists, plan, task).await?;
+                // One over files that it has replaced.
+                self.planned(&place.schema).deregister_table(&place.name)?;
+                Ok(rows)
             }
-            Home::Memory(reservations) => {
-                let (table, reservation, rows) = in_memory(&name, plan, &task).await?;
-                self.schema.deregister_table(&name)?;
-                self.schema.register_table(name.clone(), Arc::new(table))?;
-                reservations.lock().insert(name, reservation);
+            Home::Memory(memory) => {
+                let (table, reservation, rows) = in_memory(&place.name, plan, &task).await?;
+                let planned = self.planned(&place.schema);
+                planned.deregister_table(&place.name)?;
+                planned.register_table(place.name, Arc::new(table))?;
+                memory.hold(full, Held { _memory: reservation, rules });
                 Ok(rows)
             }
         }
     }
 
-    /// `DROP TABLE`
-    pub(crate) async fn drop_table(&self, drop: &DropTable) -> Result<()> {
-        let name = bare_name(&drop.name)?;
-        if !self.schema.table_exist(&name) {
-            return match drop.if_exists {
-                true => Ok(()),
-                false => Err(Error::UnknownTable { name, hint: String::new() }),
-            };
+    /// `DROP TABLE`, of one that exists.
+    pub(crate) fn drop_table(&self, place: &Place) -> Result<()> {
+        if place.kind() == Some(Kind::View) {
+            return Err(is_view(place));
         }
-        self.refuse_view(&name).await?;
-        match &self.home {
-            Home::Directory(store, _) if store.has_table(&name) => store.drop_table(&name)?,
-            // Made by CREATE EXTERNAL TABLE.
-            Home::Directory(..) => {
-                self.schema.deregister_table(&name)?;
-            }
-            Home::Memory(reservations) => {
-                self.schema.deregister_table(&name)?;
-                reservations.lock().remove(&name);
-            }
+        let full = place.qualified();
+        if self.home.has_stored_table(&full) {
+            self.home.change(&[full], |_| Ok(()))?;
         }
+        // Of memory, or made by CREATE EXTERNAL TABLE.
+        self.planned(&place.schema).deregister_table(&place.name)?;
         Ok(())
     }
 
-    /// Plans views with the state of a session from now on.
-    pub(crate) fn plan_views_with(&self, planner: Weak<RwLock<SessionState>>) {
-        if let Home::Directory(_, schema) = &self.home {
-            schema.plan_views_with(planner);
-        }
-    }
-
-    /// `CREATE VIEW`; a database in a directory keeps its statement.
-    pub(crate) async fn create_view(
+    /// `CREATE VIEW`; its statement is kept.
+    pub(crate) fn create_view(
         &self,
-        create: CreateView,
+        place: &Place,
+        or_replace: bool,
         statement: &str,
         table: Arc<dyn TableProvider>,
     ) -> Result<()> {
-        let name = bare_name(&create.name)?;
-        if create.temporary {
-            return Err(Error::unsupported("temporary views are not supported"));
+        let name = &place.name;
+        refuse_duplicates(name, table.schema().fields().iter().map(|field| field.name().as_str()))?;
+        match place.kind() {
+            Some(Kind::View) if or_replace => {}
+            Some(kind) => return Err(exists(place, kind)),
+            None => {}
         }
-        refuse_duplicates(&name, table.schema().fields().iter().map(|field| field.name().as_str()))?;
-        if self.schema.table_exist(&name) {
-            match self.kind_of(&name).await? {
-                TableType::View if create.or_replace => {}
-                TableType::View => {
-                    return Err(Error::Query { message: format!("there is a view '{name}' already") });
-                }
-                _ => return Err(Error::Query { message: format!("there is a table '{name}' already") }),
-            }
-        }
-        if let Home::Directory(store, _) = &self.home {
-            store.put_view(&name, statement)?;
-        }
-        self.schema.deregister_table(&name)?;
-        self.schema.register_table(name, table)?;
+        let view = Made { name: place.qualified(), statement: statement.to_owned() };
+        self.change_objects(|objects| {
+            objects.views.retain(|other| other.name != view.name);
+            objects.views.push(view);
+            Ok(())
+        })?;
+        let planned = self.planned(&place.schema);
+        planned.deregister_table(name)?;
+        planned.register_table(name.clone(), table)?;
         Ok(())
     }
 
-    /// `DROP VIEW`
-    pub(crate) async fn drop_view(&self, drop: &DropView) -> Result<()> {
-        let name = bare_name(&drop.name)?;
-        if !self.schema.table_exist(&name) {
-            return match drop.if_exists {
-                true => Ok(()),
-                false => Err(Error::UnknownTable { name, hint: String::new() }),
-            };
-        }
-        if self.kind_of(&name).await? != TableType::View {
+    /// `DROP VIEW`, of one that exists.
+    pub(crate) fn drop_view(&self, place: &Place) -> Result<()> {
+        if place.kind() != Some(Kind::View) {
+            let name = &place.name;
             return Err(Error::unsupported(format!("'{name}' is a table; DROP TABLE {name} removes it")));
         }
-        if let Home::Directory(store, _) = &self.home {
-            store.drop_view(&name)?;
-        }
-        self.schema.deregister_table(&name)?;
+        let full = place.qualified();
+        self.home.shrink(&[], |objects| {
+            objects.views.retain(|view| view.name != full);
+            Ok(())
+        })?;
+        self.planned(&place.schema).deregister_table(&place.name)?;
         Ok(())
     }
 
-    /// Whether a name is that of a table or of a view, which need not be usable any more.
-    async fn kind_of(&self, name: &str) -> Result<TableType> {
-        if let Home::Directory(store, _) = &self.home
-            && store.view(name).is_some()
-        {
-            return Ok(TableType::View);
+    /// `DROP SCHEMA`, with what is in it if `cascade` says so.
+    pub(crate) fn drop_schema(&self, schema: &str, cascade: bool) -> Result<()> {
+        if schema == MAIN {
+            return Err(Error::unsupported("schema 'main' cannot be dropped"));
         }
-        let table = self.schema.table(name).await?;
-        Ok(table.map_or(TableType::Base, |table| table.table_type()))
-    }
-
-    async fn refuse_view(&self, name: &str) -> Result<()> {
-        if self.kind_of(name).await? == TableType::View {
-            return Err(Error::unsupported(format!("'{name}' is a view; DROP VIEW {name} removes it")));
+        let is_inside = |name: &str| parts(name).0 == schema;
+        let objects = self.objects();
+        let mut inside: Vec<String> = self.names(schema);
+        inside.extend(objects.macros.iter().map(|made| &made.name).filter(|name| is_inside(name)).cloned());
+        let sequences = objects.sequences.iter().map(|sequence| &sequence.name);
+        let sequences: Vec<String> = sequences.filter(|name| is_inside(name)).cloned().collect();
+        inside.extend(sequences.iter().cloned());
+        if let (Some(first), false) = (inside.first(), cascade) {
+            return Err(Error::unsupported(format!(
+                "schema '{schema}' is not empty, it has '{first}'; DROP SCHEMA {schema} CASCADE drops it with all of that"
+            )));
         }
+        let mut tables = self.home.stored_tables();
+        tables.retain(|name| is_inside(name));
+        self.home.shrink(&tables, |objects| {
+            objects.schemas.retain(|other| other != schema);
+            objects.views.retain(|view| !is_inside(&view.name));
+            objects.macros.retain(|made| !is_inside(&made.name));
+            objects.sequences.retain(|sequence| !is_inside(&sequence.name));
+            Ok(())
+        })?;
+        self.planned.lock().remove(schema);
+        sequences.iter().for_each(|name| self.sequences.forget(name));
         Ok(())
     }
+}
+
+impl Drop for Tables {
+    /// Numbers that were set aside and not given are there for the next process.
+    fn drop(&mut self) {
+        let unused = self.sequences.unused();
+        if unused.is_empty() {
+            return;
+        }
+        let given_back = self.change_objects(|objects| {
+            for sequence in &mut objects.sequences {
+                if let Some((_, given)) = unused.iter().find(|(name, _)| *name == sequence.name) {
+                    sequence.given = *given;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = given_back {
+            log::warn!("sequences leave out numbers: {error}");
+        }
+    }
+}
+
+fn exists(place: &Place, kind: Kind) -> Error {
+    let kind = match kind {
+        Kind::Table => "table",
+        Kind::View => "view",
+    };
+    Error::Query { message: format!("there is a {kind} '{}' already", place.qualified()) }
+}
+
+fn is_view(place: &Place) -> Error {
+    let name = place.qualified();
+    Error::unsupported(format!("'{name}' is a view; DROP VIEW {name} removes it"))
 }
 
 /// Collects the rows of a plan into a table that counts against the memory limit.
@@ -283,22 +384,4 @@ fn refuse_duplicates<'a>(table: &str, columns: impl Iterator<Item = &'a str>) ->
         }
     }
     Ok(())
-}
-
-/// The name of a table of ours.
-fn bare_name(reference: &TableReference) -> Result<String> {
-    let is_ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
-        && reference.catalog().is_none_or(|catalog| catalog == CATALOG);
-    let name = reference.table();
-    if !is_ours {
-        return Err(Error::unsupported(format!(
-            "'{reference}': tables have no schema here; write just '{name}'"
-        )));
-    }
-    if crate::files::names::looks_like_path(name) {
-        return Err(Error::unsupported(format!(
-            "'{name}' would read as a file; use COPY … TO '{name}' to write one, or another name for a table"
-        )));
-    }
-    Ok(name.to_owned())
 }

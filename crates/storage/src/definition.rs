@@ -7,6 +7,7 @@ use nandina_device::Device;
 use nandina_pages::PageSchema;
 
 use crate::error::{Result, StorageError};
+use crate::objects::TableRules;
 use crate::segment::TableShape;
 
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
@@ -15,19 +16,26 @@ pub const MAX_PAGE_BYTES: usize = 4 << 20;
 /// A table to be created.
 #[derive(Debug, Clone)]
 pub struct TableDefinition {
+    /// As [`qualified`](crate::qualified) gives it.
     pub name: String,
     pub schema: SchemaRef,
     /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`]; what suits the device if `None`.
     pub page_bytes: Option<usize>,
+    pub rules: TableRules,
 }
 
 impl TableDefinition {
     pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        Self { name: name.into(), schema, page_bytes: None }
+        Self { name: name.into(), schema, page_bytes: None, rules: TableRules::default() }
     }
 
     pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
         self.page_bytes = Some(page_bytes);
+        self
+    }
+
+    pub fn with_rules(mut self, rules: TableRules) -> Self {
+        self.rules = rules;
         self
     }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  nandina.lock        held by the one process that writes
-//!  nandina.manifest    tables, their schemas and segments; replaced atomically           (manifest)
+//!  nandina.manifest    tables, their columns and segments, views, …; replaced atomically (manifest, objects)
 //!  segment-7.pax       header │ stripe: pages… │ page index │ stripe … │ directory       (segment, page_index)
 //!                                   ▲                ▲                      ▲
 //!                       row id = page and slot   one row per page    one row per stripe
@@ -31,6 +31,8 @@ mod error;
 mod fetch;
 mod ids;
 mod manifest;
+mod names;
+mod objects;
 #[cfg(test)]
 mod old_versions;
 mod page_filler;
@@ -48,6 +50,8 @@ pub use definition::{IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition};
 pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
+pub use names::{MAIN, parts, qualified};
+pub use objects::{ColumnDefault, Made, Objects, Sequence, TableRules};
 pub use page_index::{ColumnRange, PageRanges};
 pub use row_filter::{PageColumns, RowFilter};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};

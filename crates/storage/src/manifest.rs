@@ -1,12 +1,11 @@
 //! The manifest: the one small file that says which tables there are and which segments they consist of.
 //!
 //! ```text
-//!  NANDINA MANIFEST 2 <crc32c of the rest, 8 hex digits> <length of the rest>\n
-//!  { "database": …, "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ] }
+//!  NANDINA MANIFEST 3 <crc32c of the rest, 8 hex digits> <length of the rest>\n
+//!  { "database": …, "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ], … }
 //! ```
 //!
-//! JSON, so that people can read it. Replaced as a whole for every change. A view is the text of its `CREATE VIEW`, which this
-//! crate does not parse.
+//! JSON, so that people can read it. Replaced as a whole for every change.
 
 use arrow_ipc::convert::try_schema_from_flatbuffer_bytes;
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
@@ -15,11 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, SegmentId, TableId};
+use crate::names::{MAIN, qualified};
+use crate::objects::{Objects, TableRules};
 
 const MAGIC: &str = "NANDINA MANIFEST";
-/// Version 2 added the database's identity and the checksums of directories; manifests of version 1 are read as ever.
-const VERSION: u32 = 2;
+/// Version 2 added the database's identity and the checksums of directories; version 3 schemas, which names tell since, and
+/// the other objects than tables and views. Manifests of versions 1 and 2 are read as ever.
+const VERSION: u32 = 3;
 const OLDEST_VERSION: u32 = 1;
+const FIRST_VERSION_WITH_SCHEMAS: u32 = 3;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -31,21 +34,14 @@ pub(crate) struct Manifest {
     pub next_segment: u64,
     pub next_table: u64,
     pub tables: Vec<TableRecord>,
-    /// In the order in which they were made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub views: Vec<ViewRecord>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ViewRecord {
-    pub name: String,
-    /// The statement that made it.
-    pub statement: String,
+    #[serde(flatten)]
+    pub objects: Objects,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableRecord {
     pub id: TableId,
+    /// As [`qualified`] gives it.
     pub name: String,
     pub page_bytes: u32,
     /// For people; `schema` decides.
@@ -54,6 +50,8 @@ pub(crate) struct TableRecord {
     pub schema: String,
     /// In order of their page numbers.
     pub segments: Vec<SegmentRecord>,
+    #[serde(flatten)]
+    pub rules: TableRules,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,7 +80,7 @@ impl Manifest {
             next_segment: 1,
             next_table: 1,
             tables: Vec::new(),
-            views: Vec::new(),
+            objects: Objects::default(),
         }
     }
 
@@ -117,9 +115,14 @@ impl Manifest {
         if line != first_line(found, body) {
             return Err(damaged("its checksum does not match"));
         }
-        let manifest: Self = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        let mut manifest: Self = serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
         if found > OLDEST_VERSION && manifest.database.is_none() {
             return Err(damaged("it does not say which database it is of"));
+        }
+        if found < FIRST_VERSION_WITH_SCHEMAS {
+            let names = manifest.tables.iter_mut().map(|table| &mut table.name);
+            let views = manifest.objects.views.iter_mut().map(|view| &mut view.name);
+            names.chain(views).for_each(|name| *name = qualified(MAIN, name));
         }
         Ok(manifest)
     }
@@ -154,6 +157,7 @@ pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::{ColumnDefault, Made};
 
     fn manifest() -> Manifest {
         let segment = SegmentRecord {
@@ -175,15 +179,19 @@ mod tests {
             columns: vec!["key Int64".to_owned()],
             schema: "00ff".to_owned(),
             segments: vec![segment],
+            rules: TableRules {
+                defaults: vec![ColumnDefault { column: "key".to_owned(), expression: "7".to_owned() }],
+                checks: vec!["key > 0".to_owned()],
+            },
         };
-        let view = ViewRecord { name: "new".to_owned(), statement: "CREATE VIEW new AS …".to_owned() };
+        let view = Made { name: "new".to_owned(), statement: "CREATE VIEW new AS …".to_owned() };
         Manifest {
             database: Some(DatabaseId(0x00ab_cdef)),
             generation: 7,
             next_segment: 5,
             next_table: 3,
             tables: vec![table],
-            views: vec![view],
+            objects: Objects { schemas: vec!["sales".to_owned()], views: vec![view], ..Objects::default() },
         }
     }
 
@@ -212,10 +220,10 @@ mod tests {
         assert!(message(b"").starts_with("db/nandina.manifest is damaged: its first line is cut off"));
         assert!(message(&bytes[..bytes.len() - 10]).contains("longer or shorter than its first line says"));
         assert!(message(b"PAR1 something\n").contains("it is not a Nandina manifest"));
-        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 2 ", "MANIFEST 3 ", 1);
+        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 3 ", "MANIFEST 4 ", 1);
         assert!(
             message(newer.as_bytes())
-                .starts_with("db/nandina.manifest has format version 3, this build reads")
+                .starts_with("db/nandina.manifest has format version 4, this build reads")
         );
     }
 
@@ -227,6 +235,15 @@ mod tests {
         assert_eq!(Manifest::decode(&of_version(1), "m").unwrap(), unnamed);
         let message = Manifest::decode(&of_version(2), "m").unwrap_err().to_string();
         assert!(message.contains("it does not say which database it is of"), "{message}");
+    }
+
+    #[test]
+    fn names_without_schemas_become_names_of_main() {
+        let mut old = manifest();
+        old.tables[0].name = "a.b".to_owned();
+        let body = serde_json::to_vec(&old).unwrap();
+        let bytes = [first_line(2, &body).as_bytes(), b"\n", &body].concat();
+        assert_eq!(Manifest::decode(&bytes, "m").unwrap().tables[0].name, "\"a.b\"");
     }
 
     #[test]

@@ -19,9 +19,8 @@ use parking_lot::{Mutex, RwLock};
 use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, SegmentId, TableId};
-use crate::manifest::{
-    Manifest, SegmentRecord, TableRecord, ViewRecord, decode_schema, encode_schema, from_hex, to_hex,
-};
+use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
+use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
 
@@ -114,6 +113,7 @@ impl Snapshot {
 pub(crate) struct TableEntry {
     pub shape: Arc<TableShape>,
     pub segments: Vec<Arc<Segment>>,
+    pub rules: Arc<TableRules>,
     pub index_cache: IndexCache,
 }
 
@@ -238,47 +238,54 @@ impl Store {
     /// Removes a table. Snapshots of it stay readable; its files go with the last of them.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
-        self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| {
+        self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
             let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
             Ok(entry.segments.clone())
         })
     }
 
-    /// The names of all views, in the order in which they were made.
-    pub fn view_names(&self) -> Vec<String> {
-        self.catalog().manifest.views.iter().map(|view| view.name.clone()).collect()
+    /// Schemas, views, macros and sequences as they are now.
+    pub fn objects(&self) -> Objects {
+        self.catalog().manifest.objects.clone()
     }
 
-    /// The statement that made a view.
-    pub fn view(&self, name: &str) -> Option<String> {
-        let catalog = self.catalog();
-        catalog.manifest.views.iter().find(|view| view.name == name).map(|view| view.statement.clone())
-    }
-
-    /// Keeps the statement that makes a view, in place of one of the same name.
-    pub fn put_view(&self, name: &str, statement: &str) -> Result<()> {
+    /// Changes them; nothing is changed if `edit` fails.
+    pub fn change_objects<T, E: From<StorageError>>(
+        &self,
+        edit: impl FnOnce(&mut Objects) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.check_writable()?;
-        self.change(ManifestSpace::Free, |_, tables, manifest| {
-            if tables.contains_key(name) {
-                return Err(StorageError::TableExists { name: name.to_owned() });
+        self.change_with(ManifestSpace::Free, &[], edit)
+    }
+
+    /// Removes tables and other objects, all at once.
+    pub fn drop_objects<T, E: From<StorageError>>(
+        &self,
+        dropped_tables: &[String],
+        edit: impl FnOnce(&mut Objects) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.check_writable()?;
+        self.change_with(ManifestSpace::FreeOrReserved, dropped_tables, edit)
+    }
+
+    fn change_with<T, E: From<StorageError>>(
+        &self,
+        space: ManifestSpace,
+        dropped_tables: &[String],
+        edit: impl FnOnce(&mut Objects) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut outcome = None;
+        self.change(space, |catalog, tables, manifest| -> Result<_, E> {
+            let mut obsolete = Vec::new();
+            for name in dropped_tables {
+                let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
+                obsolete.extend(entry.segments.iter().cloned());
             }
-            manifest.views.retain(|view| view.name != name);
-            manifest.views.push(ViewRecord { name: name.to_owned(), statement: statement.to_owned() });
-            Ok(Vec::new())
-        })
-    }
-
-    /// Forgets a view; whether there was one.
-    pub fn drop_view(&self, name: &str) -> Result<bool> {
-        if self.view(name).is_none() {
-            return Ok(false);
-        }
-        self.check_writable()?;
-        self.change(ManifestSpace::FreeOrReserved, |_, _, manifest| {
-            manifest.views.retain(|view| view.name != name);
-            Ok(Vec::new())
+            outcome = Some(edit(&mut manifest.objects)?);
+            Ok(obsolete)
         })?;
-        Ok(true)
+        let Some(outcome) = outcome else { unreachable!("a change that succeeded was made") };
+        Ok(outcome)
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -303,38 +310,44 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
-        self.change(ManifestSpace::Free, |_, tables, manifest| match target {
-            Target::Create { definition, if_exists } => {
-                let replaced = tables.remove(&definition.name);
-                if replaced.is_some() && if_exists == IfExists::Fail {
-                    return Err(StorageError::TableExists { name: definition.name });
+        self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
+            match target {
+                Target::Create { definition, if_exists } => {
+                    let replaced = tables.remove(&definition.name);
+                    if replaced.is_some() && if_exists == IfExists::Fail {
+                        return Err(StorageError::TableExists { name: definition.name });
+                    }
+                    let id = TableId(manifest.next_table);
+                    manifest.next_table += 1;
+                    let page_bytes = definition.page_bytes_on(device);
+                    let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
+                    let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
+                    let rules = Arc::new(definition.rules);
+                    tables.insert(definition.name, TableEntry::new(shape, segments, rules));
+                    Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
                 }
-                let id = TableId(manifest.next_table);
-                manifest.next_table += 1;
-                let page_bytes = definition.page_bytes_on(device);
-                let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
-                let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
-                tables.insert(definition.name, TableEntry::new(shape, segments));
-                Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
-            }
-            Target::Rows { shape, overwrite } => {
-                let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
-                let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
-                let (mut segments, replaced) = if overwrite {
-                    (Vec::new(), entry.segments.clone())
-                } else {
-                    (entry.segments.clone(), Vec::new())
-                };
-                // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
-                let first_page =
-                    entry.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers);
-                if let Some(mut record) = segment {
-                    record.first_page = first_page;
-                    segments.push(self.segment(record, &entry.shape));
+                Target::Rows { shape, overwrite } => {
+                    let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
+                    let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+                    let (mut segments, replaced) = if overwrite {
+                        (Vec::new(), entry.segments.clone())
+                    } else {
+                        (entry.segments.clone(), Vec::new())
+                    };
+                    // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
+                    let first_page = entry
+                        .segments
+                        .last()
+                        .map_or(0, |last| last.record.first_page + last.record.page_numbers);
+                    if let Some(mut record) = segment {
+                        record.first_page = first_page;
+                        segments.push(self.segment(record, &entry.shape));
+                    }
+                    let shape = Arc::clone(&entry.shape);
+                    let rules = Arc::clone(&entry.rules);
+                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules));
+                    Ok(replaced)
                 }
-                let shape = Arc::clone(&entry.shape);
-                tables.insert(shape.name.clone(), TableEntry::new(shape, segments));
-                Ok(replaced)
             }
         })
     }
@@ -345,22 +358,26 @@ impl Store {
     }
 
     /// Replaces the manifest by a changed one. `edit` returns the segments that nothing names any more.
-    fn change(
+    fn change<E: From<StorageError>>(
         &self,
         space: ManifestSpace,
         edit: impl FnOnce(
             &Catalog,
             &mut BTreeMap<String, Arc<TableEntry>>,
             &mut Manifest,
-        ) -> Result<Vec<Arc<Segment>>>,
-    ) -> Result<()> {
+        ) -> Result<Vec<Arc<Segment>>, E>,
+    ) -> Result<(), E> {
         let mut state = self.inner.commit.lock();
         if state.unconfirmed {
-            return Err(StorageError::Unconfirmed { path: self.inner.device.path().to_owned() });
+            return Err(StorageError::Unconfirmed { path: self.inner.device.path().to_owned() }.into());
         }
         let before = self.catalog();
         let (mut manifest, mut tables) = (before.manifest.clone(), before.tables.clone());
         let obsolete = edit(&before, &mut tables, &mut manifest)?;
+        // Tables and views share their names; two sessions may have made one of each.
+        if let Some(view) = manifest.objects.views.iter().find(|view| tables.contains_key(&view.name)) {
+            return Err(StorageError::TableExists { name: view.name.clone() }.into());
+        }
         manifest.generation += 1;
         manifest.next_segment = self.inner.next_segment.load(Ordering::Relaxed);
         manifest.tables = tables.values().map(|entry| entry.record()).collect();
@@ -472,7 +489,8 @@ impl Catalog {
             if !are_in_order {
                 return Err(damaged("page numbers of its segments overlap, or exceed 48 bits"));
             }
-            if tables.insert(record.name.clone(), TableEntry::new(shape, segments)).is_some() {
+            let rules = Arc::new(record.rules.clone());
+            if tables.insert(record.name.clone(), TableEntry::new(shape, segments, rules)).is_some() {
                 return Err(damaged("it is named twice"));
             }
         }
@@ -491,8 +509,8 @@ impl Catalog {
 }
 
 impl TableEntry {
-    fn new(shape: Arc<TableShape>, segments: Vec<Arc<Segment>>) -> Arc<Self> {
-        Arc::new(Self { shape, segments, index_cache: IndexCache::default() })
+    fn new(shape: Arc<TableShape>, segments: Vec<Arc<Segment>>, rules: Arc<TableRules>) -> Arc<Self> {
+        Arc::new(Self { shape, segments, rules, index_cache: IndexCache::default() })
     }
 
     fn record(&self) -> TableRecord {
@@ -511,6 +529,7 @@ impl TableEntry {
                 .collect(),
             schema: to_hex(&encode_schema(schema)),
             segments: self.segments.iter().map(|segment| segment.record.clone()).collect(),
+            rules: self.rules.as_ref().clone(),
         }
     }
 }

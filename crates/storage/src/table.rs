@@ -9,6 +9,7 @@ use nandina_device::{IoAccount, block_on};
 use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
+use crate::objects::TableRules;
 use crate::page_index::{ColumnRange, IndexCache, PageRanges};
 use crate::segment::{BLOCK_BYTES, Segment, TableShape};
 use crate::statistics::{bounds, bounds_are_exact, joined};
@@ -56,6 +57,11 @@ impl Table {
 
     pub fn schema(&self) -> &SchemaRef {
         self.entry.shape.page_schema().arrow()
+    }
+
+    /// What it says about values.
+    pub fn rules(&self) -> &TableRules {
+        &self.entry.rules
     }
 
     pub fn page_bytes(&self) -> usize {

@@ -41,12 +41,17 @@ pub(crate) fn data_type(text: &str) -> Result<DataType> {
     part(text, |parser| parser.parse_data_type())
 }
 
+/// A parser at the beginning of a text.
+pub(crate) fn parser(text: &str) -> Result<Parser<'static>> {
+    Ok(Parser::new(&Sql).with_tokens_with_locations(tokens(text)?))
+}
+
 /// What a text is, read to its end.
 pub(crate) fn part<T>(
     text: &str,
     read: impl FnOnce(&mut Parser) -> std::result::Result<T, ParserError>,
 ) -> Result<T> {
-    let mut parser = Parser::new(&Sql).with_tokens_with_locations(tokens(text)?);
+    let mut parser = parser(text)?;
     let part = read(&mut parser).and_then(|part| parser.expect_token(&Token::EOF).map(|_| part));
     part.map_err(syntax_error)
 }

@@ -12,7 +12,10 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
+use nandina_storage::MAIN;
+
 use super::wrong_plans::visit_queries;
+use crate::catalog::{SYSTEM, system};
 use crate::error::{Error, Result};
 use crate::files::call::Call;
 
@@ -57,6 +60,13 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                     // Functions are called by any spelling of their names.
                     written.value.clone_from(&function);
                 }
+                if system::FUNCTIONS.contains(&function.as_str()) && arguments.args.is_empty() {
+                    *name = ObjectName::from(
+                        [SYSTEM, MAIN, &function].map(|part| Ident::with_quote('"', part)).to_vec(),
+                    );
+                    *args = None;
+                    continue;
+                }
                 if let Some(call) = Call::of(&function, &arguments.args) {
                     *name = ObjectName::from(vec![Ident::with_quote('"', call?.to_string())]);
                     *args = None;
@@ -64,6 +74,8 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                         *alias = Some(alias_of(&function, Vec::new()));
                     }
                 } else if matches!(function.as_str(), "range" | "generate_series") {
+                    // Functions are found in whatever case they are written.
+                    *name = ObjectName::from(vec![Ident::new(&function)]);
                     match alias {
                         None if names.insert(function.clone()) => {
                             *alias = Some(alias_of(&function, vec![Ident::with_quote('"', &function)]));

@@ -19,22 +19,22 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, col, lit};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Ident, ObjectName, Statement};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Statement};
 
 use crate::error::{Error, Result};
 use crate::files::csv::{by_name, columns_of_fields};
 use crate::files::names::{Format, is_pattern};
 use crate::files::reading::Reading;
 use crate::files::{self, names};
+use crate::planning::catalog_statement::reference;
 use crate::planning::copy_statement::{CopyOption, CopyText, Direction};
+use crate::planning::{checks, normalized, syntax};
 use crate::suggestion;
 
 /// A parsed `COPY … FROM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyFrom {
-    pub table: String,
+    pub table: TableReference,
     /// The table's columns that the file has, in the file's order; empty: all.
     pub columns: Vec<String>,
     pub reading: Reading,
@@ -52,7 +52,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
     if copy.direction == Direction::To {
         return Ok(None);
     }
-    let mut statements = Parser::parse_sql(&GenericDialect {}, copy.head).map_err(|_| misspelt())?;
+    let mut statements =
+        syntax::part(copy.head, |parser| parser.parse_statements()).map_err(|_| misspelt())?;
     let (Some(Statement::Copy { source, to: false, target, .. }), true) =
         (statements.pop(), statements.is_empty())
     else {
@@ -62,8 +63,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<CopyFrom>> {
         return Err(misspelt());
     };
     let reading = reading(filename, copy.options()?.unwrap_or_default())?;
-    let columns = columns.iter().map(name_of).collect();
-    Ok(Some(CopyFrom { table: table_of(&table_name)?, columns, reading }))
+    let columns = columns.iter().map(normalized).collect();
+    Ok(Some(CopyFrom { table: reference(&table_name).map_err(Error::from_parser)?, columns, reading }))
 }
 
 /// How a file is read with these options.
@@ -98,7 +99,7 @@ pub(crate) async fn insert_plan(
     state: &SessionState,
     from: CopyFrom,
 ) -> Result<LogicalPlan> {
-    if names::looks_like_path(&from.table) {
+    if names::looks_like_path(from.table.table()) {
         return Err(Error::unsupported(format!("'{}' is a file; COPY FROM loads into a table", from.table)));
     }
     let target = target.await?;
@@ -148,9 +149,9 @@ pub(crate) async fn insert_plan(
     }
     let rows =
         LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.project(values)?.build()?;
-    let table = TableReference::bare(from.table.as_str());
+    let table = from.table.clone();
     let insert = LogicalPlanBuilder::insert_into(rows, table, provider_as_source(target), InsertOp::Append)?;
-    Ok(insert.build()?)
+    checks::add(state, insert.build()?)
 }
 
 /// For each column that is loaded, which one of the file it is.
@@ -170,17 +171,6 @@ fn sources(from: &CopyFrom, given: &[String], source: &Schema) -> Result<Vec<usi
 
 fn quoted_column(name: &str) -> Expr {
     col(datafusion::common::Column::new_unqualified(name))
-}
-
-fn name_of(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
-fn table_of(name: &ObjectName) -> Result<String> {
-    match name.0.as_slice() {
-        [part] => part.as_ident().map(name_of).ok_or_else(misspelt),
-        _ => Err(Error::unsupported(format!("'{name}': tables have no schema here; write the bare name"))),
-    }
 }
 
 fn mentions_from(text: &str) -> bool {
@@ -203,7 +193,7 @@ mod tests {
     fn options_are_read() {
         let parsed =
             parse("COPY Orders (a, \"B\") FROM 'x.csv' (DELIMITER ';', HEADER false)").unwrap().unwrap();
-        assert_eq!(parsed.table, "orders");
+        assert_eq!(parsed.table, TableReference::bare("orders"));
         assert_eq!(parsed.columns, ["a", "B"]);
         assert_eq!(parsed.reading.names, ["x.csv"]);
         assert_eq!(parsed.reading.csv.delimiter, Some(b';'));
@@ -223,7 +213,7 @@ mod tests {
     #[test]
     fn mistakes_are_explained() {
         assert!(parse("COPY t FROM x.csv").unwrap_err().to_string().contains("write COPY table"));
-        assert!(parse("COPY a.b FROM 'x.csv'").unwrap_err().to_string().contains("bare name"));
+        assert!(parse("COPY a.b.c.d FROM 'x.csv'").unwrap_err().to_string().contains("too many parts"));
         let message = |text: &str| parse(text).unwrap_err().to_string();
         assert!(message("COPY t FROM 'x.csv' (FORMAT pdf)").contains("csv, json, parquet or arrow, not pdf"));
         assert!(message("COPY t FROM 'x.csv' (DELIMTER ';')").contains("did you mean 'delimiter'?"));

@@ -8,7 +8,7 @@
 //!
 //! A look-up makes a provider of one snapshot (`native`). Another one of the same statement may see what has been
 //! committed in between, and views and prepared statements are plans that were made earlier. So the snapshots of all
-//! tables are exchanged for those of one state before a statement is optimized.
+//! tables of a database are exchanged for those of one state before a statement is optimized.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan, TableSource};
 use datafusion::optimizer::AnalyzerRule;
 use nandina_exec::scan::NativeTableProvider;
-use nandina_storage::Snapshot;
+use nandina_storage::{Snapshot, Store};
 
 use crate::error::Error;
 
@@ -48,28 +48,42 @@ impl AnalyzerRule for NewestSnapshots {
     }
 }
 
-/// The state that a statement sees.
+/// The states of databases that a statement sees.
 #[derive(Default)]
 struct Newest {
-    snapshot: Option<Snapshot>,
+    databases: Vec<State>,
+}
+
+struct State {
+    snapshot: Snapshot,
     sources: HashMap<String, Arc<dyn TableSource>>,
 }
 
 impl Newest {
+    /// The state of a database.
+    fn of(&mut self, store: &Store) -> &mut State {
+        let known = self.databases.iter().position(|state| state.snapshot.is_of(store));
+        let at = known.unwrap_or_else(|| {
+            self.databases.push(State { snapshot: store.snapshot(), sources: HashMap::new() });
+            self.databases.len() - 1
+        });
+        #[allow(clippy::indexing_slicing, reason = "it was found or put there")]
+        &mut self.databases[at]
+    }
+
     /// The table of a scan in that state; none if it is not a native one.
     fn source(&mut self, scan: &TableScan) -> Result<Option<Arc<dyn TableSource>>> {
         let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
         let Some(native) = provider.downcast_ref::<NativeTableProvider>() else { return Ok(None) };
         let (name, store) = (native.table().name(), native.table().store());
-        let snapshot = self.snapshot.get_or_insert_with(|| store.snapshot());
-        assert!(snapshot.is_of(store), "a session has one database");
-        let source = match self.sources.get(name) {
+        let State { snapshot, sources } = self.of(store);
+        let source = match sources.get(name) {
             Some(source) => Arc::clone(source),
             None => {
                 let table =
                     snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error)))?;
                 let source = provider_as_source(Arc::new(NativeTableProvider::new(table)));
-                self.sources.insert(name.to_owned(), Arc::clone(&source));
+                sources.insert(name.to_owned(), Arc::clone(&source));
                 source
             }
         };

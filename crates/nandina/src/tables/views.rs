@@ -1,26 +1,61 @@
 //! Views as tables.
+//!
+//! A view is kept as the statement that made it, and planned again when a session first uses it after a restart.
 
 use std::sync::Arc;
 
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{DynamicFileCatalog, TableProvider};
 use datafusion::datasource::ViewTable;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{CreateView, DdlStatement, LogicalPlan};
 use datafusion::optimizer::Analyzer;
 
+use crate::catalog::names::{Names, Place};
+use crate::catalog::providers::AllDatabases;
 use crate::error::{Error, Result};
+use crate::files::FileTables;
 use crate::planning;
 
+tokio::task_local! {
+    /// The views that are being planned, each for the one before.
+    static PLANNING: Vec<String>;
+}
+
 /// The view that a `CREATE VIEW` makes. Its types are resolved now; its tables are looked up again for each statement.
-pub(crate) fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
+fn as_view(state: &SessionState, create: &CreateView) -> Result<Arc<dyn TableProvider>> {
     let analyzer = Analyzer::with_rules(nandina_plan::type_rules());
     let plan = create.input.as_ref().clone();
     let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
     Ok(Arc::new(ViewTable::new(plan, create.definition.clone())))
 }
 
+/// The view that a kept statement makes, with the names in it as those of the view's schema.
+pub(crate) async fn planned(place: &Place, statement: &str, names: &Names) -> Result<Arc<dyn TableProvider>> {
+    let name = place.qualified();
+    let full_name = format!("{}.{name}", place.database);
+    let mut planning = PLANNING.try_with(Vec::clone).unwrap_or_default();
+    if planning.contains(&full_name) {
+        return Err(Error::Query { message: format!("view '{name}' is made of itself; DROP VIEW {name}") });
+    }
+    planning.push(full_name);
+    let Some(state) = names.session() else {
+        return Err(Error::Query { message: format!("view '{name}' cannot be planned without a session") });
+    };
+    let state = within(state, names, place);
+    PLANNING.scope(planning, Box::pin(view_of(&state, statement))).await
+}
+
+/// The state of a session in which names mean what they mean in a schema.
+fn within(state: SessionState, names: &Names, place: &Place) -> SessionState {
+    let files = Arc::new(FileTables::new(names.session_reference()));
+    let names = names.within(&place.database, &place.schema);
+    let config = state.config().clone().with_extension(Arc::clone(&names));
+    let databases = Arc::new(DynamicFileCatalog::new(Arc::new(AllDatabases(names)), files));
+    SessionStateBuilder::from(state).with_config(config).with_catalog_list(databases).build()
+}
+
 /// The view that a statement makes.
-pub(crate) async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableProvider>> {
+async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableProvider>> {
     match planning::logical_plan(state, planning::parse_one(state, statement)?).await? {
         LogicalPlan::Ddl(DdlStatement::CreateView(create)) => as_view(state, &create),
         _ => Err(Error::unsupported("the statement makes no view")),

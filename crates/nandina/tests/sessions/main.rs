@@ -11,6 +11,7 @@
 #[path = "../../../../fuzz/src/inputs.rs"]
 mod inputs;
 mod mutated_inputs_are_refused;
+mod objects_last;
 mod progress_is_told;
 mod session_runs_sql;
 mod tpch;

@@ -182,13 +182,13 @@ pub(super) fn in_column(column: &ColumnDef) -> Result<()> {
             ColumnOption::Null
             | ColumnOption::NotNull
             | ColumnOption::Default(_)
+            | ColumnOption::Check(_)
             | ColumnOption::PrimaryKey(_)
             | ColumnOption::Unique(_)
             | ColumnOption::ForeignKey(_)
             | ColumnOption::Comment(_) => continue,
             ColumnOption::Collation(collation) if compares_bytes(&collation.to_string()) => continue,
             ColumnOption::Generated { .. } => "GENERATED ALWAYS AS".to_owned(),
-            ColumnOption::Check(_) => "CHECK".to_owned(),
             other => other.to_string(),
         };
         return Err(Error::unsupported(format!("column '{}': {words} is not supported", name.value)));

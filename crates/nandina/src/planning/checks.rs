@@ -1,0 +1,152 @@
+//! `CHECK`: rows that come into a table keep what it asks for.
+//!
+//! ```text
+//!   CREATE TABLE t (a INTEGER CHECK (a > 0))
+//!   Insert into t ◄── Filter: must_hold(a > 0, 'CHECK (a > 0) of table t') ◄── rows, as the table's columns
+//! ```
+//!
+//! As in SQL, a row fails only where a check is false: null is not.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{Array as _, AsArray as _, BooleanArray};
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
+use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, DmlStatement, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, WriteOp, lit,
+};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, SetExpr, VisitMut as _, VisitorMut};
+
+use super::{macros, new_parser};
+use super::{syntax, wrong_plans};
+use crate::catalog::names::Names;
+use crate::error::{Error, Result};
+
+/// A check as it is kept: about columns of the one table, by their bare names.
+pub(super) fn kept(check: &Expr) -> Result<String> {
+    struct BareNames;
+    impl VisitorMut for BareNames {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut datafusion::sql::sqlparser::ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::CompoundIdentifier(path) = expr
+                && let Some(column) = path.pop()
+            {
+                *expr = Expr::Identifier(column);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut bare = check.clone();
+    match bare.visit(&mut BareNames) {
+        ControlFlow::Continue(()) => Ok(bare.to_string()),
+        ControlFlow::Break(()) => {
+            Err(Error::unsupported(format!("CHECK ({check}): sub-queries in checks are not supported")))
+        }
+    }
+}
+
+/// Lets a plan that inserts check its rows.
+pub(crate) fn add(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let Some(names) = state.config().get_extension::<Names>() else { return Ok(plan) };
+    let checked = plan.transform_down(|node| match node {
+        LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(_)) => {
+            let place = names.find(&dml.table_name);
+            let checks = place.map(|place| place.tables.rules(&place).checks).unwrap_or_default();
+            let mut rows = dml.input.as_ref().clone();
+            for check in &checks {
+                rows = checked(state, rows, check, dml.table_name.table()).map_err(DataFusionError::from)?;
+            }
+            let input = Arc::new(rows);
+            let dml = DmlStatement { input, ..dml };
+            Ok(Transformed::new_transformed(LogicalPlan::Dml(dml), !checks.is_empty()))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    Ok(checked.data()?)
+}
+
+fn checked(state: &SessionState, rows: LogicalPlan, check: &str, table: &str) -> Result<LogicalPlan> {
+    let expr = new_parser(state, check)?.parse_expr().map_err(Error::from_parser)?;
+    let expr = as_in_queries(state, expr)?;
+    let expr = ExprWithAlias { expr, alias: None };
+    let expr = state.create_logical_expr_from_sql_expr(expr, rows.schema())?;
+    let message = format!("CHECK ({check}) of table '{table}' fails for a row");
+    let holds = ScalarUDF::from(MustHold::new()).call(vec![expr, lit(message)]);
+    Ok(LogicalPlanBuilder::from(rows).filter(holds)?.build()?)
+}
+
+/// An expression with what is done to those of queries before they are planned.
+fn as_in_queries(state: &SessionState, expr: Expr) -> Result<Expr> {
+    use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+    let mut query = syntax::query("SELECT 1")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.projection = vec![SelectItem::UnnamedExpr(expr)];
+    }
+    let mut statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
+    macros::write_out(state, &mut statement)?;
+    wrong_plans::avoid(&mut statement)?;
+    if let Statement::Statement(inner) = statement
+        && let SqlStatement::Query(query) = *inner
+        && let SetExpr::Select(select) = *query.body
+        && let Some(SelectItem::UnnamedExpr(expr)) = select.projection.into_iter().next()
+    {
+        return Ok(expr);
+    }
+    Err(Error::bug("a check is no expression any more"))
+}
+
+/// True, or an error for a row for which its first argument is false: the second.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct MustHold {
+    signature: Signature,
+}
+
+impl MustHold {
+    fn new() -> Self {
+        // Volatile: it must not be computed before there are rows.
+        let types = vec![DataType::Boolean, DataType::Utf8];
+        MustHold { signature: Signature::exact(types, Volatility::Volatile) }
+    }
+}
+
+impl ScalarUDFImpl for MustHold {
+    fn name(&self) -> &str {
+        "must_hold"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let rows = args.number_rows;
+        let [checked, message] = args.args.as_slice() else {
+            return Err(Error::bug("must_hold has two arguments").into());
+        };
+        let checked = checked.to_array(rows)?;
+        let checked = checked.as_boolean();
+        let fails = (0..checked.len()).any(|row| checked.is_valid(row) && !checked.value(row));
+        if fails {
+            let message = match message {
+                ColumnarValue::Scalar(ScalarValue::Utf8(Some(message))) => message.clone(),
+                _ => "a CHECK fails for a row".to_owned(),
+            };
+            return Err(Error::Query { message }.into());
+        }
+        Ok(ColumnarValue::Array(Arc::new(BooleanArray::from(vec![true; rows]))))
+    }
+}

@@ -1,0 +1,212 @@
+//! `INSERT` with what a statement leaves out: defaults, names of columns, and names of outputs that are there twice.
+//!
+//! ```text
+//!   CREATE TABLE t (a INTEGER DEFAULT 7, b INTEGER)
+//!   INSERT INTO t DEFAULT VALUES                      VALUES (7, NULL)
+//!   INSERT INTO t (b, a) VALUES (1, DEFAULT)          VALUES (1, 7)
+//!   INSERT INTO t (b) SELECT x FROM s                 (b, a) SELECT *, 7 FROM (SELECT x FROM s)
+//!   INSERT INTO t BY NAME SELECT x AS b FROM s        (b, a) …, as above
+//! ```
+
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement, TableFactor,
+    TableObject, Value, Values,
+};
+use nandina_storage::TableRules;
+
+use super::creation::name_apart;
+use super::syntax;
+use super::{catalog_statement, logical_plan, new_parser};
+use crate::catalog::names::Names;
+use crate::error::{Error, Result};
+use crate::{statement_text, suggestion};
+
+/// What stands for the columns of an `INSERT … BY NAME` until they are known.
+const BY_NAME: &str = "by name";
+
+/// A text in which `BY NAME` behind the table of an `INSERT` is a list of columns that the parser can read.
+pub(crate) fn with_names_as_list(text: &str) -> Option<String> {
+    let mut tokens = statement_text::tokens(text);
+    let mut is_next = |word: &str| tokens.next().is_some_and(|(_, token)| token.eq_ignore_ascii_case(word));
+    if !is_next("insert") || !is_next("into") {
+        return None;
+    }
+    let mut start = None;
+    for (at, token) in tokens.take(8) {
+        match (start, token) {
+            (None, by) if by.eq_ignore_ascii_case("by") => start = Some(at),
+            (Some(start), name) if name.eq_ignore_ascii_case("name") => {
+                let (head, tail) = (text.get(..start)?, text.get(at + token.len()..)?);
+                return Some(format!("{head}(\"{BY_NAME}\") {tail}"));
+            }
+            (Some(start), position) if position.eq_ignore_ascii_case("position") => {
+                return Some(format!("{}{}", text.get(..start)?, text.get(at + token.len()..)?));
+            }
+            (Some(_), _) => return None,
+            (None, "(") => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Completes an `INSERT` into a table of ours.
+pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) -> Result<()> {
+    let inner = match statement {
+        Statement::Statement(inner) => inner.as_mut(),
+        Statement::Explain(explain) => return Box::pin(complete(state, &mut explain.statement)).await,
+        _ => return Ok(()),
+    };
+    let SqlStatement::Insert(insert) = inner else { return Ok(()) };
+    let Some(target) = Target::of(state, insert).await? else { return Ok(()) };
+    let mut given: Vec<String> =
+        insert.columns.iter().flat_map(|name| catalog_statement::parts(name).pop()).collect();
+    let Some(source) = &mut insert.source else {
+        let row = target.columns.iter().map(|column| target.default(state, column)).collect::<Result<_>>()?;
+        let mut query = syntax::query("VALUES (1)")?;
+        if let SetExpr::Values(values) = query.body.as_mut()
+            && let Some(first) = values.rows.first_mut()
+        {
+            first.content = row;
+        }
+        insert.source = Some(Box::new(query));
+        insert.columns = target.columns.iter().map(|name| column_name(name)).collect();
+        return Ok(());
+    };
+    name_apart(source, |name, count| format!("{name}:{count}"));
+    if given == [BY_NAME] {
+        given = outputs(state, source).await?;
+        for name in &given {
+            if !target.columns.contains(name) {
+                let hint = suggestion::phrase(name, target.columns.iter().map(String::as_str));
+                return Err(Error::UnknownColumn { name: format!("{}.{name}", target.name), hint });
+            }
+        }
+        insert.columns = given.iter().map(|name| column_name(name)).collect();
+    }
+    let columns = if given.is_empty() { target.columns.clone() } else { given };
+    let missing: Vec<&String> = target
+        .columns
+        .iter()
+        .filter(|name| !columns.contains(name) && target.rules.default_of(name).is_some())
+        .collect();
+    let defaults = missing.iter().map(|name| target.default(state, name)).collect::<Result<Vec<_>>>()?;
+    match source.body.as_mut() {
+        SetExpr::Values(values) => fill_in(state, &target, values, &columns, &defaults)?,
+        _ if defaults.is_empty() => {}
+        _ => *source = Box::new(with_outputs(source, &columns, defaults)?),
+    }
+    if !missing.is_empty() {
+        let all = columns.iter().chain(missing);
+        insert.columns = all.map(|name| column_name(name)).collect();
+    }
+    Ok(())
+}
+
+/// The table that rows go into.
+struct Target {
+    name: String,
+    columns: Vec<String>,
+    rules: TableRules,
+}
+
+impl Target {
+    /// None if it is no table of ours, and there is nothing to complete.
+    async fn of(state: &SessionState, insert: &Insert) -> Result<Option<Self>> {
+        let TableObject::TableName(name) = &insert.table else { return Ok(None) };
+        let Ok(reference) = catalog_statement::reference(name) else { return Ok(None) };
+        let Some(names) = state.config().get_extension::<Names>() else { return Ok(None) };
+        let Some(place) = names.find(&reference) else { return Ok(None) };
+        let Some(table) = place.tables.table(&place, &names).await? else { return Ok(None) };
+        let columns = table.schema().fields().iter().map(|field| field.name().clone()).collect();
+        Ok(Some(Target { name: place.qualified(), columns, rules: place.tables.rules(&place) }))
+    }
+
+    fn default(&self, state: &SessionState, column: &str) -> Result<Expr> {
+        match self.rules.default_of(column) {
+            Some(expression) => new_parser(state, expression)?.parse_expr().map_err(Error::from_parser),
+            None => Ok(Expr::Value(Value::Null.with_empty_span())),
+        }
+    }
+}
+
+/// Writes out `DEFAULT` in rows, and puts the defaults of columns that are not listed behind them.
+fn fill_in(
+    state: &SessionState,
+    target: &Target,
+    values: &mut Values,
+    columns: &[String],
+    defaults: &[Expr],
+) -> Result<()> {
+    for row in &mut values.rows {
+        for (value, column) in row.content.iter_mut().zip(columns) {
+            if is_default(value) {
+                *value = target.default(state, column)?;
+            }
+        }
+        if row.content.len() == columns.len() {
+            row.content.extend(defaults.iter().cloned());
+        }
+    }
+    Ok(())
+}
+
+fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
+
+/// `SELECT *, defaults FROM (query) AS t(columns)`
+fn with_outputs(query: &Query, columns: &[String], defaults: Vec<Expr>) -> Result<Query> {
+    let quoted: Vec<String> = columns.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
+    let text = format!("SELECT * FROM (SELECT 1) AS inserted({})", quoted.join(", "));
+    let mut outer = syntax::query(&text)?;
+    if let SetExpr::Select(select) = outer.body.as_mut() {
+        for table in &mut select.from {
+            if let TableFactor::Derived { subquery, .. } = &mut table.relation {
+                **subquery = query.clone();
+            }
+        }
+        let alias = |(number, expr)| SelectItem::ExprWithAlias {
+            expr,
+            alias: Ident::with_quote('"', format!("default {number}")),
+        };
+        select.projection.extend(defaults.into_iter().enumerate().map(alias));
+    }
+    Ok(outer)
+}
+
+/// The names of a query's outputs.
+async fn outputs(state: &SessionState, query: &Query) -> Result<Vec<String>> {
+    if let SetExpr::Values(_) = query.body.as_ref() {
+        return Err(Error::unsupported("VALUES have no names for BY NAME; write SELECT … AS name"));
+    }
+    let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query.clone()))));
+    let plan = Box::pin(logical_plan(state, statement)).await?;
+    Ok(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
+}
+
+fn column_name(name: &str) -> ObjectName {
+    ObjectName::from(vec![Ident::with_quote('"', name)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_name_is_a_list() {
+        let text = |text: &str| with_names_as_list(text);
+        assert_eq!(
+            text("INSERT INTO t BY NAME SELECT 1"),
+            Some("INSERT INTO t (\"by name\")  SELECT 1".to_owned())
+        );
+        assert_eq!(
+            text("insert into s.t by position select 1"),
+            Some("insert into s.t  select 1".to_owned())
+        );
+        assert_eq!(text("INSERT INTO t (a) SELECT 1"), None);
+        assert_eq!(text("INSERT INTO t SELECT a FROM x ORDER BY name"), None);
+    }
+}
