@@ -152,7 +152,7 @@ fn visible(text: &str) -> String {
 fn boolean(text: &str) -> Option<&'static str> {
     match text {
         "true" | "True" | "1" => Some("1"),
-        "false" | "0" => Some("0"),
+        "false" | "False" | "0" => Some("0"),
         _ => None,
     }
 }

@@ -41,8 +41,8 @@ pub fn of_values(values: &ArrayRef) -> Result<StringViewArray> {
             write_float(text, value, format_args!("{value:e}"))
         }),
         DataType::Date32 => texts(values.as_primitive::<Date32Type>(), |text, days| match days {
-            INFINITE_DATE => Ok(text.push_str("infinity")),
-            days if days == -INFINITE_DATE => Ok(text.push_str("-infinity")),
+            INFINITE_DATE => Ok(write!(text, "infinity")?),
+            days if days == -INFINITE_DATE => Ok(write!(text, "-infinity")?),
             days => Ok(write_date(text, days.into())?),
         }),
         DataType::Time32(_) | DataType::Time64(_) => {

@@ -84,8 +84,8 @@ async fn nested_values_come_back_from_parquet_and_are_texts_in_csv() {
     copy(&session, &format!("{query} ORDER BY i"), &csv, "").await;
     let text = std::fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = text.lines().take(6).collect();
-    assert_eq!(lines[..2], ["i,l,o", "1,\"[1, NULL]\",\"{a: 1, b: [x, NULL]}\""], "{lines:?}");
-    assert_eq!(lines[5], "5,,\"{a: 5, b: [x, NULL]}\"");
+    assert_eq!(lines[..2], ["i,l,o", "1,\"[1, NULL]\",\"{'a': 1, 'b': [x, NULL]}\""], "{lines:?}");
+    assert_eq!(lines[5], "5,,\"{'a': 5, 'b': [x, NULL]}\"");
     assert_eq!(text.lines().count(), 20_001);
 }
 
