@@ -24,7 +24,6 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
-use nandina_storage::TableRules;
 use parking_lot::Mutex;
 
 use crate::catalog::names::{Names, Place};
@@ -224,7 +223,7 @@ impl Session {
         };
         let place = self.names.place(&create.name, false)?;
         let tables = Arc::clone(&place.tables);
-        tables.create(&state, place, create, TableRules::default()).await
+        tables.create(&state, place, create, Creation::default()).await
     }
 
     /// The names of the tables that a session finds by their bare names, sorted.
@@ -286,7 +285,7 @@ impl Session {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let place = self.names.place(&create.name, create.temporary)?;
                 let tables = Arc::clone(&place.tables);
-                tables.create(state, place, create, creation.rules).await
+                tables.create(state, place, create, creation).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop)) => {
                 if let Some(place) = self.existing(&drop.name, drop.if_exists)? {

@@ -12,6 +12,7 @@ pub(crate) mod views;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySchemaProvider;
 use datafusion::catalog::{MemTable, SchemaProvider as _, TableProvider};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -30,6 +31,7 @@ use crate::catalog::sequences::Sequences;
 use crate::error::{Error, Result};
 use crate::files::sources;
 use crate::planning;
+use crate::planning::creation::Creation;
 use crate::query::{Answer, Query, count_row, count_schema};
 
 /// The tables of a database, shared by its sessions, and its other objects.
@@ -170,7 +172,7 @@ impl Tables {
         state: &Arc<SessionState>,
         place: Place,
         create: CreateMemoryTable,
-        rules: TableRules,
+        creation: Creation,
     ) -> Result<Query> {
         if create.if_not_exists && create.or_replace {
             return Err(Error::unsupported("IF NOT EXISTS and OR REPLACE exclude each other"));
@@ -194,7 +196,9 @@ impl Tables {
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let or_replace = create.or_replace;
-        let work = async move { count_row(tables.fill(place, or_replace, rules, input, task).await?) };
+        let schema = if creation.is_query { with_nulls(&plan.schema()) } else { plan.schema() };
+        let definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
+        let work = async move { count_row(tables.fill(place, definition, or_replace, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
     }
@@ -202,27 +206,26 @@ impl Tables {
     async fn fill(
         &self,
         place: Place,
+        definition: TableDefinition,
         replace: bool,
-        rules: TableRules,
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
     ) -> Result<u64> {
-        let full = place.qualified();
         match &self.home {
             Home::Directory(store) => {
                 let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
-                let definition = TableDefinition::new(full, plan.schema()).with_rules(rules);
                 let rows = native::create_with_rows(store, definition, if_exists, plan, task).await?;
                 // One over files that it has replaced.
                 self.planned(&place.schema).deregister_table(&place.name)?;
                 Ok(rows)
             }
             Home::Memory(memory) => {
-                let (table, reservation, rows) = in_memory(&place.name, plan, &task).await?;
+                let TableDefinition { name, schema, rules, .. } = definition;
+                let (table, reservation, rows) = in_memory(&place.name, schema, plan, &task).await?;
                 let planned = self.planned(&place.schema);
                 planned.deregister_table(&place.name)?;
                 planned.register_table(place.name, Arc::new(table))?;
-                memory.hold(full, Held { _memory: reservation, rules });
+                memory.hold(name, Held { _memory: reservation, rules });
                 Ok(rows)
             }
         }
@@ -284,6 +287,15 @@ impl Tables {
         Ok(())
     }
 
+    /// Views are planned again when they are used next: a database that they name is no longer there.
+    pub(crate) fn forget_planned_views(&self) -> Result<()> {
+        for view in self.objects().views {
+            let (schema, name) = parts(&view.name);
+            self.planned(&schema).deregister_table(&name)?;
+        }
+        Ok(())
+    }
+
     /// `DROP SCHEMA`, with what is in it if `cascade` says so.
     pub(crate) fn drop_schema(&self, schema: &str, cascade: bool) -> Result<()> {
         if schema == MAIN {
@@ -337,6 +349,12 @@ impl Drop for Tables {
     }
 }
 
+/// The same columns, which may hold nulls.
+fn with_nulls(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
 fn exists(place: &Place, kind: Kind) -> Error {
     let kind = match kind {
         Kind::Table => "table",
@@ -353,12 +371,12 @@ fn is_view(place: &Place) -> Error {
 /// Collects the rows of a plan into a table that counts against the memory limit.
 async fn in_memory(
     name: &str,
+    schema: SchemaRef,
     plan: Arc<dyn ExecutionPlan>,
     task: &Arc<TaskContext>,
 ) -> Result<(MemTable, MemoryReservation, u64)> {
     let mut rows = execute_stream(plan, Arc::clone(task))?;
     let reservation = MemoryConsumer::new(format!("table {name}")).register(task.memory_pool());
-    let schema = rows.schema();
     let mut batches = Vec::new();
     let mut count = 0;
     while let Some(batch) = rows.try_next().await? {

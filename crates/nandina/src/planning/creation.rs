@@ -27,6 +27,8 @@ use crate::statement_text;
 #[derive(Debug, Default)]
 pub(crate) struct Creation {
     pub rules: TableRules,
+    /// Whether a table is made of the rows of a query: then its columns may hold nulls, whatever those rows are.
+    pub is_query: bool,
     /// Whether a view that is there is kept.
     pub keeps_view: bool,
 }
@@ -70,6 +72,7 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
             for check in take_checks(&mut create.constraints) {
                 creation.rules.checks.push(checks::kept(&check)?);
             }
+            creation.is_query = create.query.is_some() && create.columns.is_empty();
             if let Some(query) = &mut create.query {
                 name_apart(query, |name, count| format!("{name}_{count}"));
             }

@@ -234,9 +234,11 @@ fn detach(names: &Names, name: &str, if_exists: bool) -> Result<()> {
         )));
     }
     match names.databases().get(name) {
-        None if if_exists => Ok(()),
-        _ => names.databases().detach(name),
+        None if if_exists => return Ok(()),
+        _ => names.databases().detach(name)?,
     }
+    let attached = names.databases().all().into_iter().map(|(_, database)| database.tables);
+    attached.chain(names.temporary().tables()).try_for_each(|tables| tables.forget_planned_views())
 }
 
 async fn describe(state: &Arc<SessionState>, names: &Names, query: &str) -> Result<Query> {
