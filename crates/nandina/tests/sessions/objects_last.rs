@@ -21,7 +21,7 @@ async fn number(session: &Session, query: &str) -> i64 {
 
 const MADE: &str = "CREATE SCHEMA s; CREATE TABLE s.t (a BIGINT DEFAULT nextval('s.ids'), b BIGINT DEFAULT 7);
     CREATE SEQUENCE s.ids START 10; CREATE MACRO s.twice(x) AS 2 * x; CREATE MACRO above(n) AS TABLE SELECT * FROM s.t WHERE a > n;
-    INSERT INTO s.t (b) VALUES (1); CREATE VIEW s.v AS SELECT s.twice(a) AS a, b FROM t; CREATE TEMP TABLE gone (x BIGINT)";
+    INSERT INTO s.t (b) VALUES (1); CREATE VIEW s.v AS SELECT s.twice(a) AS a, b FROM s.t; CREATE TEMP TABLE gone (x BIGINT)";
 
 #[tokio::test]
 async fn after_a_restart() {

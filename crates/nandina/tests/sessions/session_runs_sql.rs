@@ -130,7 +130,7 @@ async fn a_view_is_not_a_table_and_keeps_its_name() {
     let session = Database::open(folder.path(), Options::default()).unwrap().session().unwrap();
     session.run("CREATE TABLE t AS SELECT 1 AS a; CREATE VIEW v AS SELECT a FROM t").await.unwrap();
     for (statement, expected) in [
-        ("CREATE TABLE v AS SELECT 1 AS a", "there is a table 'v' already"),
+        ("CREATE TABLE v AS SELECT 1 AS a", "there is a view 'v' already"),
         ("CREATE OR REPLACE TABLE v AS SELECT 1 AS a", "'v' is a view"),
         ("DROP TABLE v", "'v' is a view"),
         ("CREATE VIEW t AS SELECT 1 AS a", "there is a table 't' already"),
