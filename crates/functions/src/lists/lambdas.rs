@@ -164,6 +164,10 @@ impl HigherOrderUDFImpl for OverElements {
     fn invoke_with_args(&self, given: HigherOrderFunctionArgs) -> Result<ColumnarValue> {
         let Parts { list, lambda, initial } = self.parts(&given.args)?;
         let lists = list.to_array(given.number_rows)?;
+        let lists = match lists.data_type() {
+            DataType::List(_) => lists,
+            other => cast(&lists, &list_of(element(other)))?,
+        };
         let lists = without_hidden_elements(as_list_array(&lists)?)?;
         let result = match self.kind {
             Kind::Transform => transform(&lists, lambda, given.return_type())?,

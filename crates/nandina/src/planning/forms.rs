@@ -85,8 +85,8 @@ impl VisitorMut for Forms {
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
-            Expr::CompoundFieldAccess { access_chain, .. } => {
-                access_chain.iter_mut().for_each(settle_access);
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
                 None
             }
             Expr::Lambda(lambda) => {
@@ -216,7 +216,17 @@ fn output_of(query: &Query) -> Option<String> {
     }
 }
 
-/// Names a field by its text, and the bounds that a slice leaves out.
+/// Names fields by their texts, but for what may be the column of a table, and the bounds that slices leave out.
+fn settle_accesses(begins_with_name: bool, chain: &mut [AccessExpr]) {
+    let mut may_be_column = begins_with_name;
+    for access in chain {
+        may_be_column &= matches!(access, AccessExpr::Dot(_));
+        if !may_be_column {
+            settle_access(access);
+        }
+    }
+}
+
 fn settle_access(access: &mut AccessExpr) {
     let number = |text: &str| Expr::Value(Value::Number(text.to_owned(), false).with_empty_span());
     match access {
@@ -244,11 +254,19 @@ impl VisitorMut for FieldsOf {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Array(list) = expr {
+            // In the brackets DataFusion knows no parameters.
+            *expr = call("make_array", list.elem.drain(..));
+            return ControlFlow::Continue(());
+        }
         if let Expr::CompoundIdentifier(path) = expr
             && let [first, fields @ ..] = path.as_slice()
             && self.0.contains(&normalized(first))
         {
-            let access = |field: &Ident| AccessExpr::Dot(Expr::Identifier(field.clone()));
+            let access = |field: &Ident| {
+                let name = Value::SingleQuotedString(normalized(field)).with_empty_span();
+                AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) })
+            };
             *expr = Expr::CompoundFieldAccess {
                 root: Box::new(Expr::Identifier(first.clone())),
                 access_chain: fields.iter().map(access).collect(),
@@ -379,8 +397,17 @@ fn in_rows(row: &mut Expr, list: &mut [Expr], negated: bool) -> Option<Expr> {
             _ => return None,
         }
     }
-    let found = all(any, BinaryOperator::Or)?;
+    let found = any_of(any)?;
     Some(if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(found) } } else { found })
+}
+
+/// Whether any of these is true, as a tree of few levels.
+fn any_of(mut terms: Vec<Expr>) -> Option<Expr> {
+    if terms.len() <= 1 {
+        return terms.pop();
+    }
+    let right = terms.split_off(terms.len() / 2);
+    all([any_of(terms)?, any_of(right)?], BinaryOperator::Or)
 }
 
 /// All of these with an operator between them, in brackets.

@@ -22,21 +22,21 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::AsArray as _;
 use arrow::datatypes::DataType;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::Volatility;
 use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, Ident, Query, Select, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins, VisitorMut,
-    With,
+    Cte, Ident, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, TableFactor,
+    TableWithJoins, Visit, VisitorMut, With, visit_relations,
 };
 
 use crate::error::{Error, Result};
-use crate::planning::syntax;
-use crate::planning::wrong_plans::{select_all_from, visit_queries};
+use crate::planning::wrong_plans::{normalized, select_all_from, visit_queries};
 use crate::planning::{logical_plan, physical_plan};
+use crate::planning::{output_names, syntax};
 
 /// A column of a table.
 #[derive(Debug, Clone)]
@@ -86,8 +86,17 @@ impl Answer {
 /// The questions of one place.
 struct Asked {
     questions: Vec<Question>,
-    /// Whether DataFusion may find what cannot be answered: columns of tables that name those of a query around them.
-    may_stay: bool,
+    unknown: Unknown,
+}
+
+/// What becomes of a place whose questions cannot be answered, as its tables name columns of a query around them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    IsError,
+    /// It stays as it is, and is passed over from now on: DataFusion may find the columns.
+    IsPassedOver,
+    /// It is changed so that it asks no more.
+    IsSettled,
 }
 
 /// In a box, as every step of a visitor has room for it on the stack.
@@ -95,25 +104,33 @@ type Stop = Box<Result<Asked>>;
 
 /// Writes all of them out in a statement.
 pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
-    let (mut answers, mut passed_over) = (None, 0);
+    let (mut answers, mut passed_over, mut is_unanswered) = (None, 0, false);
     loop {
-        let mut visitor = Lookups { state, answers: answers.take(), passed_over, queries: Vec::new() };
+        let mut visitor = Lookups {
+            state,
+            answers: answers.take(),
+            passed_over,
+            is_unanswered: std::mem::take(&mut is_unanswered),
+            is_view: false,
+            queries: Vec::new(),
+        };
         match visit_queries(statement, &mut visitor) {
             ControlFlow::Continue(()) => return Ok(()),
             ControlFlow::Break(asked) => {
-                let Asked { questions, may_stay } = (*asked)?;
+                let Asked { questions, unknown } = (*asked)?;
                 let mut found = Vec::with_capacity(questions.len());
                 let asked = questions.len();
                 for question in questions {
                     match answer(state, question).await {
                         Ok(answer) => found.push(answer),
-                        Err(_) if may_stay => break,
-                        Err(error) => return Err(error),
+                        Err(error) if unknown == Unknown::IsError => return Err(error),
+                        Err(_) => break,
                     }
                 }
-                match found.len() == asked {
-                    true => answers = Some(found),
-                    false => passed_over += 1,
+                match unknown {
+                    _ if found.len() == asked => answers = Some(found),
+                    Unknown::IsSettled => is_unanswered = true,
+                    Unknown::IsPassedOver | Unknown::IsError => passed_over += 1,
                 }
             }
         }
@@ -128,7 +145,7 @@ async fn answer(state: &SessionState, question: Question) -> Result<Answer> {
         Question::Columns(_) => {
             let columns = plan.schema().iter().map(|(table, field)| Column {
                 table: table.map(|table| table.table().to_owned()),
-                name: field.name().clone(),
+                name: output_names::without_mark(field.name()).to_owned(),
                 data_type: field.data_type().clone(),
             });
             Ok(Answer::Columns(columns.collect()))
@@ -137,8 +154,8 @@ async fn answer(state: &SessionState, question: Question) -> Result<Answer> {
             let plan = Box::pin(physical_plan(&Arc::new(state.clone()), plan)).await?;
             let mut values = Vec::new();
             for batch in collect(plan, state.task_ctx()).await? {
-                let texts = arrow::compute::cast(batch.column(0), &DataType::Utf8View)?;
-                values.extend(texts.as_string_view().iter().flatten().map(str::to_owned));
+                let texts = nandina_functions::texts_of(batch.column(0))?;
+                values.extend(texts.iter().flatten().map(str::to_owned));
             }
             Ok(Answer::Values(values))
         }
@@ -152,6 +169,10 @@ struct Lookups<'a> {
     answers: Option<Vec<Answer>>,
     /// Places to pass over before.
     passed_over: usize,
+    /// Whether the first place that is settled then could not be answered.
+    is_unanswered: bool,
+    /// Whether the statement makes a view.
+    is_view: bool,
     /// The queries around the place where the visitor is, from the outermost.
     queries: Vec<Expressions>,
 }
@@ -165,21 +186,29 @@ struct Expressions {
 }
 
 impl Expressions {
-    /// Those that can be named where the visitor is. One that is recursive stands for its first rows.
-    fn visible(&self) -> impl Iterator<Item = Cte> {
-        let mut around = self.coming.front().filter(|_| self.is_recursive).cloned();
-        if let Some(expression) = &mut around
-            && let SetExpr::SetOperation { left, .. } = expression.query.body.as_ref()
-        {
-            let first_rows = left.clone();
-            expression.query.body = first_rows;
-        }
-        self.known.iter().cloned().chain(around)
+    /// Those that a query may name where the visitor is. One that is recursive, and named, stands for its first rows.
+    fn visible(&self, query: &Query) -> Vec<Cte> {
+        let around =
+            self.coming.front().filter(|around| self.is_recursive && names(query, &around.alias.name));
+        let first_rows = around.and_then(|around| match around.query.body.as_ref() {
+            SetExpr::SetOperation { left, .. } if !names(left.as_ref(), &around.alias.name) => {
+                let mut first_rows = around.clone();
+                first_rows.query.body = left.clone();
+                Some(first_rows)
+            }
+            _ => None,
+        });
+        self.known.iter().cloned().chain(first_rows).collect()
     }
 }
 
 impl VisitorMut for Lookups<'_> {
     type Break = Stop;
+
+    fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Stop> {
+        self.is_view |= matches!(statement, SqlStatement::CreateView(_));
+        ControlFlow::Continue(())
+    }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Stop> {
         let with = query.with.as_ref();
@@ -207,17 +236,21 @@ impl VisitorMut for Lookups<'_> {
             let columns = match from.is_empty() {
                 true => Some(Vec::new()),
                 false => self
-                    .answers(|lookups| lookups.columns_of_tables(from), true)?
+                    .answers(|lookups| lookups.columns_of_tables(from), Unknown::IsSettled)?
                     .map(|mut answers| answers.remove(0).columns()),
             };
-            if let Some(columns) = columns {
-                aliases::write_out(select, &columns.into_iter().map(|column| column.name).collect());
+            match columns {
+                Some(columns) => {
+                    let columns = columns.into_iter().map(|column| column.name).collect();
+                    broken_by(aliases::write_out(select, &columns, |function| self.is_volatile(function)))?;
+                }
+                None => aliases::leave(select),
             }
         }
         if !star_columns::has_some(select) {
             return ControlFlow::Continue(());
         }
-        match self.answers(|lookups| lookups.columns_of_tables(&select.from), false)? {
+        match self.answers(|lookups| lookups.columns_of_tables(&select.from), Unknown::IsError)? {
             Some(mut answers) => broken_by(star_columns::write_out(select, &answers.remove(0).columns())),
             None => ControlFlow::Continue(()),
         }
@@ -229,7 +262,9 @@ impl VisitorMut for Lookups<'_> {
         }
         let rotated = match pivots::Pivot::of(factor) {
             Ok(Some(pivot)) => {
-                let Some(answers) = self.answers(|lookups| lookups.questions_of_pivot(&pivot), false)? else {
+                let Some(answers) =
+                    self.answers(|lookups| lookups.questions_of_pivot(&pivot), Unknown::IsError)?
+                else {
                     return ControlFlow::Continue(());
                 };
                 let is_aggregate = |name: &str| self.state.aggregate_functions().contains_key(name);
@@ -239,7 +274,7 @@ impl VisitorMut for Lookups<'_> {
                 Ok(Some(table)) => {
                     let questions =
                         |lookups: &Self| Ok(vec![Question::Columns(lookups.scoped(table.source().clone())?)]);
-                    let Some(mut answers) = self.answers(questions, false)? else {
+                    let Some(mut answers) = self.answers(questions, Unknown::IsError)? else {
                         return ControlFlow::Continue(());
                     };
                     table.written_out(&answers.remove(0).columns()).map(Some)
@@ -272,19 +307,30 @@ impl Lookups<'_> {
     fn answers(
         &mut self,
         questions: impl FnOnce(&Self) -> Result<Vec<Question>>,
-        may_stay: bool,
+        unknown: Unknown,
     ) -> ControlFlow<Stop, Option<Vec<Answer>>> {
-        if may_stay && self.passed_over > 0 {
-            self.passed_over -= 1;
-            return ControlFlow::Continue(None);
+        match unknown {
+            Unknown::IsPassedOver if self.passed_over > 0 => {
+                self.passed_over -= 1;
+                return ControlFlow::Continue(None);
+            }
+            Unknown::IsSettled if std::mem::take(&mut self.is_unanswered) => {
+                return ControlFlow::Continue(None);
+            }
+            _ => {}
         }
         match self.answers.take() {
             Some(answers) => ControlFlow::Continue(Some(answers)),
             None => {
-                let asked = questions(self).map(|questions| Asked { questions, may_stay });
+                let asked = questions(self).map(|questions| Asked { questions, unknown });
                 ControlFlow::Break(Box::new(asked))
             }
         }
+    }
+
+    fn is_volatile(&self, function: &str) -> bool {
+        let function = self.state.scalar_functions().get(function);
+        function.is_some_and(|function| function.signature().volatility == Volatility::Volatile)
     }
 
     fn columns_of_tables(&self, tables: &[TableWithJoins]) -> Result<Vec<Question>> {
@@ -297,7 +343,13 @@ impl Lookups<'_> {
 
     fn questions_of_pivot(&self, pivot: &pivots::Pivot) -> Result<Vec<Question>> {
         let mut questions = vec![Question::Columns(self.scoped(pivot.source.clone())?)];
-        for values in pivot.queries_of_values()? {
+        let values = pivot.queries_of_values()?;
+        if self.is_view && !values.is_empty() {
+            return Err(Error::unsupported(
+                "the columns of a view do not change with its rows; say which values a PIVOT in a view has, ON x IN (…)",
+            ));
+        }
+        for values in values {
             questions.push(Question::Values(self.scoped(values)?));
         }
         Ok(questions)
@@ -311,7 +363,7 @@ impl Lookups<'_> {
     /// A query with the common table expressions of all queries around it.
     fn scoped(&self, mut query: Query) -> Result<Query> {
         for around in self.queries.iter().rev() {
-            let cte_tables: Vec<Cte> = around.visible().collect();
+            let cte_tables = around.visible(&query);
             if cte_tables.is_empty() {
                 continue;
             }
@@ -326,6 +378,15 @@ impl Lookups<'_> {
         }
         Ok(query)
     }
+}
+
+/// Whether a table of this name stands in a part of a statement.
+fn names(part: &impl Visit, table: &Ident) -> bool {
+    visit_relations(part, |name| match name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] if normalized(name) == normalized(table) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .is_break()
 }
 
 fn broken_by(result: Result<()>) -> ControlFlow<Stop> {

@@ -11,15 +11,14 @@
 
 mod written;
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectNamePart, Query, Select, SelectItem, SetExpr, Statement as SqlStatement, TableFactor,
-    VisitorMut,
+    Expr, Ident, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    Statement as SqlStatement, TableFactor, VisitorMut,
 };
 
 use crate::planning::wrong_plans::{normalized, visit_queries};
@@ -51,13 +50,14 @@ pub(crate) fn without_marks(schema: SchemaRef) -> SchemaRef {
     if !schema.fields().iter().any(|field| field.name().ends_with(MARK)) {
         return schema;
     }
-    let names: HashSet<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let fields = schema.fields().iter().map(|field| {
-        let name = field.name().trim_end_matches(MARK);
-        // One that a table really has is no mark of ours.
-        if names.contains(name) { field.as_ref().clone().with_name(name) } else { field.as_ref().clone() }
-    });
+    let fields =
+        schema.fields().iter().map(|field| field.as_ref().clone().with_name(without_mark(field.name())));
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+/// The name of a column without a mark.
+pub(crate) fn without_mark(name: &str) -> &str {
+    name.trim_end_matches(MARK)
 }
 
 /// The query whose rows a statement answers with.
@@ -130,9 +130,16 @@ fn name_outputs(select: &mut Select, is_result: bool, named: &mut impl FnMut(&st
         .flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)))
         .map(name_of)
         .collect();
-    let has_wildcard =
-        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-    let has_wildcard = select.projection.iter().any(has_wildcard);
+    let stars: Vec<Option<String>> = select.projection.iter().filter_map(star).collect();
+    // Whether `*` brings a column along that is named beside it, too.
+    let is_in_star = |expr: &Expr| match expr {
+        Expr::Identifier(_) => stars.contains(&None),
+        Expr::CompoundIdentifier(path) => {
+            let table = path.iter().rev().nth(1).map(normalized);
+            stars.contains(&None) || stars.contains(&table)
+        }
+        _ => false,
+    };
     let mut seen: Vec<String> = Vec::new();
     for item in &mut select.projection {
         let (name, is_written) = match &*item {
@@ -149,8 +156,8 @@ fn name_outputs(select: &mut Select, is_result: bool, named: &mut impl FnMut(&st
             _ => continue,
         };
         let times = seen.iter().filter(|&other| *other == name).count();
-        // Every `*` may have all names.
-        let times = times + usize::from(has_wildcard && is_result);
+        let is_again = matches!(item, SelectItem::UnnamedExpr(expr) if is_in_star(expr));
+        let times = times + usize::from(is_again && is_result);
         if !is_written || times > 0 {
             let alias = Ident::with_quote('"', named(&name, times));
             let expr = match std::mem::replace(item, SelectItem::Wildcard(Default::default())) {
@@ -160,6 +167,17 @@ fn name_outputs(select: &mut Select, is_result: bool, named: &mut impl FnMut(&st
             *item = SelectItem::ExprWithAlias { expr, alias };
         }
         seen.push(name);
+    }
+}
+
+/// The table whose columns `*` stands for, or nothing for all tables; nothing at all for other outputs.
+fn star(item: &SelectItem) -> Option<Option<String>> {
+    match item {
+        SelectItem::Wildcard(_) => Some(None),
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table), _) => {
+            Some(Some(normalized(table.0.last()?.as_ident()?)))
+        }
+        _ => None,
     }
 }
 

@@ -244,9 +244,10 @@ fn characters(text: Expr, from: Expr, to: Expr) -> Result<Expr> {
         when(place.clone().lt(lit(0_i64)), cast(length.clone(), DataType::Int64) + place.clone() + lit(1_i64))
             .otherwise(place)
     };
+    let any_is_null = from.clone().is_null().or(to.clone().is_null());
     let from = greatest(vec![place(from)?, lit(1_i64)]);
     let count = greatest(vec![place(to)? - from.clone() + lit(1_i64), lit(0_i64)]);
-    Ok(substring(text, from, count))
+    when(any_is_null, lit(ScalarValue::Null)).otherwise(substring(text, from, count))
 }
 
 /// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.

@@ -4,82 +4,177 @@
 //!   SELECT a + 1 AS b, b * 2 FROM t WHERE b > 5     ─►     SELECT a + 1 AS b, (a + 1) * 2 FROM t WHERE (a + 1) > 5
 //! ```
 //!
-//! A column of the tables that has the name is meant before an output.
+//! A column of the tables that has the name is meant before an output, and a parameter of a lambda before both.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SelectItem, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, LambdaFunction, Query, Select, SelectItem, VisitMut, VisitorMut, visit_expressions,
+};
 use datafusion::sql::sqlparser::tokenizer::Span;
 
+use crate::error::{Error, Result};
+use crate::planning::output_names;
 use crate::planning::wrong_plans::normalized;
+
+/// Most expressions that are written in the places of names, in one query.
+const MOST_EXPRESSIONS: usize = 50_000;
 
 /// Whether an expression names what may be an output before it.
 pub(super) fn has_some(select: &mut Select) -> bool {
-    let mut finding = Visitor { outputs: HashMap::new(), columns: None, found: false, queries: 0 };
-    visit(select, &mut finding);
-    finding.found
+    let mut names = Names::new(Task::Find);
+    let _ = names.visit(select);
+    names.found
+}
+
+/// Leaves the names to the planner, for good.
+pub(super) fn leave(select: &mut Select) {
+    let _ = Names::new(Task::Leave).visit(select);
 }
 
 /// Puts the outputs in the places of their names, where these are no columns of the tables.
-pub(super) fn write_out(select: &mut Select, columns: &HashSet<String>) {
-    let mut writing = Visitor { outputs: HashMap::new(), columns: Some(columns), found: false, queries: 0 };
-    visit(select, &mut writing);
-}
-
-fn visit(select: &mut Select, visitor: &mut Visitor) {
-    for item in &mut select.projection {
-        match item {
-            SelectItem::ExprWithAlias { expr, alias } => {
-                let _ = VisitMut::visit(expr, visitor);
-                visitor.outputs.entry(normalized(alias)).or_insert_with(|| expr.clone());
-            }
-            SelectItem::UnnamedExpr(expr) => {
-                let _ = VisitMut::visit(expr, visitor);
-            }
-            _ => {}
-        }
-    }
-    if let Some(filter) = &mut select.selection {
-        let _ = VisitMut::visit(filter, visitor);
+pub(super) fn write_out(
+    select: &mut Select,
+    columns: &HashSet<String>,
+    is_volatile: impl Fn(&str) -> bool,
+) -> Result<()> {
+    match Names::new(Task::Write { columns, is_volatile: &is_volatile }).visit(select) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
-struct Visitor<'a> {
+enum Task<'a> {
+    Find,
+    Leave,
+    Write { columns: &'a HashSet<String>, is_volatile: &'a dyn Fn(&str) -> bool },
+}
+
+struct Names<'a> {
+    task: Task<'a>,
     outputs: HashMap<String, Expr>,
-    /// The columns of the tables, once they are known.
-    columns: Option<&'a HashSet<String>>,
     found: bool,
+    /// Expressions that have been written in the places of names.
+    written: usize,
     /// Queries around, inside of the expression: their names are others.
     queries: usize,
+    /// Parameters of the lambdas around.
+    parameters: Vec<String>,
 }
 
-impl VisitorMut for Visitor<'_> {
-    type Break = ();
+impl<'a> Names<'a> {
+    fn new(task: Task<'a>) -> Self {
+        let (outputs, parameters) = (HashMap::new(), Vec::new());
+        Names { task, outputs, found: false, written: 0, queries: 0, parameters }
+    }
 
-    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+    fn visit(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        for item in &mut select.projection {
+            match item {
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    VisitMut::visit(expr, self)?;
+                    self.outputs.entry(normalized(alias)).or_insert_with(|| expr.clone());
+                }
+                SelectItem::UnnamedExpr(expr) => {
+                    let name = output_names::of(expr);
+                    let before = self.written;
+                    VisitMut::visit(expr, self)?;
+                    if self.written > before {
+                        // It is called by what was written.
+                        let expr = expr.clone();
+                        *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
+                    }
+                }
+                _ => {}
+            }
+        }
+        match &mut select.selection {
+            Some(filter) => VisitMut::visit(filter, self),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// The output that is to be written in the place of its name.
+    fn output(&mut self, name: &str) -> Result<Expr> {
+        let Task::Write { is_volatile, .. } = &self.task else {
+            unreachable!("outputs are written then alone")
+        };
+        let Some(output) = self.outputs.get(name) else { unreachable!("the output has been found") };
+        let mut size = 0;
+        let volatile = visit_expressions(output, |expr| {
+            size += 1;
+            match expr {
+                Expr::Function(function) if is_volatile(&function.name.to_string().to_lowercase()) => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        self.written += size;
+        if volatile.is_break() {
+            return Err(Error::unsupported(format!(
+                "'{name}' is another value each time that it is computed, so that another expression cannot name it; put it into \
+                 a query in FROM"
+            )));
+        }
+        if self.written > MOST_EXPRESSIONS {
+            return Err(Error::unsupported(format!(
+                "outputs in outputs come to more than {MOST_EXPRESSIONS} expressions at '{name}'; put some into a query in FROM"
+            )));
+        }
+        Ok(Expr::Nested(Box::new(output.clone())))
+    }
+}
+
+impl VisitorMut for Names<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
         self.queries += 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
         self.queries -= 1;
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        let Expr::Identifier(name) = expr else { return ControlFlow::Continue(()) };
-        // One without a place in the text has been looked up before.
-        if self.queries > 0 || name.span == Span::empty() {
-            return ControlFlow::Continue(());
-        }
-        let Some(output) = self.outputs.get(&normalized(name)) else { return ControlFlow::Continue(()) };
-        self.found = true;
-        match self.columns {
-            Some(columns) if columns.contains(&normalized(name)) => name.span = Span::empty(),
-            Some(_) => *expr = Expr::Nested(Box::new(output.clone())),
-            None => {}
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::Lambda(lambda) = expr {
+            self.parameters.extend(parameters(lambda));
         }
         ControlFlow::Continue(())
     }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::Lambda(lambda) = expr {
+            let around = self.parameters.len() - parameters(lambda).count();
+            self.parameters.truncate(around);
+        }
+        let Expr::Identifier(ident) = expr else { return ControlFlow::Continue(()) };
+        let name = normalized(ident);
+        // One without a place in the text has been looked up before.
+        let is_output = self.queries == 0
+            && ident.span != Span::empty()
+            && !self.parameters.contains(&name)
+            && self.outputs.contains_key(&name);
+        if !is_output {
+            return ControlFlow::Continue(());
+        }
+        self.found = true;
+        match &self.task {
+            Task::Find => {}
+            Task::Write { columns, .. } if !columns.contains(&name) => match self.output(&name) {
+                Ok(output) => *expr = output,
+                Err(refusal) => return ControlFlow::Break(refusal),
+            },
+            Task::Leave | Task::Write { .. } => ident.span = Span::empty(),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn parameters(lambda: &LambdaFunction) -> impl Iterator<Item = String> + '_ {
+    lambda.params.iter().map(|parameter| normalized(&parameter.name))
 }

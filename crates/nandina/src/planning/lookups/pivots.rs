@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, GroupByExpr,
-    Ident, NullInclusion, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
-    Value, Visit, VisitMut, Visitor, VisitorMut,
+    Ident, LimitClause, NullInclusion, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor,
+    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::{Answer, Column, over, star_columns};
@@ -119,7 +119,9 @@ impl Pivot {
         for argument in arguments {
             let FunctionArg::Named { name: argument, arg: FunctionArgExpr::Expr(given), .. } = argument
             else {
-                return Err(Error::bug("arguments of a pivot are named"));
+                return Err(Error::Syntax {
+                    message: "PIVOT and UNPIVOT take columns and expressions ON".to_owned(),
+                });
             };
             let given = without_brackets(given.clone());
             match (argument.value.as_str(), given) {
@@ -159,7 +161,10 @@ impl Pivot {
         let Kind::Wide { on, .. } = &self.kind else { return Ok(Vec::new()) };
         let query = |on: &On| {
             if let Values::Given(query) = &on.values {
-                return Ok(query.clone());
+                // Its order is that of the columns.
+                let mut query = query.clone();
+                query.limit_clause.get_or_insert_with(most_values);
+                return Ok(query);
             }
             let mut values = over("SELECT DISTINCT 1 AS v FROM (SELECT 1) AS source", self.source.clone())?;
             if let Some(SelectItem::ExprWithAlias { expr, .. }) =
@@ -330,6 +335,12 @@ fn wide(
     Ok(query)
 }
 
+/// As many values as tell that there are too many.
+fn most_values() -> LimitClause {
+    let limit = Value::Number((MOST_COLUMNS + 1).to_string(), false).with_empty_span();
+    LimitClause::LimitOffset { limit: Some(Expr::Value(limit)), offset: None, limit_by: Vec::new() }
+}
+
 fn over_count() -> Result<Expr> {
     crate::planning::syntax::expression("count(*)")
 }
@@ -342,9 +353,11 @@ fn long(
     value: &Ident,
     keeps_nulls: bool,
 ) -> Result<Query> {
+    let unqualified: Vec<Column> =
+        columns.iter().map(|column| Column { table: None, ..column.clone() }).collect();
     let mut taken: Vec<(Expr, String)> = Vec::new();
     for ExprWithAlias { expr, alias } in chosen {
-        let several = star_columns::all(&expr, columns)?;
+        let several = star_columns::all(&expr, &unqualified)?;
         match (several, alias) {
             (Some(several), _) => {
                 taken.extend(several.into_iter().map(|(expr, column)| (expr, column.name.clone())))

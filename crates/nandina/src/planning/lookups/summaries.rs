@@ -57,7 +57,9 @@ impl Table {
             ("max", value(|column, name| ordered(column, format!("CAST(max({name}) AS VARCHAR)")))),
             (
                 "approx_unique",
-                value(|column, name| ordered(column, format!("CAST(approx_distinct({name}) AS BIGINT)"))),
+                value(|column, name| {
+                    ordered(column, format!("CAST(approx_distinct({}) AS BIGINT)", counted(column, name)))
+                }),
             ),
             ("avg", value(|column, name| of_number(column, format!("CAST(avg({name}) AS VARCHAR)")))),
             ("std", value(|column, name| of_number(column, format!("CAST(stddev({name}) AS VARCHAR)")))),
@@ -100,6 +102,14 @@ fn description(columns: &[Column]) -> String {
 
 fn text(value: &str) -> String {
     Value::SingleQuotedString(value.to_owned()).to_string()
+}
+
+/// What is counted for the different values of a column: not all types have sketches.
+fn counted(column: &Column, name: &str) -> String {
+    match column.data_type.is_integer() || column.data_type.is_string() {
+        true => name.to_owned(),
+        false => format!("CAST({name} AS VARCHAR)"),
+    }
 }
 
 fn quantile(name: &str, fraction: &str) -> String {

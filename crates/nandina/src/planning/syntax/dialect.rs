@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 
-use datafusion::sql::sqlparser::ast::{DataType, Expr, ObjectName, TypedString, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{Expr, TypedString, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -148,11 +148,14 @@ impl Dialect for Sql {
             Token::Minus => Some(self.signed(parser, UnaryOperator::Minus)),
             Token::Plus => Some(self.signed(parser, UnaryOperator::Plus)),
             Token::LBracket => lambdas::comprehension(parser).transpose(),
+            Token::LParen if is_keyword(parser, 1, Keyword::FROM) => Some(sub_query(parser)),
             Token::LParen => lambdas::of_names_in_brackets(parser).transpose(),
             Token::Word(word) if word.quote_style.is_none() => match &parser.peek_nth_token_ref(1).token {
                 Token::SingleQuotedString(_) if is_type_of_texts(&word.value) => Some(typed_text(parser)),
-                Token::Arrow if word.keyword == Keyword::NoKeyword => lambdas::of_name(parser).transpose(),
-                Token::Word(_) if word.keyword == Keyword::LAMBDA => Some(lambdas::of_keyword(parser)),
+                Token::Arrow => lambdas::of_name(parser).transpose(),
+                Token::Word(_) if word.keyword == Keyword::LAMBDA && lambdas::has_parameters(parser) => {
+                    Some(lambdas::of_keyword(parser))
+                }
                 _ => None,
             },
             _ => None,
@@ -253,9 +256,17 @@ fn is_keyword(parser: &Parser, at: usize, keyword: Keyword) -> bool {
     matches!(&parser.peek_nth_token_ref(at).token, Token::Word(word) if word.keyword == keyword)
 }
 
+/// `(FROM t SELECT a)`
+fn sub_query(parser: &mut Parser) -> Parsed<Expr> {
+    parser.expect_token(&Token::LParen)?;
+    let query = parser.parse_query()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Subquery(query))
+}
+
 /// `UUID '…'`
 fn typed_text(parser: &mut Parser) -> Parsed<Expr> {
-    let data_type = DataType::Custom(ObjectName::from(vec![parser.parse_identifier()?]), Vec::new());
+    let data_type = parser.parse_data_type()?;
     let value = parser.parse_value()?;
     Ok(Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false }))
 }

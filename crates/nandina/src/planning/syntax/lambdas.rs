@@ -43,6 +43,19 @@ pub(super) fn of_keyword(parser: &mut Parser) -> Result<Expr, ParserError> {
     Ok(lambda(parameters, parser.parse_expr()?))
 }
 
+/// Whether `lambda` begins one here, and is no column's name: names and a colon follow.
+pub(super) fn has_parameters(parser: &Parser) -> bool {
+    let mut at = 1;
+    loop {
+        let is_name = matches!(parser.peek_nth_token_ref(at).token, Token::Word(_));
+        match (is_name, &parser.peek_nth_token_ref(at + 1).token) {
+            (true, Token::Colon) => return true,
+            (true, Token::Comma) => at += 2,
+            _ => return false,
+        }
+    }
+}
+
 /// `x -> …`, if the name and the arrow here are a lambda.
 pub(super) fn of_name(parser: &mut Parser) -> Result<Option<Expr>, ParserError> {
     if !is_argument(parser) {

@@ -20,27 +20,32 @@ use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespa
 use super::calls::{self, Edit};
 
 /// Words behind which an expression begins, and no type.
-const BEFORE_EXPRESSIONS: [Keyword; 23] = [
+const BEFORE_EXPRESSIONS: [Keyword; 28] = [
     Keyword::ALL,
     Keyword::AND,
     Keyword::BETWEEN,
     Keyword::BY,
     Keyword::CASE,
+    Keyword::DEFAULT,
     Keyword::DISTINCT,
     Keyword::ELSE,
     Keyword::FROM,
     Keyword::HAVING,
+    Keyword::IF,
     Keyword::ILIKE,
     Keyword::IN,
     Keyword::IS,
     Keyword::LIKE,
+    Keyword::LIMIT,
     Keyword::NOT,
+    Keyword::OFFSET,
     Keyword::ON,
     Keyword::OR,
     Keyword::QUALIFY,
     Keyword::RETURNING,
     Keyword::SELECT,
     Keyword::THEN,
+    Keyword::USING,
     Keyword::VALUES,
     Keyword::WHEN,
     Keyword::WHERE,
@@ -102,6 +107,8 @@ struct Rewriting<'a> {
 struct Bracket {
     /// Whether it holds the parts of a type, and ends with `>`.
     is_type: bool,
+    /// Whether it holds a value and the type that it is cast to.
+    is_cast: bool,
     /// Whether it is that of `t PIVOT (…)`, and `GROUP BY` has been read in it.
     is_pivot: bool,
     has_groups: bool,
@@ -142,7 +149,9 @@ impl Rewriting<'_> {
             Token::LParen => {
                 let is_pivot = at.checked_sub(1).is_some_and(|before| self.is_word(before, Keyword::PIVOT));
                 let defines_columns = std::mem::take(&mut self.innermost().defines_table);
-                self.open.push(Bracket { is_pivot, defines_columns, ..Bracket::default() });
+                let is_cast = matches!(self.before(at), Some(Token::Word(word))
+                    if matches!(word.keyword, Keyword::CAST | Keyword::TRY_CAST | Keyword::SAFE_CAST));
+                self.open.push(Bracket { is_cast, is_pivot, defines_columns, ..Bracket::default() });
             }
             Token::RParen => {
                 let closed = if self.open.len() > 1 { self.open.pop() } else { None };
@@ -238,23 +247,46 @@ impl Rewriting<'_> {
 
     /// Whether a statement may begin here that can also stand for a table.
     fn begins_statement(&self, at: usize) -> bool {
-        match self.before(at) {
-            // Its columns are described by a statement of its own, but in brackets.
-            None | Some(Token::SemiColon) => !self.is_word(at, Keyword::DESCRIBE),
-            Some(Token::LParen) => true,
-            Some(Token::RParen) => {
-                self.open.last().is_some_and(|bracket| bracket.has_with && !bracket.has_select)
+        let has_table = match self.token(at + 1) {
+            Some(Token::Word(word)) => {
+                word.quote_style.is_some()
+                    || !matches!(
+                        word.keyword,
+                        Keyword::IS
+                            | Keyword::IN
+                            | Keyword::AND
+                            | Keyword::OR
+                            | Keyword::NOT
+                            | Keyword::LIKE
+                            | Keyword::BETWEEN
+                            | Keyword::AS
+                            | Keyword::COLLATE
+                    )
             }
-            Some(Token::Word(word)) => match word.keyword {
-                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL | Keyword::DESCRIBE => {
-                    true
-                }
-                _ if word.value.eq_ignore_ascii_case("summarize") => true,
-                Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE => !self.is_word(at, Keyword::DESCRIBE),
-                _ => false,
-            },
+            Some(Token::LParen | Token::SingleQuotedString(_)) => true,
             _ => false,
-        }
+        };
+        let Some(bracket) = self.open.last() else { return false };
+        let is_description = self.is_word(at, Keyword::DESCRIBE);
+        has_table
+            && match self.before(at) {
+                // Its columns are described by a statement of its own, but in brackets.
+                None | Some(Token::SemiColon) => !is_description,
+                Some(Token::LParen) => true,
+                Some(Token::RParen) => bracket.has_with && !bracket.has_select,
+                Some(Token::Word(word)) => match word.keyword {
+                    Keyword::UNION
+                    | Keyword::INTERSECT
+                    | Keyword::EXCEPT
+                    | Keyword::ALL
+                    | Keyword::DESCRIBE => true,
+                    Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE => {
+                        !is_description && !bracket.has_select
+                    }
+                    _ => word.value.eq_ignore_ascii_case("summarize"),
+                },
+                _ => false,
+            }
     }
 
     /// Whether two stars stand side by side.
@@ -273,7 +305,8 @@ impl Rewriting<'_> {
             }
             Some(Token::RParen) => bracket.has_with || bracket.has_insert,
             Some(Token::Word(word)) => match word.keyword {
-                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL | Keyword::NAME => true,
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT | Keyword::ALL => true,
+                Keyword::NAME => at.checked_sub(2).is_some_and(|by| self.is_word(by, Keyword::BY)),
                 Keyword::AS | Keyword::EXPLAIN | Keyword::ANALYZE | Keyword::DESCRIBE => true,
                 _ => bracket.has_insert,
             },
@@ -303,7 +336,10 @@ impl Rewriting<'_> {
     /// Whether an operand ends before a place, and no name or call goes on there.
     fn is_behind_operand(&self, at: usize) -> bool {
         let ends = match self.before(at) {
-            Some(Token::Word(word)) => word.keyword == Keyword::NoKeyword || word.quote_style.is_some(),
+            Some(Token::Word(word)) => {
+                word.quote_style.is_some()
+                    || !BEFORE_EXPRESSIONS.contains(&word.keyword) && word.keyword != Keyword::AS
+            }
             Some(Token::RParen | Token::RBracket | Token::Number(..) | Token::SingleQuotedString(_)) => true,
             _ => false,
         };
@@ -338,6 +374,13 @@ impl Rewriting<'_> {
             && match self.before(at) {
                 Some(Token::DoubleColon) => true,
                 Some(Token::LParen | Token::Comma) => is_in_type,
+                Some(Token::Word(before))
+                    if before.keyword == Keyword::AS && before.quote_style.is_none() =>
+                {
+                    let makes_type =
+                        self.is_word(0, Keyword::CREATE) && (1..4).any(|at| self.is_word(at, Keyword::TYPE));
+                    makes_type || self.open.last().is_some_and(|bracket| bracket.is_cast)
+                }
                 Some(Token::Word(before)) => {
                     before.quote_style.is_some() || !BEFORE_EXPRESSIONS.contains(&before.keyword)
                 }
