@@ -472,5 +472,8 @@ impl Session {
 /// The tables of the database that a session was opened for.
 fn main_tables(database: &Database) -> Arc<Tables> {
     let databases = database.databases();
-    databases.tables(databases.main()).expect("the first database of all stays attached")
+    match databases.tables(databases.main()) {
+        Some(tables) => tables,
+        None => unreachable!("the first database of all stays attached"),
+    }
 }

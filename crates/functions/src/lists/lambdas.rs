@@ -194,10 +194,8 @@ fn without_hidden_elements(lists: &ListArray) -> Result<ListArray> {
     let taken = as_list_array(&taken)?;
     let length = |row| if lists.is_valid(row) { taken.value_length(row) as usize } else { 0 };
     let offsets = OffsetBuffer::<i32>::from_lengths((0..taken.len()).map(length));
-    let elements = (0..taken.len()).flat_map(|row| {
-        let begin = taken.value_offsets()[row] as u32;
-        begin..begin + length(row) as u32
-    });
+    let begins = taken.value_offsets().iter().map(|&begin| begin as u32);
+    let elements = begins.zip(0..taken.len()).flat_map(|(begin, row)| begin..begin + length(row) as u32);
     let values = take(taken.values(), &UInt32Array::from_iter_values(elements), None)?;
     let DataType::List(field) = lists.data_type() else {
         return internal_err!("a list array has the type of one");
@@ -264,9 +262,11 @@ fn reduce(
         );
     }
     // The n-th elements of the first lists in the order.
+    let begin = |&row: &u32| lists.value_offsets().get(row as usize).map(|&begin| begin as u32);
+    let begins: Vec<u32> = order.iter().filter_map(begin).collect();
+    assert_eq!(begins.len(), order.len(), "every list has a beginning");
     let elements = |n: usize, rows: usize| {
-        let places =
-            order.iter().take(rows).map(|&row| lists.value_offsets()[row as usize] as u32 + n as u32);
+        let places = begins.iter().take(rows).map(|begin| begin + n as u32);
         take(lists.values(), &UInt32Array::from_iter_values(places), None)
     };
     let rows = UInt32Array::from(order.clone());
@@ -299,7 +299,10 @@ fn reduce(
     let done = concat(&done.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
     let mut places = vec![order.len() as u32; lists.len()];
     for (place, &row) in order.iter().enumerate() {
-        places[row as usize] = place as u32;
+        let Some(of_row) = places.get_mut(row as usize) else {
+            unreachable!("the rows are those of the lists")
+        };
+        *of_row = place as u32;
     }
     Ok(take(&done, &UInt32Array::from(places), None)?)
 }

@@ -96,7 +96,7 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
     match source.body.as_mut() {
         SetExpr::Values(values) => fill_in(state, &target, values, &columns, &defaults)?,
         _ if defaults.is_empty() => {}
-        _ => *source = Box::new(with_outputs(source, &columns, defaults)?),
+        _ => **source = with_outputs(source, &columns, defaults)?,
     }
     if !missing.is_empty() {
         let all = columns.iter().chain(missing);

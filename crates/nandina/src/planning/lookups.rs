@@ -92,11 +92,11 @@ struct Asked {
 /// What becomes of a place whose questions cannot be answered, as its tables name columns of a query around them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unknown {
-    IsError,
+    Refused,
     /// It stays as it is, and is passed over from now on: DataFusion may find the columns.
-    IsPassedOver,
+    PassedOver,
     /// It is changed so that it asks no more.
-    IsSettled,
+    Settled,
 }
 
 /// In a box, as every step of a visitor has room for it on the stack.
@@ -123,14 +123,14 @@ pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -
                 for question in questions {
                     match answer(state, question).await {
                         Ok(answer) => found.push(answer),
-                        Err(error) if unknown == Unknown::IsError => return Err(error),
+                        Err(error) if unknown == Unknown::Refused => return Err(error),
                         Err(_) => break,
                     }
                 }
                 match unknown {
                     _ if found.len() == asked => answers = Some(found),
-                    Unknown::IsSettled => is_unanswered = true,
-                    Unknown::IsPassedOver | Unknown::IsError => passed_over += 1,
+                    Unknown::Settled => is_unanswered = true,
+                    Unknown::PassedOver | Unknown::Refused => passed_over += 1,
                 }
             }
         }
@@ -236,7 +236,7 @@ impl VisitorMut for Lookups<'_> {
             let columns = match from.is_empty() {
                 true => Some(Vec::new()),
                 false => self
-                    .answers(|lookups| lookups.columns_of_tables(from), Unknown::IsSettled)?
+                    .answers(|lookups| lookups.columns_of_tables(from), Unknown::Settled)?
                     .map(|mut answers| answers.remove(0).columns()),
             };
             match columns {
@@ -250,7 +250,7 @@ impl VisitorMut for Lookups<'_> {
         if !star_columns::has_some(select) {
             return ControlFlow::Continue(());
         }
-        match self.answers(|lookups| lookups.columns_of_tables(&select.from), Unknown::IsError)? {
+        match self.answers(|lookups| lookups.columns_of_tables(&select.from), Unknown::Refused)? {
             Some(mut answers) => broken_by(star_columns::write_out(select, &answers.remove(0).columns())),
             None => ControlFlow::Continue(()),
         }
@@ -263,7 +263,7 @@ impl VisitorMut for Lookups<'_> {
         let rotated = match pivots::Pivot::of(factor) {
             Ok(Some(pivot)) => {
                 let Some(answers) =
-                    self.answers(|lookups| lookups.questions_of_pivot(&pivot), Unknown::IsError)?
+                    self.answers(|lookups| lookups.questions_of_pivot(&pivot), Unknown::Refused)?
                 else {
                     return ControlFlow::Continue(());
                 };
@@ -274,7 +274,7 @@ impl VisitorMut for Lookups<'_> {
                 Ok(Some(table)) => {
                     let questions =
                         |lookups: &Self| Ok(vec![Question::Columns(lookups.scoped(table.source().clone())?)]);
-                    let Some(mut answers) = self.answers(questions, Unknown::IsError)? else {
+                    let Some(mut answers) = self.answers(questions, Unknown::Refused)? else {
                         return ControlFlow::Continue(());
                     };
                     table.written_out(&answers.remove(0).columns()).map(Some)
@@ -310,11 +310,11 @@ impl Lookups<'_> {
         unknown: Unknown,
     ) -> ControlFlow<Stop, Option<Vec<Answer>>> {
         match unknown {
-            Unknown::IsPassedOver if self.passed_over > 0 => {
+            Unknown::PassedOver if self.passed_over > 0 => {
                 self.passed_over -= 1;
                 return ControlFlow::Continue(None);
             }
-            Unknown::IsSettled if std::mem::take(&mut self.is_unanswered) => {
+            Unknown::Settled if std::mem::take(&mut self.is_unanswered) => {
                 return ControlFlow::Continue(None);
             }
             _ => {}

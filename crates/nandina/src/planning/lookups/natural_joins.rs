@@ -21,7 +21,7 @@ pub(super) fn resolve(lookups: &mut Lookups, tables: &mut TableWithJoins) -> Con
         let left = TableWithJoins { relation: tables.relation.clone(), joins: before.to_vec() };
         let right = TableWithJoins { relation: join.relation.clone(), joins: Vec::new() };
         let sides = |lookups: &Lookups| Ok(vec![lookups.all_of(left)?, lookups.all_of(right)?]);
-        let Some(answers) = lookups.answers(sides, Unknown::IsPassedOver)? else { continue };
+        let Some(answers) = lookups.answers(sides, Unknown::PassedOver)? else { continue };
         let mut names =
             answers.into_iter().map(|answer| answer.columns().into_iter().map(|column| column.name));
         let (Some(left), Some(right)) = (names.next(), names.next()) else {

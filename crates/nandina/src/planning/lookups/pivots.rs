@@ -49,7 +49,7 @@ enum Values {
     /// All that are found.
     Found,
     /// Those that a query gives, in its order.
-    Given(Query),
+    Given(Box<Query>),
     Written(Vec<ExprWithAlias>),
 }
 
@@ -77,7 +77,7 @@ impl Pivot {
                 let values = match value_source {
                     PivotValueSource::List(values) => Values::Written(values.clone()),
                     PivotValueSource::Any(_) => Values::Found,
-                    PivotValueSource::Subquery(query) => Values::Given(query.as_ref().clone()),
+                    PivotValueSource::Subquery(query) => Values::Given(query.clone()),
                 };
                 let [column] = value_column.as_slice() else {
                     return Err(Error::unsupported("PIVOT … FOR several columns; write PIVOT t ON a, b"));
@@ -162,7 +162,7 @@ impl Pivot {
         let query = |on: &On| {
             if let Values::Given(query) = &on.values {
                 // Its order is that of the columns.
-                let mut query = query.clone();
+                let mut query = query.as_ref().clone();
                 query.limit_clause.get_or_insert_with(most_values);
                 return Ok(query);
             }
@@ -232,7 +232,7 @@ impl On {
                 On { value: without_brackets(*expr), values }
             }
             Expr::InSubquery { expr, subquery, negated: false } => {
-                On { value: without_brackets(*expr), values: Values::Given(*subquery) }
+                On { value: without_brackets(*expr), values: Values::Given(subquery) }
             }
             value => On { value, values: Values::Found },
         }

@@ -23,8 +23,7 @@ use crate::planning::wrong_plans::normalized;
 
 /// Whether an expression of a query is for several columns.
 pub(super) fn has_some(select: &Select) -> bool {
-    select.projection.iter().any(|item| contains(item))
-        || select.selection.as_ref().is_some_and(|filter| contains(filter))
+    select.projection.iter().any(contains) || select.selection.as_ref().is_some_and(contains)
 }
 
 /// Writes the expressions for all columns of the tables out.

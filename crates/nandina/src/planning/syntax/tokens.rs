@@ -178,7 +178,8 @@ impl Rewriting<'_> {
 
     /// Writes what a word begins, if that is not the word alone.
     fn word(&mut self, at: usize, word: &Word) -> Option<usize> {
-        let span = self.tokens[at].span;
+        let token = self.tokens.get(at)?;
+        let span = token.span;
         match word.keyword {
             Keyword::WITH => self.innermost().has_with = true,
             Keyword::SELECT | Keyword::VALUES => self.innermost().has_select = true,
@@ -199,16 +200,17 @@ impl Rewriting<'_> {
                 if self.is_word(at + 1 + negated, Keyword::MATERIALIZED)
                     && self.token(at + 2 + negated) == Some(&Token::LParen)
                 {
-                    self.written.push(self.tokens[at].clone());
+                    self.written.push(token.clone());
                     return Some(2 + negated);
                 }
             }
-            Keyword::BY if self.is_word(at.checked_sub(1)?, Keyword::ORDER) => {
-                if self.token(at + 1) == Some(&Token::Mul) {
-                    self.written.push(self.tokens[at].clone());
-                    self.write_word("ALL", span);
-                    return Some(2);
-                }
+            Keyword::BY
+                if self.is_word(at.checked_sub(1)?, Keyword::ORDER)
+                    && self.token(at + 1) == Some(&Token::Mul) =>
+            {
+                self.written.push(token.clone());
+                self.write_word("ALL", span);
+                return Some(2);
             }
             Keyword::GROUP if self.is_word(at + 1, Keyword::BY) && self.innermost().is_pivot => {
                 self.innermost().has_groups = true;
@@ -291,8 +293,8 @@ impl Rewriting<'_> {
 
     /// Whether two stars stand side by side.
     fn is_power(&self, at: usize) -> bool {
-        let next = self.tokens.get(at + 1);
-        next.is_some_and(|next| next.token == Token::Mul && next.span.start == self.tokens[at].span.end)
+        let (Some(star), Some(next)) = (self.tokens.get(at), self.tokens.get(at + 1)) else { return false };
+        next.token == Token::Mul && next.span.start == star.span.end
     }
 
     /// Whether a `FROM` begins a query in which no `SELECT` follows.
@@ -389,7 +391,10 @@ impl Rewriting<'_> {
     }
 
     fn innermost(&mut self) -> &mut Bracket {
-        self.open.last_mut().expect("the statement is a bracket that is never closed")
+        match self.open.last_mut() {
+            Some(bracket) => bracket,
+            None => unreachable!("the statement is a bracket that is never closed"),
+        }
     }
 
     fn token(&self, at: usize) -> Option<&Token> {
