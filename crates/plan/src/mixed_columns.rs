@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Fields};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::{Column, DFSchema, Result, plan_err};
 use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -45,6 +45,29 @@ impl AnalyzerRule for MixedColumns {
     }
 }
 
+/// Refuses structs with other fields in the branches of a union: casts to the first one's would lose values.
+fn check_fields(column: &str, types: &[DataType]) -> Result<()> {
+    let mut structs = types.iter().filter_map(|of| match of {
+        DataType::Struct(fields) => Some(fields),
+        _ => None,
+    });
+    let Some(first) = structs.next() else { return Ok(()) };
+    // Those of rows without names are matched by their places.
+    let is_unnamed = |name: &str| name == "c0";
+    for fields in structs {
+        let mut names = [first, fields].into_iter().flatten().map(|field| field.name());
+        let has = |all: &Fields, name: &str| all.iter().any(|field| field.name().eq_ignore_ascii_case(name));
+        let are_same = first.iter().all(|field| has(fields, field.name()))
+            && fields.iter().all(|field| has(first, field.name()));
+        if !are_same && !names.any(|name| is_unnamed(name)) {
+            return plan_err!(
+                "column '{column}': the structs that a union puts together have other fields; cast them to one type"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// A union whose columns are each of one kind of numbers.
 fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
     let mut branches: Vec<Vec<Expr>> = union.inputs.iter().map(|branch| columns_of(branch)).collect();
@@ -52,6 +75,7 @@ fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
     for at in 0..union.schema.fields().len() {
         let types: Vec<DataType> =
             union.inputs.iter().map(|branch| branch.schema().field(at).data_type().clone()).collect();
+        check_fields(union.schema.field(at).name(), &types)?;
         let mut columns: Vec<&mut Expr> = branches.iter_mut().map(|columns| &mut columns[at]).collect();
         let before: Vec<Expr> = columns.iter().map(|column| Expr::clone(column)).collect();
         for (column, branch) in columns.iter_mut().zip(&union.inputs) {

@@ -12,7 +12,7 @@ use arrow::array::{
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, internal_err, plan_err};
 
 use super::nested_texts::are_unnamed;
 use super::splitting::{self, Fields as Texts};
@@ -239,6 +239,16 @@ fn of_structs(values: &ArrayRef, from: &Fields, to: &Fields, failed: Failed) -> 
     let structs = values.as_struct();
     let is_unnamed = |fields: &Fields| are_unnamed(fields.iter().map(AsRef::as_ref));
     let by_place = (is_unnamed(from) || is_unnamed(to)) && from.len() == to.len();
+    let is_shared = |field: &FieldRef| from.iter().any(|of| of.name().eq_ignore_ascii_case(field.name()));
+    if !by_place && !to.iter().any(is_shared) {
+        let names =
+            |fields: &Fields| fields.iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
+        return plan_err!(
+            "structs of ({}) cannot be cast to structs of ({}): they have no field in common",
+            names(from),
+            names(to)
+        );
+    }
     let columns = to.iter().enumerate().map(|(place, field)| {
         let column = match by_place {
             true => structs.columns().get(place),

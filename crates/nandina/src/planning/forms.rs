@@ -236,14 +236,15 @@ fn settle_access(access: &mut AccessExpr) {
                 *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
             }
         }
-        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) => {
+        // Which bounds are left out of one with a stride depends on its sign.
+        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
             lower_bound.get_or_insert_with(|| number("1"));
             upper_bound.get_or_insert_with(|| Expr::UnaryOp {
                 op: UnaryOperator::Minus,
                 expr: Box::new(number("1")),
             });
         }
-        AccessExpr::Subscript(Subscript::Index { .. }) => {}
+        AccessExpr::Subscript(Subscript::Slice { .. } | Subscript::Index { .. }) => {}
     }
 }
 

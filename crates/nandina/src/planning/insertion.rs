@@ -45,7 +45,14 @@ pub(crate) fn with_names_as_list(text: &str) -> Option<String> {
                 return Some(format!("{}{}", text.get(..start)?, text.get(at + token.len()..)?));
             }
             (Some(_), _) => return None,
-            (None, "(") => return None,
+            // What is inserted begins, or a list of columns.
+            (None, word)
+                if ["(", "select", "values", "from", "with", "table"]
+                    .iter()
+                    .any(|begin| word.eq_ignore_ascii_case(begin)) =>
+            {
+                return None;
+            }
             _ => {}
         }
     }

@@ -253,7 +253,11 @@ fn characters(text: Expr, from: Expr, to: Expr) -> Result<Expr> {
 /// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.
 fn quotient(expr: RawBinaryExpr, schema: &DFSchema) -> Result<Expr> {
     let name = format!("{} // {}", expr.left.schema_name(), expr.right.schema_name());
-    let are_integers = expr.left.get_type(schema)?.is_integer() && expr.right.get_type(schema)?.is_integer();
+    let types = [expr.left.get_type(schema)?, expr.right.get_type(schema)?];
+    if types.iter().any(|of| matches!(of, DataType::Decimal256(_, 0))) {
+        return plan_err!("// is there for integers of up to 64 bits; cast the numbers to BIGINT");
+    }
+    let are_integers = types.iter().all(DataType::is_integer);
     let [left, right] = [expr.left, expr.right].map(|operand| match are_integers {
         true => operand,
         false => cast(operand, DataType::Float64),
