@@ -81,10 +81,8 @@ impl Databases {
                 "'{name}' is the database that was opened, and cannot be detached"
             )));
         }
-        match self.attached.write().remove(name) {
-            Some(_) => Ok(()),
-            None => Err(self.unknown(name)),
-        }
+        let removed = self.attached.write().remove(name);
+        removed.map(drop).ok_or_else(|| self.unknown(name))
     }
 
     pub(crate) fn unknown(&self, name: &str) -> Error {
