@@ -1,7 +1,7 @@
 //! The manifest: the one small file that says which tables there are and which segments they consist of.
 //!
 //! ```text
-//!  NANDINA MANIFEST 3 <crc32c of the rest, 8 hex digits> <length of the rest>\n
+//!  NANDINA MANIFEST 3 <crc32c of the version and the rest, 8 hex digits> <length of the rest>\n
 //!  { "database": …, "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ], … }
 //! ```
 //!
@@ -129,7 +129,12 @@ impl Manifest {
 }
 
 pub(crate) fn first_line(version: u32, body: &[u8]) -> String {
-    format!("{MAGIC} {version} {:08x} {}", crc32c::crc32c(body), body.len())
+    // Of versions that could be taken for each other the checksum knows its own.
+    let checksum = match version {
+        ..FIRST_VERSION_WITH_SCHEMAS => crc32c::crc32c(body),
+        _ => crc32c::crc32c_append(crc32c::crc32c(&version.to_le_bytes()), body),
+    };
+    format!("{MAGIC} {version} {checksum:08x} {}", body.len())
 }
 
 /// Arrow IPC schema message.

@@ -101,6 +101,6 @@ fn version_1_is_read_and_goes_on() {
         write(writer.unwrap(), 100_000..100_010);
         assert_eq!(keys(&store), expected);
     }
-    assert!(first_line().starts_with("NANDINA MANIFEST 2 "));
+    assert!(first_line().starts_with("NANDINA MANIFEST 3 "));
     assert_eq!(keys(&Store::open_path(directory.path(), Mode::Write).unwrap()), expected);
 }
