@@ -73,7 +73,7 @@ fn fixed_lists(
     to: &DataType,
     failed: Failed,
 ) -> Result<ArrayRef> {
-    let of_length = usize::try_from(length).unwrap_or(0);
+    let Ok(of_length) = usize::try_from(length) else { return internal_err!("lists of {length} elements") };
     let read = |text| splitting::list(text).filter(|elements| elements.len() == of_length);
     let mut parts = Parts::of(texts.len());
     for text in texts {
@@ -215,7 +215,7 @@ fn of_length(
     failed: Failed,
 ) -> Result<ArrayRef> {
     let lists = values.as_list::<i32>();
-    let of_length = usize::try_from(length).unwrap_or(0);
+    let Ok(of_length) = usize::try_from(length) else { return internal_err!("lists of {length} elements") };
     let filling = new_null_array(field.data_type(), of_length);
     let mut nulls = NullBufferBuilder::new(lists.len());
     let mut rows: Vec<ArrayRef> = Vec::with_capacity(lists.len());

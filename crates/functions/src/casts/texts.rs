@@ -92,8 +92,10 @@ fn write_float(text: &mut String, value: f64, scientific: std::fmt::Arguments<'_
     let begin = text.len();
     write!(text, "{scientific}")?;
     let written = text.split_off(begin);
-    let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let Some((digits, Ok(exponent))) = written.split_once('e').map(|(digits, e)| (digits, e.parse::<i32>()))
+    else {
+        unreachable!("the scientific form of a finite number has an exponent");
+    };
     if !PLAIN_EXPONENTS.contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         write!(text, "{digits}e{sign}{:02}", exponent.abs())?;
@@ -141,7 +143,9 @@ fn timestamps(values: &ArrayRef, unit: TimeUnit, zone: Option<&str>) -> Result<S
         let local = i128::from(number) + i128::from(ahead) * i128::from(per_day / 86_400);
         let days = local.div_euclid(per_day.into());
         let of_day = local.rem_euclid(per_day.into());
-        let (days, of_day) = (i64::try_from(days).unwrap_or(0), i64::try_from(of_day).unwrap_or(0));
+        let (Ok(days), Ok(of_day)) = (i64::try_from(days), i64::try_from(of_day)) else {
+            unreachable!("a day and a part of it are less than the 64 bits that they are taken from");
+        };
         write_date(text, days)?;
         text.push(' ');
         write_time(text, of_day * nanoseconds_of_unit)?;
@@ -187,7 +191,7 @@ fn write_interval(text: &mut String, interval: IntervalMonthDayNano) -> Result<(
     let (seconds, fraction) =
         (nanoseconds.unsigned_abs() / 1_000_000_000, nanoseconds.unsigned_abs() % 1_000_000_000);
     write!(text, "{space}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
-    write_fraction(text, i64::try_from(fraction).unwrap_or(0))?;
+    write_fraction(text, fraction as i64)?;
     Ok(())
 }
 
