@@ -14,6 +14,9 @@ pub enum Failure {
     /// A statement or its data.
     #[error(transparent)]
     Query(#[from] nandina::Error),
+    /// The same, where the place in its script is known.
+    #[error("{error}\n{place}")]
+    At { error: nandina::Error, place: nandina::Place },
     /// A file or stream of the program's own.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
@@ -35,17 +38,28 @@ impl Failure {
         Failure::Io { what: what.into(), source }
     }
 
+    /// With the place in the script that the statement is part of, where it can be told.
+    pub fn at_place(self, script: &str, statement: &str) -> Self {
+        match self {
+            Failure::Query(error) => match error.place(script, statement) {
+                Some(place) => Failure::At { error, place },
+                None => Failure::Query(error),
+            },
+            other => other,
+        }
+    }
+
     /// 1: query or data, 2: usage, 130: Ctrl-C (128 + SIGINT, as shells report it).
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Query(_) | Failure::Io { .. } => ExitCode::from(1),
+            Failure::Query(_) | Failure::At { .. } | Failure::Io { .. } => ExitCode::from(1),
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Cancelled => ExitCode::from(130),
             Failure::OutputClosed => ExitCode::SUCCESS,
         }
     }
 
-    /// One line on standard error.
+    /// On standard error, with the place in the script if it is known.
     pub fn report(&self) {
         match self {
             Failure::OutputClosed => {}

@@ -50,7 +50,7 @@ impl Runner {
     /// Runs all statements of a text, up to the first that fails.
     pub async fn run_script(&mut self, text: &str) -> Result<()> {
         for statement in nandina::statement_text::statements(text) {
-            self.run(statement).await?;
+            self.run(statement).await.map_err(|failure| failure.at_place(text, statement))?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub enum Error {
     Query { message: String },
 }
 
+const ONE_NAMED: &str = "; there is one named";
+
 /// Results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -91,6 +93,11 @@ impl Error {
             };
         }
         Self::bug(message)
+    }
+
+    /// Whether a column is unknown that there is with other capitals.
+    pub(crate) fn is_about_capitals(&self) -> bool {
+        matches!(self, Error::UnknownColumn { hint, .. } if hint.starts_with(ONE_NAMED))
     }
 
     /// Adds the nearest of the tables that exist to an error about one that does not.
@@ -180,13 +187,9 @@ fn own_error_within(error: &DataFusionError) -> Option<Error> {
 fn translate(error: &DataFusionError) -> Error {
     match error {
         DataFusionError::SQL(parser, _) => match parser.as_ref() {
-            ParserError::ParserError(message) | ParserError::TokenizerError(message) => Error::Syntax {
-                message: one_line(
-                    message
-                        .strip_prefix("Expected: ")
-                        .map_or_else(|| message.clone(), |rest| format!("expected {rest}")),
-                ),
-            },
+            ParserError::ParserError(message) | ParserError::TokenizerError(message) => {
+                Error::Syntax { message: one_line(parser_message(message)) }
+            }
             ParserError::RecursionLimitExceeded => Error::Syntax {
                 message:
                     "the statement is nested too deeply; SET datafusion.sql_parser.recursion_limit to a \
@@ -221,6 +224,15 @@ fn translate(error: &DataFusionError) -> Error {
     }
 }
 
+/// The parser's message in the words of the others.
+pub(crate) fn parser_message(message: &str) -> String {
+    let message = match message.strip_prefix("Expected: ") {
+        Some(rest) => format!("expected {rest}"),
+        None => message.to_owned(),
+    };
+    message.replace(" at Line: ", " at line ").replace(", Column: ", ", column ")
+}
+
 /// The name in DataFusion's "table 'catalog.schema.name' not found".
 fn unknown_table(message: &str) -> Option<String> {
     let name = message.strip_prefix("table '")?.split_once("' not found")?.0;
@@ -236,7 +248,7 @@ fn unknown_column(field: &Column, valid_fields: &[Column]) -> Error {
     if let Some(twin) =
         names.iter().find(|name| **name != field.name && name.eq_ignore_ascii_case(&field.name))
     {
-        hint = format!("; there is one named \"{twin}\": put names with capitals in double quotes");
+        hint = format!("{ONE_NAMED} \"{twin}\": put names with capitals in double quotes");
     } else if hint.is_empty() && !names.is_empty() {
         let shown = names.iter().take(12).copied().collect::<Vec<_>>().join(", ");
         let more = names.len().saturating_sub(12);

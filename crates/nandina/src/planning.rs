@@ -22,6 +22,7 @@ mod macros;
 mod nesting;
 pub(crate) mod output_names;
 pub(crate) mod parameters;
+mod row_amounts;
 mod sequence_names;
 pub(crate) mod syntax;
 mod table_functions;
@@ -53,6 +54,7 @@ use self::copy_statement::CopyText;
 use self::creation::Creation;
 use self::parameters::{Prepared, PreparedStatements};
 use crate::error::{Error, Result};
+use crate::planning::lookups::Further;
 use crate::set_on_drop::SetOnDrop;
 
 /// Address space for the stack of a planning thread. Only what a statement really needs of it is ever resident.
@@ -182,6 +184,59 @@ where
 
 /// The logical plan of a statement, if it is one that is supported. On the thread of the caller.
 pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    let mut further = Further::default();
+    let mut first = None;
+    loop {
+        let planned = plan_of(state, statement.clone(), further).await;
+        let error = match planned {
+            Ok(plan) if !further.stars && has_numbered_columns(&plan) => {
+                further.stars = true;
+                continue;
+            }
+            Ok(plan) => return Ok(plan),
+            Err(error) => error,
+        };
+        let is_unknown = matches!(error, Error::UnknownColumn { .. });
+        if error.is_about_capitals() && !further.cases {
+            further.cases = true;
+        } else if are_names_twice(&error) && !further.stars {
+            further.stars = true;
+        } else if is_unknown && !further.laterals && lookups::may_be_lateral(&mut statement) {
+            further.laterals = true;
+        } else {
+            // What the last try says is about a statement that has not been written.
+            return Err(first.unwrap_or(error));
+        }
+        first.get_or_insert(error);
+    }
+}
+
+/// Whether two columns of a table in `FROM` have one name, which columns that `*` stands for do not show.
+fn are_names_twice(error: &Error) -> bool {
+    const WORDS: [&str; 4] = [
+        "require unique expression names",
+        "duplicate unqualified field name",
+        "duplicate qualified field name",
+        "which would be ambiguous",
+    ];
+    let message = error.to_string();
+    match error {
+        Error::UnknownColumn { name, .. } => is_numbered(name, '_'),
+        _ => WORDS.iter().any(|words| message.contains(words)),
+    }
+}
+
+/// Whether DataFusion has told columns of one name apart by numbers of its own, as in `a:1`.
+fn has_numbered_columns(plan: &LogicalPlan) -> bool {
+    plan.schema().fields().iter().any(|field| is_numbered(field.name(), ':'))
+}
+
+fn is_numbered(name: &str, before: char) -> bool {
+    let number = name.rsplit_once(before).map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+async fn plan_of(state: &SessionState, mut statement: Statement, further: Further) -> Result<LogicalPlan> {
     refuse(&statement)?;
     check_copy_format(state, &statement)?;
     creation::settle(&mut statement)?;
@@ -190,7 +245,8 @@ pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement)
     sequence_names::complete(state, &mut statement)?;
     table_functions::name(&mut statement)?;
     file_alias::add(&mut statement);
-    lookups::write_out(state, &mut statement).await?;
+    row_amounts::write(&mut statement)?;
+    lookups::write_out(state, &mut statement, further).await?;
     output_names::give(&mut statement);
     forms::write(&mut statement)?;
     let expressions = wrong_plans::avoid(&mut statement)?;

@@ -12,6 +12,7 @@ mod all_or_nothing;
 mod balance_conditions;
 mod bound_projections;
 mod choose_build_side;
+mod computed_limits;
 mod count_copies;
 mod distincts;
 mod fences;
@@ -57,6 +58,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule};
 
 pub use balance_conditions::BalanceConditions;
 pub use bound_projections::BoundProjections;
+pub use computed_limits::{ComputedLimits, WITH_TIES, limit_markers};
 pub use count_copies::CountCopies;
 pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
@@ -98,6 +100,7 @@ pub use unnest::UnnestSubQueries;
 /// only behind them.
 pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(ComputedLimits),
         Arc::new(CountCopies),
         Arc::new(NameKeys),
         Arc::new(KeysOfSets),

@@ -14,7 +14,7 @@ use nandina_functions::{OwnTypes, TypeNames};
 use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
     KeylessRelations, Planner, Relations, analyzer_rules, operator_planner, optimizer_rules,
-    physical_optimizer_rules, replaced_column,
+    limit_markers, physical_optimizer_rules, replaced_column,
 };
 
 /// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.
@@ -36,6 +36,9 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     // It reorders keys for DataFusion's own joins, and finds those of aggregations below by name.
     options.optimizer.top_down_join_key_reordering = false;
     state.register_udf(Arc::new(replaced_column()))?;
+    for marker in limit_markers() {
+        state.register_udf(Arc::new(marker))?;
+    }
     let lists = [list_of_values(), joined_texts()];
     for function in
         [exact_sum(), exact_average(), minimum(), maximum(), counted_xor()].into_iter().chain(lists)

@@ -24,11 +24,26 @@ fn options_and_commands() {
 fn tables_and_columns() {
     let folder = folder_with_files();
     let message = csv(folder.path(), "CREATE TABLE customers (id INT); SELECT * FROM customer").failed(1);
-    assert_eq!(message, "error: there is no table 'customer'; did you mean 'customers'?\n");
+    assert_eq!(
+        message,
+        "error: there is no table 'customer'; did you mean 'customers'?\n\
+         LINE 1: CREATE TABLE customers (id INT); SELECT * FROM customer\n\
+         \u{20}                                                      ^\n"
+    );
     let message = csv(folder.path(), "SELECT prize FROM 'goods.parquet'").failed(1);
-    assert_eq!(message, "error: there is no column 'prize'; did you mean 'price'?\n");
+    assert_eq!(
+        message,
+        "error: there is no column 'prize'; did you mean 'price'?\n\
+         LINE 1: SELECT prize FROM 'goods.parquet'\n\
+         \u{20}              ^\n"
+    );
     let message = csv(folder.path(), "SELECT goods.zebra FROM 'goods.parquet'").failed(1);
-    assert_eq!(message, "error: there is no column 'goods.zebra'; there are: id, name, price\n");
+    assert_eq!(
+        message,
+        "error: there is no column 'goods.zebra'; there are: id, name, price\n\
+         LINE 1: SELECT goods.zebra FROM 'goods.parquet'\n\
+         \u{20}              ^\n"
+    );
 }
 
 #[test]

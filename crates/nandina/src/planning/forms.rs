@@ -7,7 +7,7 @@
 //! | `INTERVAL (x) DAY` | `to_days(x)` |
 //! | `(a, b) = (x, y)`, `<`, `IN ((1, 2), …)` | comparisons of their parts |
 //! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
-//! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
+//! | `(VALUES (1, 2)) AS t`, without a name | `… AS t(col0, col1)`, `(SELECT * FROM (VALUES (1, 2)) AS valueslist(col0, col1))` |
 //! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
 //! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
@@ -64,7 +64,9 @@ impl VisitorMut for Forms {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         if let TableFactor::Derived { subquery, alias, .. } = factor {
-            name_values(subquery, alias);
+            if let Err(error) = name_values(subquery, alias) {
+                return ControlFlow::Break(error);
+            }
         }
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor
             && !is_asof_alone(table_with_joins)
@@ -103,14 +105,30 @@ impl VisitorMut for Forms {
     }
 }
 
-/// Names the columns of `(VALUES …) AS t` as DuckDB does.
-fn name_values(query: &Query, alias: &mut Option<TableAlias>) {
-    let SetExpr::Values(values) = query.body.as_ref() else { return };
-    let (Some(alias), Some(row)) = (alias, values.rows.first()) else { return };
-    if alias.columns.is_empty() {
-        let column = |at| TableAliasColumnDef { name: Ident::new(format!("col{at}")), data_type: None };
-        alias.columns = (0..row.content.len()).map(column).collect();
+/// Names the columns of `(VALUES …) AS t` as DuckDB does; without a name of the table, its query does.
+fn name_values(query: &mut Query, alias: &mut Option<TableAlias>) -> Result<()> {
+    let SetExpr::Values(values) = query.body.as_ref() else { return Ok(()) };
+    let Some(row) = values.rows.first() else { return Ok(()) };
+    let column = |at| TableAliasColumnDef { name: Ident::new(format!("col{at}")), data_type: None };
+    let columns: Vec<TableAliasColumnDef> = (0..row.content.len()).map(column).collect();
+    match alias {
+        Some(alias) if alias.columns.is_empty() => alias.columns = columns,
+        Some(_) => {}
+        None => {
+            let mut named = syntax::query("SELECT * FROM (SELECT 1) AS valueslist")?;
+            let SetExpr::Select(select) = named.body.as_mut() else {
+                unreachable!("the text is a SELECT");
+            };
+            if let [TableWithJoins { relation: TableFactor::Derived { subquery, alias: Some(alias), .. }, .. }] =
+                select.from.as_mut_slice()
+            {
+                alias.columns = columns;
+                std::mem::swap(subquery.as_mut(), query);
+                *query = named;
+            }
+        }
     }
+    Ok(())
 }
 
 /// Writes out what `ORDER BY ALL` orders by, but for columns that `*` stands for.

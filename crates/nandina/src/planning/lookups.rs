@@ -4,6 +4,7 @@
 //!   a NATURAL JOIN b                    a JOIN b USING (k): the columns that both have       [natural_joins]
 //!   SELECT a AS b, b + 1 FROM t         SELECT a AS b, a + 1 FROM t, if t has no b          [aliases]
 //!   SELECT min(COLUMNS(*)) FROM t       SELECT min(t.a) AS a, min(t.b) AS b FROM t           [star_columns]
+//!   SELECT Name FROM t                  SELECT "Name" FROM t, if t has no name               [cases]
 //!   PIVOT t ON y USING sum(x)           SELECT …, sum(x) FILTER (WHERE y = 1) AS "1" …       [pivots]
 //!   SUMMARIZE t, (DESCRIBE t)           SELECT min(a), max(a), … FROM t                      [summaries]
 //! ```
@@ -13,6 +14,7 @@
 //! stands inside is written first.
 
 mod aliases;
+mod cases;
 mod natural_joins;
 mod pivots;
 mod star_columns;
@@ -102,19 +104,35 @@ enum Unknown {
 /// In a box, as every step of a visitor has room for it on the stack.
 type Stop = Box<Result<Asked>>;
 
+/// What is done only for statements that cannot be planned otherwise, as it plans them, or their tables, again.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Further {
+    /// The columns that `*` stands for.
+    pub stars: bool,
+    /// The capitals of names.
+    pub cases: bool,
+    /// Sub-queries in `FROM` may name columns of the tables before them.
+    pub laterals: bool,
+}
+
 /// Writes all of them out in a statement.
-pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
-    let (mut answers, mut passed_over, mut is_unanswered) = (None, 0, false);
+pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement, further: Further) -> Result<()> {
+    let (mut answers, mut passed_over, mut is_unanswered, mut settled_places) = (None, 0, false, 0);
     loop {
         let mut visitor = Lookups {
             state,
+            further,
+            places: 0,
+            settled_places,
             answers: answers.take(),
             passed_over,
             is_unanswered: std::mem::take(&mut is_unanswered),
             is_view: false,
             queries: Vec::new(),
         };
-        match visit_queries(statement, &mut visitor) {
+        let visited = visit_queries(statement, &mut visitor);
+        settled_places = visitor.settled_places;
+        match visited {
             ControlFlow::Continue(()) => return Ok(()),
             ControlFlow::Break(asked) => {
                 let Asked { questions, unknown } = (*asked)?;
@@ -165,6 +183,10 @@ async fn answer(state: &SessionState, question: Question) -> Result<Answer> {
 /// Writes one place out, if it has been told what that needs, and stops at the next.
 struct Lookups<'a> {
     state: &'a SessionState,
+    further: Further,
+    /// The places where capitals can be settled: how many the visitor has seen, and how many have been.
+    places: usize,
+    settled_places: usize,
     /// The answers to the questions of the first place.
     answers: Option<Vec<Answer>>,
     /// Places to pass over before.
@@ -218,13 +240,25 @@ impl VisitorMut for Lookups<'_> {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Stop> {
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Stop> {
+        if let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &mut query.order_by)
+            && let Some(columns) = self.columns_for_cases(&select.from)?
+        {
+            cases::settle(order, &columns);
+        }
         self.queries.pop();
         // Those of a query are visited before anything else of it.
         if let Some(around) = self.queries.last_mut()
             && let Some(left) = around.coming.pop_front()
         {
             around.known.push(left);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Stop> {
+        if self.further.laterals {
+            sub_queries_behind_tables(select).for_each(|lateral| *lateral = true);
         }
         ControlFlow::Continue(())
     }
@@ -246,6 +280,16 @@ impl VisitorMut for Lookups<'_> {
                 }
                 None => aliases::leave(select),
             }
+        }
+        if let Some(columns) = self.columns_for_cases(&select.from)? {
+            cases::settle(select, &columns);
+        }
+        if self.further.stars
+            && star_columns::has_star(select)
+            && let Some(mut answers) =
+                self.answers(|lookups| lookups.columns_of_tables(&select.from), Unknown::PassedOver)?
+        {
+            star_columns::write_stars_out(select, &answers.remove(0).columns());
         }
         if !star_columns::has_some(select) {
             return ControlFlow::Continue(());
@@ -328,6 +372,20 @@ impl Lookups<'_> {
         }
     }
 
+    /// The columns of tables, for the capitals of names, at a place where those have not been settled.
+    fn columns_for_cases(&mut self, tables: &[TableWithJoins]) -> ControlFlow<Stop, Option<Vec<Column>>> {
+        if !self.further.cases || tables.is_empty() {
+            return ControlFlow::Continue(None);
+        }
+        self.places += 1;
+        if self.places <= self.settled_places {
+            return ControlFlow::Continue(None);
+        }
+        let answers = self.answers(|lookups| lookups.columns_of_tables(tables), Unknown::Settled)?;
+        self.settled_places += 1;
+        ControlFlow::Continue(answers.map(|mut answers| answers.remove(0).columns()))
+    }
+
     fn is_volatile(&self, function: &str) -> bool {
         let function = self.state.scalar_functions().get(function);
         function.is_some_and(|function| function.signature().volatility == Volatility::Volatile)
@@ -378,6 +436,31 @@ impl Lookups<'_> {
         }
         Ok(query)
     }
+}
+
+/// Whether a sub-query in `FROM`, which is not said to be lateral, could name columns of tables before it.
+pub(crate) fn may_be_lateral(statement: &mut Statement) -> bool {
+    struct Found;
+    impl VisitorMut for Found {
+        type Break = ();
+
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+            let is_found = sub_queries_behind_tables(select).any(|lateral| !*lateral);
+            if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    visit_queries(statement, &mut Found).is_break()
+}
+
+/// Whether they are lateral, of the sub-queries in `FROM` that stand behind another table.
+fn sub_queries_behind_tables(select: &mut Select) -> impl Iterator<Item = &mut bool> {
+    let tables = select.from.iter_mut().flat_map(|tables| {
+        std::iter::once(&mut tables.relation).chain(tables.joins.iter_mut().map(|join| &mut join.relation))
+    });
+    tables.skip(1).filter_map(|table| match table {
+        TableFactor::Derived { lateral, .. } => Some(lateral),
+        _ => None,
+    })
 }
 
 /// Whether a table of this name stands in a part of a statement.

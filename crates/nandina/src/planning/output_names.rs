@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     Statement as SqlStatement, TableFactor, VisitorMut,
@@ -32,6 +32,11 @@ pub(crate) fn give(statement: &mut Statement) {
         name_columns(&mut query.body, true, &mut |name, times| {
             format!("{name}{}", MARK.to_string().repeat(times))
         });
+    }
+    if let Statement::CopyTo(copy) = statement
+        && let CopyToSource::Query(query) = &mut copy.source
+    {
+        name_columns(&mut query.body, false, &mut numbered);
     }
     // It never breaks off.
     let _ = visit_queries(statement, &mut Tables);

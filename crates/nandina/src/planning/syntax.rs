@@ -4,6 +4,7 @@
 //!   text ─ split into tokens ─► tokens ─ rewrite ([tokens]) ─► tokens ─ parse ([dialect]) ─► tree
 //! ```
 
+pub(crate) mod amounts;
 pub(crate) mod calls;
 mod dialect;
 mod lambdas;
@@ -62,5 +63,5 @@ fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
 }
 
 fn syntax_error(error: ParserError) -> Error {
-    Error::Syntax { message: error.to_string() }
+    Error::from_parser(error)
 }

@@ -17,6 +17,7 @@ mod compared;
 mod datafusion_joins;
 mod dependent;
 mod domain;
+mod pairs;
 mod single_value;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
-    Column, JoinType, Result, TableReference, internal_datafusion_err, internal_err, not_impl_err, plan_err,
+    Column, JoinType, Result, TableReference, internal_datafusion_err, internal_err, plan_err,
 };
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::Exists;
@@ -142,7 +143,7 @@ impl Unnesting {
         self.of_expressions(LogicalPlan::Filter(Filter::try_new(condition, rows)?))
     }
 
-    /// The sub-queries in a join's condition, each of which looks at one side.
+    /// The sub-queries in a join's condition: first those that look at one side.
     fn of_condition(&mut self, mut join: Join) -> Result<LogicalPlan> {
         let whole = LogicalPlan::Join(join.clone());
         let Some(condition) = join.filter.take() else { return Ok(whole) };
@@ -153,22 +154,18 @@ impl Unnesting {
                 return Ok(Transformed::no(part));
             }
             let outer = outer_columns_of(&part)?;
-            let are_of = |side: &LogicalPlan| outer.iter().all(|(_, column)| side.schema().has_column(column));
-            let values = match (are_of(&join.left), are_of(&join.right)) {
-                (true, _) => &mut left,
-                (_, true) => &mut right,
-                (false, false) => {
-                    return not_impl_err!(
-                        "a sub-query in the ON of a {} JOIN that names columns of both sides; move it to WHERE",
-                        join.join_type.to_string().to_uppercase()
-                    );
-                }
+            let names = |side: &LogicalPlan| outer.iter().any(|(_, column)| side.schema().has_column(column));
+            let values = match (names(&join.left), names(&join.right)) {
+                (true, true) => return Ok(Transformed::new(part, false, TreeNodeRecursion::Jump)),
+                (false, true) => &mut right,
+                (_, false) => &mut left,
             };
             let value = self.value(part, values)?;
             Ok(Transformed::new(value, true, TreeNodeRecursion::Jump))
         })?;
         if !written.transformed {
-            return Ok(whole);
+            join.filter = Some(written.data);
+            return self.of_pairs(join);
         }
         let columns = join.schema.columns().into_iter().map(Expr::Column).collect();
         let again = Join::try_new(
@@ -181,7 +178,8 @@ impl Unnesting {
             join.null_equality,
             join.null_aware,
         )?;
-        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(LogicalPlan::Join(again)))?))
+        let again = Arc::new(self.of_pairs(again)?);
+        Ok(LogicalPlan::Projection(Projection::try_new(columns, again)?))
     }
 
     fn of_expressions(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -348,11 +346,16 @@ impl Unnesting {
         let outer = outer_columns(&subquery.subquery)?;
         self.next_number += 1;
         let domain = Domain::new(rows, &outer, self.next_number);
-        if domain.is_empty() || !differ_when_repeated(rows)? {
-            return Ok(domain);
+        if domain.is_empty() { Ok(domain) } else { Ok(domain.of(self.once(rows)?)) }
+    }
+
+    /// Rows that stand in the plan several times: a spool, if they would not be the same.
+    fn once(&self, rows: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+        if is_spool(rows) || !differ_when_repeated(rows)? {
+            return Ok(Arc::clone(rows));
         }
         let spool = Spool { number: next_spool_number(), input: rows.as_ref().clone() };
-        Ok(domain.of(Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(spool) }))))
+        Ok(Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(spool) })))
     }
 }
 
@@ -408,6 +411,10 @@ fn differ_when_repeated(rows: &LogicalPlan) -> Result<bool> {
         ))
     };
     Ok(is_volatile(rows)? || rows.exists(is_inexact)?)
+}
+
+fn is_spool(rows: &LogicalPlan) -> bool {
+    matches!(rows, LogicalPlan::Extension(extension) if extension.node.name() == "Spool")
 }
 
 /// A join of the domain's rows with a sub-query, on the domain's columns.

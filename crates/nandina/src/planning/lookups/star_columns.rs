@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, Select, SelectItem, Value, Visit, VisitMut, Visitor, VisitorMut,
+    Ident, ObjectName, Select, SelectItem, SelectItemQualifiedWildcardKind, Value, Visit, VisitMut, Visitor,
+    VisitorMut, WildcardAdditionalOptions,
 };
 use regex::Regex;
 
@@ -70,6 +71,39 @@ pub(super) fn write_out(select: &mut Select, columns: &[Column]) -> Result<()> {
         select.selection = conditions.reduce(and);
     }
     Ok(())
+}
+
+/// Whether a query selects `*`, or a table's, without more words.
+pub(super) fn has_star(select: &Select) -> bool {
+    select.projection.iter().any(|item| plain_star(item).is_some())
+}
+
+/// Writes the columns that `*` stands for.
+pub(super) fn write_stars_out(select: &mut Select, columns: &[Column]) {
+    let written = std::mem::take(&mut select.projection).into_iter().flat_map(|item| match plain_star(&item) {
+        None => vec![item],
+        Some(of_table) => {
+            let chosen = columns.iter().filter(|column| match &of_table {
+                None => true,
+                Some(_) => column.table == of_table,
+            });
+            chosen.map(|column| SelectItem::UnnamedExpr(reference(column))).collect()
+        }
+    });
+    select.projection = written.collect();
+}
+
+/// The table whose columns a star stands for, or none for all tables'.
+fn plain_star(item: &SelectItem) -> Option<Option<String>> {
+    match item {
+        SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default() => Some(None),
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
+            if *options == WildcardAdditionalOptions::default() =>
+        {
+            last_part(name).map(Some)
+        }
+        _ => None,
+    }
 }
 
 /// An expression for each column that it is for, with the column; nothing if it is for no several ones.
@@ -203,15 +237,19 @@ impl Visitor for Found {
 /// Puts a column in the place of each.
 struct Replace<'a>(&'a Column);
 
+fn reference(column: &Column) -> Expr {
+    match &column.table {
+        Some(table) => Expr::CompoundIdentifier(vec![Ident::with_quote('"', table), column.ident()]),
+        None => Expr::Identifier(column.ident()),
+    }
+}
+
 impl VisitorMut for Replace<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if argument(expr).is_some() {
-            *expr = match &self.0.table {
-                Some(table) => Expr::CompoundIdentifier(vec![Ident::with_quote('"', table), self.0.ident()]),
-                None => Expr::Identifier(self.0.ident()),
-            };
+            *expr = reference(self.0);
         }
         ControlFlow::Continue(())
     }

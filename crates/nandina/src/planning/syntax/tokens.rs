@@ -10,6 +10,7 @@
 //! | `FROM t WHERE x` | `SELECT * FROM t WHERE x` |
 //! | `a ASOF LEFT JOIN b ON x` | `a GLOBAL LEFT JOIN b ON x`, a word of ClickHouse that the tree keeps |
 //! | `t PIVOT (… GROUP BY a, b)` | `t PIVOT (… DEFAULT ON NULL ((a, b)))`, words of Snowflake that the tree keeps |
+//! | `LIMIT 10 %`, `USING SAMPLE 10` | calls of functions ([`amounts`]) |
 //! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespace, Word};
 
+use super::amounts;
 use super::calls::{self, Edit};
 
 /// Words behind which an expression begins, and no type.
@@ -116,6 +118,8 @@ struct Bracket {
     defines_table: bool,
     defines_columns: bool,
     has_insert: bool,
+    /// Where the groups of the query in it have been written.
+    groups_at: Option<usize>,
     has_select: bool,
     has_with: bool,
 }
@@ -182,7 +186,39 @@ impl Rewriting<'_> {
         let span = token.span;
         match word.keyword {
             Keyword::WITH => self.innermost().has_with = true,
-            Keyword::SELECT | Keyword::VALUES => self.innermost().has_select = true,
+            Keyword::SELECT | Keyword::VALUES => {
+                self.innermost().has_select = true;
+                self.innermost().groups_at = None;
+            }
+            Keyword::GROUP | Keyword::HAVING | Keyword::WINDOW | Keyword::QUALIFY
+                if !self.innermost().is_pivot
+                    && (word.keyword != Keyword::GROUP || self.is_word(at + 1, Keyword::BY)) =>
+            {
+                let here = self.written.len();
+                self.innermost().groups_at.get_or_insert(here);
+            }
+            Keyword::LIMIT => {
+                let (limit, length) = amounts::limit(self.tokens, at)?;
+                limit.into_iter().for_each(|token| self.write(token, span));
+                return Some(length);
+            }
+            Keyword::TABLESAMPLE => {
+                let (sample, length) = amounts::sample(self.tokens, at + 1)?;
+                self.written.push(token.clone());
+                self.write(Token::LParen, span);
+                sample.into_iter().for_each(|token| self.write(token, span));
+                self.write(Token::RParen, span);
+                return Some(1 + length);
+            }
+            Keyword::USING if self.is_word(at + 1, Keyword::SAMPLE) => {
+                let (sample, length) = amounts::sample(self.tokens, at + 2)?;
+                let end = self.written.len();
+                let place = self.innermost().groups_at.unwrap_or(end);
+                let words = ["CONNECT", "BY"].into_iter().map(Token::make_keyword);
+                let clause = words.chain(sample).map(|token| TokenWithSpan::new(token, span));
+                self.written.splice(place..place, clause.collect::<Vec<_>>());
+                return Some(2 + length);
+            }
             Keyword::INSERT => self.innermost().has_insert = true,
             Keyword::TABLE if at > 0 && self.is_word(0, Keyword::CREATE) && self.open.len() == 1 => {
                 self.innermost().defines_table = true;
@@ -194,6 +230,7 @@ impl Rewriting<'_> {
                 self.write_word("SELECT", span);
                 self.write(Token::Mul, span);
                 self.innermost().has_select = true;
+                self.innermost().groups_at = None;
             }
             Keyword::AS => {
                 let negated = usize::from(self.is_word(at + 1, Keyword::NOT));
