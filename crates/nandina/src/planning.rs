@@ -19,10 +19,12 @@ mod forms;
 mod insertion;
 mod lookups;
 mod macros;
+mod nested_names;
 mod nesting;
 pub(crate) mod output_names;
 pub(crate) mod parameters;
 mod row_amounts;
+mod row_memberships;
 mod sequence_names;
 pub(crate) mod syntax;
 mod table_functions;
@@ -213,11 +215,12 @@ pub(crate) async fn logical_plan(state: &SessionState, mut statement: Statement)
 
 /// Whether two columns of a table in `FROM` have one name, which columns that `*` stands for do not show.
 fn are_names_twice(error: &Error) -> bool {
-    const WORDS: [&str; 4] = [
+    const WORDS: [&str; 5] = [
         "require unique expression names",
         "duplicate unqualified field name",
         "duplicate qualified field name",
         "which would be ambiguous",
+        "Ambiguous reference to unqualified field",
     ];
     let message = error.to_string();
     match error {
@@ -246,6 +249,8 @@ async fn plan_of(state: &SessionState, mut statement: Statement, further: Furthe
     table_functions::name(&mut statement)?;
     file_alias::add(&mut statement);
     row_amounts::write(&mut statement)?;
+    row_memberships::write(&mut statement)?;
+    nested_names::tell_apart(&mut statement);
     lookups::write_out(state, &mut statement, further).await?;
     output_names::give(&mut statement);
     forms::write(&mut statement)?;

@@ -7,7 +7,8 @@
 //! | `INTERVAL (x) DAY` | `to_days(x)` |
 //! | `(a, b) = (x, y)`, `<`, `IN ((1, 2), …)` | comparisons of their parts |
 //! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
-//! | `(VALUES (1, 2)) AS t`, without a name | `… AS t(col0, col1)`, `(SELECT * FROM (VALUES (1, 2)) AS valueslist(col0, col1))` |
+//! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
+//! | `[a, b]` | `make_array(a, b)` |
 //! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
 //! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
@@ -31,13 +32,17 @@ use crate::planning::wrong_plans::{normalized, visit_queries};
 
 /// Writes them.
 pub(crate) fn write(statement: &mut Statement) -> Result<()> {
-    match visit_queries(statement, &mut Forms) {
+    match visit_queries(statement, &mut Forms::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(refusal) => Err(refusal),
     }
 }
 
-struct Forms;
+#[derive(Default)]
+struct Forms {
+    /// How many tables have been given a name.
+    unnamed: usize,
+}
 
 impl VisitorMut for Forms {
     type Break = Error;
@@ -64,9 +69,7 @@ impl VisitorMut for Forms {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         if let TableFactor::Derived { subquery, alias, .. } = factor {
-            if let Err(error) = name_values(subquery, alias) {
-                return ControlFlow::Break(error);
-            }
+            name_values(subquery, alias, &mut self.unnamed);
         }
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor
             && !is_asof_alone(table_with_joins)
@@ -87,6 +90,8 @@ impl VisitorMut for Forms {
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
+            // DataFusion does not find columns of the query outside in a list that is written.
+            Expr::Array(array) => Some(call("make_array", std::mem::take(&mut array.elem))),
             Expr::CompoundFieldAccess { root, access_chain } => {
                 settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
                 None
@@ -105,30 +110,19 @@ impl VisitorMut for Forms {
     }
 }
 
-/// Names the columns of `(VALUES …) AS t` as DuckDB does; without a name of the table, its query does.
-fn name_values(query: &mut Query, alias: &mut Option<TableAlias>) -> Result<()> {
-    let SetExpr::Values(values) = query.body.as_ref() else { return Ok(()) };
-    let Some(row) = values.rows.first() else { return Ok(()) };
-    let column = |at| TableAliasColumnDef { name: Ident::new(format!("col{at}")), data_type: None };
-    let columns: Vec<TableAliasColumnDef> = (0..row.content.len()).map(column).collect();
-    match alias {
-        Some(alias) if alias.columns.is_empty() => alias.columns = columns,
-        Some(_) => {}
-        None => {
-            let mut named = syntax::query("SELECT * FROM (SELECT 1) AS valueslist")?;
-            let SetExpr::Select(select) = named.body.as_mut() else {
-                unreachable!("the text is a SELECT");
-            };
-            if let [TableWithJoins { relation: TableFactor::Derived { subquery, alias: Some(alias), .. }, .. }] =
-                select.from.as_mut_slice()
-            {
-                alias.columns = columns;
-                std::mem::swap(subquery.as_mut(), query);
-                *query = named;
-            }
-        }
+/// Names `(VALUES …)` and its columns as DuckDB does.
+fn name_values(query: &Query, alias: &mut Option<TableAlias>, unnamed: &mut usize) {
+    let SetExpr::Values(values) = query.body.as_ref() else { return };
+    let Some(row) = values.rows.first() else { return };
+    let alias = alias.get_or_insert_with(|| {
+        *unnamed += 1;
+        let name = Ident::new(format!("unnamed_subquery{unnamed}"));
+        TableAlias { explicit: true, name, columns: Vec::new(), at: None }
+    });
+    if alias.columns.is_empty() {
+        let column = |at| TableAliasColumnDef { name: Ident::new(format!("col{at}")), data_type: None };
+        alias.columns = (0..row.content.len()).map(column).collect();
     }
-    Ok(())
 }
 
 /// Writes out what `ORDER BY ALL` orders by, but for columns that `*` stands for.

@@ -31,13 +31,14 @@ use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, Ident, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, TableFactor,
-    TableWithJoins, Visit, VisitorMut, With, visit_relations,
+    Cte, Expr, Ident, JoinConstraint, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, TableFactor,
+    TableWithJoins, Value, Visit, VisitorMut, With, visit_relations,
 };
 
 use crate::error::{Error, Result};
+use crate::planning::trees::join_constraint;
 use crate::planning::wrong_plans::{normalized, select_all_from, visit_queries};
-use crate::planning::{logical_plan, physical_plan};
+use crate::planning::{physical_plan, plan_of};
 use crate::planning::{output_names, syntax};
 
 /// A column of a table.
@@ -158,7 +159,8 @@ pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement, f
 async fn answer(state: &SessionState, question: Question) -> Result<Answer> {
     let (Question::Columns(query) | Question::Values(query)) = &question;
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query.clone()))));
-    let plan = Box::pin(logical_plan(state, statement)).await?;
+    // What stands inside is written already: nothing is left to be looked up in other ways.
+    let plan = Box::pin(plan_of(state, statement, Further::default())).await?;
     match question {
         Question::Columns(_) => {
             let columns = plan.schema().iter().map(|(table, field)| Column {
@@ -249,8 +251,9 @@ impl VisitorMut for Lookups<'_> {
         self.queries.pop();
         // Those of a query are visited before anything else of it.
         if let Some(around) = self.queries.last_mut()
-            && let Some(left) = around.coming.pop_front()
+            && let Some(mut left) = around.coming.pop_front()
         {
+            left.query = Box::new(query.clone());
             around.known.push(left);
         }
         ControlFlow::Continue(())
@@ -381,7 +384,9 @@ impl Lookups<'_> {
         if self.places <= self.settled_places {
             return ControlFlow::Continue(None);
         }
-        let answers = self.answers(|lookups| lookups.columns_of_tables(tables), Unknown::Settled)?;
+        let mut tables = tables.to_vec();
+        tables.iter_mut().for_each(without_conditions);
+        let answers = self.answers(|lookups| lookups.columns_of_tables(&tables), Unknown::Settled)?;
         self.settled_places += 1;
         ControlFlow::Continue(answers.map(|mut answers| answers.remove(0).columns()))
     }
@@ -435,6 +440,21 @@ impl Lookups<'_> {
             query.with = Some(with);
         }
         Ok(query)
+    }
+}
+
+/// Joins without their conditions, whose names may not be settled yet.
+fn without_conditions(tables: &mut TableWithJoins) {
+    let TableWithJoins { relation, joins } = tables;
+    for factor in std::iter::once(relation).chain(joins.iter_mut().map(|join| &mut join.relation)) {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            without_conditions(table_with_joins);
+        }
+    }
+    for join in joins {
+        if let Some(constraint @ JoinConstraint::On(_)) = join_constraint(&mut join.join_operator) {
+            *constraint = JoinConstraint::On(Expr::Value(Value::Boolean(true).with_empty_span()));
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Making syntax trees.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    Value,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    JoinConstraint, JoinOperator, ObjectName, Value,
 };
 
 /// A call of a function.
@@ -32,4 +32,18 @@ pub(crate) fn null() -> Expr {
 /// Takes an expression out of its place, where a null stays.
 pub(crate) fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, null())
+}
+
+/// The constraint of a join of all columns of both sides.
+pub(crate) fn join_constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    match operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::Right(constraint)
+        | JoinOperator::RightOuter(constraint)
+        | JoinOperator::FullOuter(constraint) => Some(constraint),
+        _ => None,
+    }
 }

@@ -24,7 +24,8 @@ use datafusion::functions_window::expr_fn::{rank, row_number};
 use datafusion::logical_expr::expr::{ScalarFunction, Sort as SortKey, WindowFunction};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Expr, ExprFunctionExt, Filter, Limit, LogicalPlan, LogicalPlanBuilder, Projection, Sort, cast, col, lit,
+    Expr, ExprFunctionExt, Filter, Limit, LogicalPlan, LogicalPlanBuilder, Projection, Sort, Window, cast, col,
+    lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -90,6 +91,7 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
     let columns: Vec<Expr> = rows.schema().columns().into_iter().map(Expr::Column).collect();
     let window = |function: Expr| function.order_by(keys.to_vec()).build();
     let mut windows = vec![window(row_number())?.alias(NUMBER)];
+    let mut counted = None;
     let skip = limit.skip.as_deref().cloned().map(|skip| whole(skip, None));
     let mut place = NUMBER;
     let fetch = limit.fetch.as_deref().cloned().map(|mut amount| {
@@ -99,8 +101,7 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
         }
         match argument(&amount, PERCENT) {
             Some(percent) => {
-                let count = WindowFunction::new(count_udaf(), vec![lit(1i64)]);
-                windows.push(Expr::from(count).alias(COUNT));
+                counted = Some(Expr::from(WindowFunction::new(count_udaf(), vec![lit(1i64)])).alias(COUNT));
                 Ok(whole(percent, Some(col(COUNT))))
             }
             None => Ok::<Expr, datafusion::error::DataFusionError>(whole(amount, None)),
@@ -117,8 +118,12 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
         fetch.is_null().or(number(place).lt_eq(last))
     });
     let within = conjunction(skipped.into_iter().chain(last)).unwrap_or_else(|| lit(true));
-    let mut found =
-        LogicalPlanBuilder::from(LogicalPlanBuilder::window_plan(rows.clone(), windows)?).filter(within)?;
+    // A window operator has one order.
+    let mut numbered = LogicalPlan::Window(Window::try_new(windows, Arc::new(rows.clone()))?);
+    if let Some(count) = counted {
+        numbered = LogicalPlan::Window(Window::try_new(vec![count], Arc::new(numbered))?);
+    }
+    let mut found = LogicalPlanBuilder::from(numbered).filter(within)?;
     if !keys.is_empty() {
         found = found.sort([col(NUMBER).sort(true, false)])?;
     }
@@ -180,7 +185,9 @@ fn sample_of(rows: LogicalPlan, arguments: &[Expr]) -> Result<LogicalPlan> {
         seed => {
             let number = row_number().alias(NUMBER);
             let seed = cast(seed.clone(), DataType::Int64);
-            (plan.window([number])?, chance(seed, cast(col(NUMBER), DataType::Int64)))
+            let numbered = Window::try_new(vec![number], Arc::new(plan.build()?))?;
+            let plan = LogicalPlanBuilder::from(LogicalPlan::Window(numbered));
+            (plan, chance(seed, cast(col(NUMBER), DataType::Int64)))
         }
     };
     let percent = || cast(amount.clone(), DataType::Float64);

@@ -121,17 +121,23 @@ impl Pairs {
 
 /// The rows of a left join, and those of the right side that find nothing.
 fn full(join: &Join, pairs: Pairs, condition: Expr) -> Result<LogicalPlan> {
-    let columns: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
+    // A union has no names of tables.
+    let name = |at: usize| format!("__side_{at}");
     let kept = pairs.joined(join, JoinType::Left, condition.clone())?;
+    let both = join.schema.columns().into_iter().map(Expr::Column);
+    let both = both.enumerate().map(|(at, column)| column.alias(name(at)));
+    let kept = project(both.collect(), kept)?;
     let alone = pairs.joined(join, JoinType::RightAnti, condition)?;
-    let missing = join.left.schema().iter().map(|(table, field)| {
-        let null = cast(lit(ScalarValue::Null), field.data_type().clone());
-        Ok(null.alias_qualified(table.cloned(), field.name()))
+    let missing = join.left.schema().fields().iter();
+    let missing = missing.map(|field| cast(lit(ScalarValue::Null), field.data_type().clone()));
+    let own = join.right.schema().columns().into_iter().map(Expr::Column);
+    let right = missing.chain(own).enumerate().map(|(at, column)| column.alias(name(at)));
+    let alone = project(right.collect(), alone)?;
+    let all = Union::try_new(vec![Arc::new(kept), Arc::new(alone)])?;
+    let named = join.schema.iter().enumerate().map(|(at, (table, field))| {
+        by_name(name(at)).alias_qualified(table.cloned(), field.name())
     });
-    let own = join.right.schema().columns().into_iter().map(Expr::Column).map(Ok);
-    let alone = project(missing.chain(own).collect::<Result<_>>()?, alone)?;
-    let inputs = vec![Arc::new(project(columns, kept)?), Arc::new(alone)];
-    Ok(LogicalPlan::Union(Union { inputs, schema: Arc::clone(&join.schema) }))
+    project(named.collect(), LogicalPlan::Union(all))
 }
 
 /// The different pairs that a condition without sub-queries leaves, under the names of the sides' columns.

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Lookups, Stop, Unknown};
+use crate::planning::trees::join_constraint;
 
 /// Writes the joins of some tables out.
 pub(super) fn resolve(lookups: &mut Lookups, tables: &mut TableWithJoins) -> ControlFlow<Stop> {
@@ -34,18 +35,7 @@ pub(super) fn resolve(lookups: &mut Lookups, tables: &mut TableWithJoins) -> Con
 }
 
 fn natural(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
-    match operator {
-        JoinOperator::Join(constraint)
-        | JoinOperator::Inner(constraint)
-        | JoinOperator::Left(constraint)
-        | JoinOperator::LeftOuter(constraint)
-        | JoinOperator::Right(constraint)
-        | JoinOperator::RightOuter(constraint)
-        | JoinOperator::FullOuter(constraint) => {
-            matches!(constraint, JoinConstraint::Natural).then_some(constraint)
-        }
-        _ => None,
-    }
+    join_constraint(operator).filter(|constraint| matches!(constraint, JoinConstraint::Natural))
 }
 
 /// The constraint of a join that merges some columns; of all rows with all, if there are none.

@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::normalized;
 use crate::error::{Error, Result};
 use crate::planning::forms::is_asof_alone;
-use crate::planning::trees::call;
+use crate::planning::trees::{call, join_constraint};
 
 /// Whether a join shows rows of its right side that have no match.
 fn keeps_right_rows(join: &Join) -> bool {
@@ -489,7 +489,7 @@ pub(super) fn write_conditions_of(group: &mut TableWithJoins) -> Result<()> {
         conditions.push(condition);
     }
     for (join, condition) in group.joins.iter_mut().zip(conditions) {
-        if let (Some(condition), Some(constraint)) = (condition, constraint_mut(&mut join.join_operator)) {
+        if let (Some(condition), Some(constraint)) = (condition, join_constraint(&mut join.join_operator)) {
             *constraint = JoinConstraint::On(condition);
         }
     }
@@ -510,19 +510,6 @@ fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
         | JoinOperator::RightOuter(constraint)
         | JoinOperator::FullOuter(constraint)
         | JoinOperator::CrossJoin(constraint) => Some(constraint),
-        _ => None,
-    }
-}
-
-fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
-    match operator {
-        JoinOperator::Join(constraint)
-        | JoinOperator::Inner(constraint)
-        | JoinOperator::Left(constraint)
-        | JoinOperator::LeftOuter(constraint)
-        | JoinOperator::Right(constraint)
-        | JoinOperator::RightOuter(constraint)
-        | JoinOperator::FullOuter(constraint) => Some(constraint),
         _ => None,
     }
 }
