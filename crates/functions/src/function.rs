@@ -153,7 +153,7 @@ impl Kernel {
         self
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }
 
