@@ -97,6 +97,12 @@ pub fn bit_operation(operator: &str, operands: &[(Expr, DataType)]) -> Option<Ex
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(kernel.function(), operands)))
 }
 
+/// The bits that one of two strings of them has, or one of two `HUGEINT`s.
+pub(crate) fn xor(given: &[ArrayRef]) -> Result<ArrayRef> {
+    let [first, _] = arguments(given)?;
+    if is_bit(first.data_type()) { pairs(given, |a, b| a ^ b) } else { crate::huge_bits::xor(given) }
+}
+
 /// Strings of bits, of texts too.
 fn bits_of(values: &ArrayRef) -> Result<ListArray> {
     if values.data_type().is_string() || values.data_type().is_null() || is_bit(values.data_type()) {

@@ -13,6 +13,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::cast::{as_boolean_array, as_float64_array, as_int64_array, as_string_view_array};
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err};
 
+use crate::casts::texts_of;
 use crate::function::Kind::{Any, Float, Integer, Text};
 use crate::function::{Kernel, arguments};
 
@@ -69,9 +70,11 @@ impl Column {
         Ok(match data_type {
             DataType::Boolean => Column::Booleans(Arc::clone(values)),
             DataType::UInt64 => Column::Wide(Arc::clone(values)),
+            // As texts, which have all their digits.
+            DataType::Decimal256(39, 0) => Column::Texts(Arc::new(texts_of(values)?)),
             _ if data_type.is_integer() => Column::Integers(cast(values, &DataType::Int64)?),
             _ if data_type.is_numeric() => Column::Floats(cast(values, &DataType::Float64)?),
-            _ => Column::Texts(cast(values, &DataType::Utf8View)?),
+            _ => Column::Texts(Arc::new(texts_of(values)?)),
         })
     }
 

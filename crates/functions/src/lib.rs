@@ -12,9 +12,12 @@
 mod aggregates;
 mod bit_strings;
 mod casts;
+mod encodings;
+mod enums;
 mod formats;
 mod function;
 mod graphemes;
+mod huge_bits;
 mod interval_text;
 mod lists;
 mod maps;
@@ -35,12 +38,14 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
+pub use huge_bits::huge_operation;
 pub use casts::{
     CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
 };
 pub use interval_text::parse_interval;
 pub use maps::map_value;
 pub use type_names::{OwnTypes, TypeNames, type_of};
+pub use time::function_of_part;
 pub use types::sql_type;
 pub use windows::{Exclusion, Frame, FrameBound, FrameFunction, FrameUnits, WindowCall};
 
@@ -108,6 +113,10 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         time::FUNCTIONS,
         lists::FUNCTIONS,
         structs::FUNCTIONS,
+        encodings::FUNCTIONS,
+        enums::FUNCTIONS,
+        huge_bits::FUNCTIONS,
+        maps::FUNCTIONS,
         graphemes::FUNCTIONS,
         bit_strings::FUNCTIONS,
         casts::uuids::FUNCTIONS,
