@@ -76,7 +76,10 @@ enum Shape {
     Median,
     Continuous,
     DecimalAverage,
-    Extreme { greatest: bool, with_nulls: bool },
+    Extreme {
+        greatest: bool,
+        with_nulls: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -216,19 +219,30 @@ impl AggregateUDFImpl for Aggregate {
         let accepted = match (self.shape, given) {
             (Shape::Histogram, [value, bounds]) => match element(bounds) {
                 Some(DataType::Null) => Some(vec![value.clone(), list_of(value.clone())]),
-                Some(bound) => type_union_coercion(value, bound).map(|both| vec![both.clone(), list_of(both)]),
+                Some(bound) => {
+                    type_union_coercion(value, bound).map(|both| vec![both.clone(), list_of(both)])
+                }
                 None => None,
             },
+            (Shape::Median | Shape::Continuous, [DataType::Interval(_), ..]) => None,
             (Shape::Median, [value]) => Some(vec![continuous::kept_as(value)]),
             (Shape::Deviation, [value]) if continuous::is_interpolated(&continuous::kept_as(value)) => {
                 Some(vec![continuous::kept_as(value)])
             }
             (Shape::Continuous, [value, fraction]) => match element(fraction) {
                 Some(_) => Some(vec![continuous::kept_as(value), list_of(DataType::Float64)]),
-                None => Kind::Float.accept(fraction).map(|fraction| vec![continuous::kept_as(value), fraction]),
+                None => {
+                    Kind::Float.accept(fraction).map(|fraction| vec![continuous::kept_as(value), fraction])
+                }
             },
-            (Shape::DecimalAverage, [DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale)
-                | DataType::Decimal128(precision, scale)]) => Some(vec![DataType::Decimal128(*precision, *scale)]),
+            (
+                Shape::DecimalAverage,
+                [
+                    DataType::Decimal32(precision, scale)
+                    | DataType::Decimal64(precision, scale)
+                    | DataType::Decimal128(precision, scale),
+                ],
+            ) => Some(vec![DataType::Decimal128(*precision, *scale)]),
             (Shape::Fold(Fold { of_booleans: true, .. }), [value]) => {
                 Kind::Boolean.accept(value).map(|value| vec![value])
             }
@@ -271,7 +285,9 @@ impl AggregateUDFImpl for Aggregate {
             Shape::Fold(_) | Shape::Entropy => DataType::Float64,
             Shape::Deviation => continuous::distance_type(first),
             Shape::Histogram => counts::histogram_type(first),
-            Shape::Quantile | Shape::Continuous if given.get(1).is_some_and(|fraction| element(fraction).is_some()) => {
+            Shape::Quantile | Shape::Continuous
+                if given.get(1).is_some_and(|fraction| element(fraction).is_some()) =>
+            {
                 list_of(first.clone())
             }
             Shape::Mode
@@ -296,7 +312,11 @@ impl AggregateUDFImpl for Aggregate {
         };
         if let (Shape::Histogram, [_, bounds]) = (self.shape, call.input_fields) {
             let bounds = bounds.data_type().clone();
-            return Ok(vec![field(0, bounds), field(1, list_of(DataType::UInt64)), field(2, DataType::UInt64)]);
+            return Ok(vec![
+                field(0, bounds),
+                field(1, list_of(DataType::UInt64)),
+                field(2, DataType::UInt64),
+            ]);
         }
         if self.keeps_values(call.is_distinct) {
             return Ok(vec![field(0, list_of(argument(0)?)), field(1, list_of(DataType::UInt64))]);
@@ -321,7 +341,8 @@ impl AggregateUDFImpl for Aggregate {
     }
 
     fn groups_accumulator_supported(&self, call: AccumulatorArgs) -> bool {
-        self.of_numbers_in(call.expr_fields).is_none_or(|function| function.groups_accumulator_supported(call))
+        self.of_numbers_in(call.expr_fields)
+            .is_none_or(|function| function.groups_accumulator_supported(call))
     }
 
     fn create_sliding_accumulator(&self, call: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _, Int32Array, ListArray};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, Int32Array, Int64Array, ListArray};
 use arrow::datatypes::DataType;
 use datafusion::common::cast::as_int64_array;
 use datafusion::common::{Result, exec_datafusion_err, exec_err, plan_err};
-use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::expr::ScalarFunction;
 
 use crate::casts::bits::{bit_type, is_bit, lists};
 use crate::casts::{Failed, cast_array};
@@ -16,66 +16,118 @@ use crate::function::{Kernel, arguments};
 use crate::types::sql_type;
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
-    Kernel::new(&["bitstring"], &[&[Any, Integer]], |_| Ok(bit_type()), |given, _| {
-        let [strings, lengths] = arguments(given)?;
-        let strings = bits_of(strings)?;
-        rows_with_number(&strings, lengths, |bits, length| match usize::try_from(length) {
-            Ok(length) if length >= bits.len() => {
-                Ok(std::iter::repeat_n(false, length - bits.len()).chain(bits).collect())
-            }
-            _ => exec_err!("bitstring: {} bits do not become {length}", bits.len()),
-        })
-    }),
-    Kernel::new(&["get_bit"], &[&[Any, Integer]], |_| Ok(DataType::Int32), |given, _| {
-        let [strings, numbers] = arguments(given)?;
-        let strings = bits_of(strings)?;
-        let numbers = as_int64_array(numbers)?;
-        let rows = strings.iter().zip(numbers.iter()).map(|(bits, number)| {
-            let (Some(bits), Some(number)) = (bits, number) else { return Ok(None) };
-            Ok(Some(i32::from(bits.as_boolean().value(place(number, bits.len())?))))
-        });
-        Ok(Arc::new(rows.collect::<Result<Int32Array>>()?))
-    }),
-    Kernel::new(&["set_bit"], &[&[Any, Integer, Integer]], |_| Ok(bit_type()), |given, _| {
-        let [strings, numbers, values] = arguments(given)?;
-        let strings = bits_of(strings)?;
-        let (numbers, values) = (as_int64_array(numbers)?, as_int64_array(values)?);
-        let rows = strings.iter().zip(numbers.iter().zip(values.iter())).map(|(bits, (number, value))| {
-            let (Some(bits), Some(number), Some(value)) = (bits, number, value) else { return Ok(None) };
-            let mut bits: Vec<bool> = bits.as_boolean().values().iter().collect();
-            let place = place(number, bits.len())?;
-            bits[place] = match value {
-                0 => false,
-                1 => true,
-                other => return exec_err!("a bit is 0 or 1, and not {other}"),
-            };
-            Ok(Some(bits.into_iter()))
-        });
-        lists(rows.collect::<Result<Vec<_>>>()?.into_iter())
-    }),
-    Kernel::new(&["bit_position"], &[&[Any, Any]], |_| Ok(DataType::Int32), |given, _| {
-        let [wanted, strings] = arguments(given)?;
-        let (wanted, strings) = (bits_of(wanted)?, bits_of(strings)?);
-        let rows = wanted.iter().zip(strings.iter()).map(|(wanted, bits)| {
-            let wanted: Vec<bool> = wanted?.as_boolean().values().iter().collect();
-            let bits: Vec<bool> = bits?.as_boolean().values().iter().collect();
-            let place = bits.windows(wanted.len().max(1)).position(|window| window == wanted);
-            Some(place.map_or(0, |place| place as i32 + 1))
-        });
-        Ok(Arc::new(rows.collect::<Int32Array>()))
-    }),
+    Kernel::new(
+        &["bitstring"],
+        &[&[Any, Integer]],
+        |_| Ok(bit_type()),
+        |given, _| {
+            let [strings, lengths] = arguments(given)?;
+            let strings = bits_of(strings)?;
+            rows_with_number(&strings, lengths, |bits, length| match usize::try_from(length) {
+                Ok(length) if length >= bits.len() => {
+                    Ok(std::iter::repeat_n(false, length - bits.len()).chain(bits).collect())
+                }
+                _ => exec_err!("bitstring: {} bits do not become {length}", bits.len()),
+            })
+        },
+    ),
+    Kernel::new(
+        &["get_bit"],
+        &[&[Any, Integer]],
+        |_| Ok(DataType::Int32),
+        |given, _| {
+            let [strings, numbers] = arguments(given)?;
+            let strings = bits_of(strings)?;
+            let numbers = as_int64_array(numbers)?;
+            let rows = strings.iter().zip(numbers.iter()).map(|(bits, number)| {
+                let (Some(bits), Some(number)) = (bits, number) else { return Ok(None) };
+                Ok(Some(i32::from(bits.as_boolean().value(place(number, bits.len())?))))
+            });
+            Ok(Arc::new(rows.collect::<Result<Int32Array>>()?))
+        },
+    ),
+    Kernel::new(
+        &["set_bit"],
+        &[&[Any, Integer, Integer]],
+        |_| Ok(bit_type()),
+        |given, _| {
+            let [strings, numbers, values] = arguments(given)?;
+            let strings = bits_of(strings)?;
+            let (numbers, values) = (as_int64_array(numbers)?, as_int64_array(values)?);
+            let rows =
+                strings.iter().zip(numbers.iter().zip(values.iter())).map(|(bits, (number, value))| {
+                    let (Some(bits), Some(number), Some(value)) = (bits, number, value) else {
+                        return Ok(None);
+                    };
+                    let mut bits: Vec<bool> = bits.as_boolean().values().iter().collect();
+                    let place = place(number, bits.len())?;
+                    let value = match value {
+                        0 => false,
+                        1 => true,
+                        other => return exec_err!("a bit is 0 or 1, and not {other}"),
+                    };
+                    bits.iter_mut().skip(place).take(1).for_each(|bit| *bit = value);
+                    Ok(Some(bits.into_iter()))
+                });
+            lists(rows.collect::<Result<Vec<_>>>()?.into_iter())
+        },
+    ),
+    Kernel::new(
+        &["bit_position"],
+        &[&[Any, Any]],
+        |_| Ok(DataType::Int32),
+        |given, _| {
+            let [wanted, strings] = arguments(given)?;
+            let (wanted, strings) = (bits_of(wanted)?, bits_of(strings)?);
+            let rows = wanted.iter().zip(strings.iter()).map(|(wanted, bits)| {
+                let wanted: Vec<bool> = wanted?.as_boolean().values().iter().collect();
+                let bits: Vec<bool> = bits?.as_boolean().values().iter().collect();
+                let place = bits.windows(wanted.len().max(1)).position(|window| window == wanted);
+                Some(place.map_or(0, |place| place as i32 + 1))
+            });
+            Ok(Arc::new(rows.collect::<Int32Array>()))
+        },
+    ),
     Kernel::new(&["bits_and"], &[&[Any, Any]], |_| Ok(bit_type()), |given, _| pairs(given, |a, b| a & b)),
     Kernel::new(&["bits_or"], &[&[Any, Any]], |_| Ok(bit_type()), |given, _| pairs(given, |a, b| a | b)),
     Kernel::new(&["bits_xor"], &[&[Any, Any]], |_| Ok(bit_type()), |given, _| pairs(given, |a, b| a ^ b)),
-    Kernel::new(&["bits_not"], &[&[Any]], |_| Ok(bit_type()), |given, _| {
+    Kernel::new(&["bits_not"], &[&[Any]], inverse_type, |given, returned| {
         let [strings] = arguments(given)?;
+        if returned.is_signed_integer() {
+            let bits = arrow::compute::cast(strings, &DataType::Int64)?;
+            let inverse: Int64Array = as_int64_array(&bits)?.unary(|number| !number);
+            return Ok(arrow::compute::cast(&inverse, returned)?);
+        }
         let strings = bits_of(strings)?;
-        let rows = strings.iter().map(|bits| Some(bits?.as_boolean().values().iter().map(|bit| !bit).collect::<Vec<_>>().into_iter()));
+        let rows = strings.iter().map(|bits| {
+            Some(bits?.as_boolean().values().iter().map(|bit| !bit).collect::<Vec<_>>().into_iter())
+        });
         lists(rows)
     }),
-    Kernel::new(&["bits_shift_left"], &[&[Any, Integer]], |_| Ok(bit_type()), |given, _| shifted(given, true)),
-    Kernel::new(&["bits_shift_right"], &[&[Any, Integer]], |_| Ok(bit_type()), |given, _| shifted(given, false)),
+    Kernel::new(
+        &["bits_shift_left"],
+        &[&[Any, Integer]],
+        |_| Ok(bit_type()),
+        |given, _| shifted(given, true),
+    ),
+    Kernel::new(
+        &["bits_shift_right"],
+        &[&[Any, Integer]],
+        |_| Ok(bit_type()),
+        |given, _| shifted(given, false),
+    ),
 ];
+
+/// What `~` gives.
+fn inverse_type(given: &[DataType]) -> Result<DataType> {
+    match given {
+        [number] if number.is_signed_integer() => Ok(number.clone()),
+        [other] if other.is_numeric() => {
+            plan_err!("~{} does not exist; cast the number to BIGINT", sql_type(other))
+        }
+        _ => Ok(bit_type()),
+    }
+}
 
 /// An operator of strings of bits, if these are the types of its operands; `~` has one.
 pub fn bit_operation(operator: &str, operands: &[(Expr, DataType)]) -> Option<Expr> {
@@ -113,7 +165,9 @@ fn bits_of(values: &ArrayRef) -> Result<ListArray> {
 
 fn place(number: i64, length: usize) -> Result<usize> {
     let place = usize::try_from(number).ok().filter(|place| *place < length);
-    place.ok_or_else(|| exec_datafusion_err!("there is no bit {number} in {length} bits, which are counted from 0"))
+    place.ok_or_else(|| {
+        exec_datafusion_err!("there is no bit {number} in {length} bits, which are counted from 0")
+    })
 }
 
 fn rows_with_number(

@@ -12,16 +12,16 @@ use crate::function::{Kernel, list_of};
 use crate::types::sql_type;
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
-    Kernel::new(&["enum_range"], &[&[Any]], texts_type, |given, _| {
-        ranges(given, |_| Some((0, usize::MAX)))
-    }),
+    Kernel::new(&["enum_range"], &[&[Any]], texts_type, |given, _| ranges(given, |_| Some((0, usize::MAX)))),
     Kernel::new(&["enum_range_boundary"], &[&[Any, Any]], texts_type, |given, _| {
         ranges(given, |row| {
             let place = |of: usize| given.get(of).and_then(|values| number(values, row));
             Some((place(0).unwrap_or(0), place(1).unwrap_or(usize::MAX)))
         })
     }),
-    Kernel::new(&["enum_first"], &[&[Any]], text_type, |given, _| text(given, |texts| texts.first().copied())),
+    Kernel::new(&["enum_first"], &[&[Any]], text_type, |given, _| {
+        text(given, |texts| texts.first().copied())
+    }),
     Kernel::new(&["enum_last"], &[&[Any]], text_type, |given, _| text(given, |texts| texts.last().copied())),
 ];
 
@@ -62,7 +62,11 @@ fn ranges(given: &[ArrayRef], range: impl Fn(usize) -> Option<(usize, usize)>) -
     let mut lists = ListBuilder::new(StringViewBuilder::new());
     for row in 0..given.first().map_or(0, |values| values.len()) {
         let kept = range(row).map(|(first, last)| {
-            texts.iter().enumerate().filter(move |(place, _)| (first..=last).contains(place)).map(|(_, text)| Some(*text))
+            texts
+                .iter()
+                .enumerate()
+                .filter(move |(place, _)| (first..=last).contains(place))
+                .map(|(_, text)| Some(*text))
         });
         match kept {
             Some(kept) => lists.append_value(kept),
@@ -72,7 +76,10 @@ fn ranges(given: &[ArrayRef], range: impl Fn(usize) -> Option<(usize, usize)>) -
     Ok(Arc::new(lists.finish()))
 }
 
-fn text(given: &[ArrayRef], chosen: impl for<'a, 'b> Fn(&'b [&'a str]) -> Option<&'a str>) -> Result<ArrayRef> {
+fn text(
+    given: &[ArrayRef],
+    chosen: impl for<'a, 'b> Fn(&'b [&'a str]) -> Option<&'a str>,
+) -> Result<ArrayRef> {
     let texts = enum_texts(of(given.iter().map(|values| values.data_type()))?).unwrap_or_default();
     let rows = given.first().map_or(0, |values| values.len());
     Ok(Arc::new(std::iter::repeat_n(chosen(&texts), rows).collect::<StringViewArray>()))

@@ -1,4 +1,5 @@
 //! Parts of texts, counted in what people take for letters (Unicode Standard Annex 29).
+#![allow(clippy::indexing_slicing, reason = "letters are numbered here, within their text")]
 
 use std::sync::Arc;
 
@@ -12,12 +13,9 @@ use crate::function::Kernel;
 use crate::function::Kind::{Integer, Text};
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
-    Kernel::new(
-        &["substring_grapheme"],
-        &[&[Text, Integer], &[Text, Integer, Integer]],
-        text,
-        |given, _| parts(given, |letters, from, length| range(letters, from, length)),
-    ),
+    Kernel::new(&["substring_grapheme"], &[&[Text, Integer], &[Text, Integer, Integer]], text, |given, _| {
+        parts(given, range)
+    }),
     Kernel::new(&["left_grapheme"], &[&[Text, Integer]], text, |given, _| {
         parts(given, |letters, count, _| match count {
             0.. => 0..count.min(letters),
@@ -55,6 +53,12 @@ fn parts(
     let [texts, numbers, lengths @ ..] = given else { return exec_err!("two arguments are needed") };
     let (texts, numbers) = (as_string_view_array(texts)?, as_int64_array(numbers)?);
     let lengths = lengths.first().map(|lengths| as_int64_array(lengths)).transpose()?;
+    let is_far = |number: i64| number.unsigned_abs() > u64::from(u32::MAX);
+    if lengths.is_some()
+        && numbers.iter().chain(lengths.iter().flat_map(|lengths| lengths.iter())).flatten().any(is_far)
+    {
+        return exec_err!("substring_grapheme counts up to {} letters", u32::MAX);
+    }
     let part = |(row, (text, number)): (usize, (Option<&str>, Option<i64>))| {
         let (text, number) = (text?, number?);
         let length = match lengths {

@@ -27,10 +27,18 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         })
     }),
     Kernel::new(&["huge_shift_right"], &[&[Any, Any]], huge, |given, _| {
-        of_bits(given, |value, by| Ok(Some(u32::try_from(by).ok().and_then(|by| value.checked_shr(by)).unwrap_or(0))))
+        of_bits(given, |value, by| {
+            Ok(Some(u32::try_from(by).ok().and_then(|by| value.checked_shr(by)).unwrap_or(0)))
+        })
     }),
     Kernel::new(&["huge_quotient"], &[&[Any, Any]], huge, |given, _| {
-        pairs(given, |dividend, divisor| Ok(dividend.checked_div(divisor)))
+        pairs(given, |dividend, divisor| match dividend.checked_div(divisor) {
+            Some(quotient) if dividend < i256::ZERO && quotient > i256::from_i128(i128::MAX) => {
+                exec_err!("{dividend} // {divisor} is out of the range of HUGEINT")
+            }
+            Some(quotient) => Ok(Some(quotient)),
+            None => exec_err!("{dividend} // {divisor}: a division by zero"),
+        })
     }),
 ];
 
@@ -41,7 +49,9 @@ fn huge(_: &[DataType]) -> Result<DataType> {
 /// An operator, of which an operand is a `HUGEINT` and the others are whole numbers.
 pub fn huge_operation(operator: &str, operands: [(&Expr, &DataType); 2]) -> Option<Expr> {
     let is_whole = |of: &DataType| {
-        of.is_integer() || of.is_null() || matches!(of, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0))
+        of.is_integer()
+            || of.is_null()
+            || matches!(of, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0))
     };
     let is_huge = |of: &DataType| matches!(of, DataType::Decimal256(39.., 0));
     if !operands.iter().any(|(_, of)| is_huge(of)) || !operands.iter().all(|(_, of)| is_whole(of)) {
@@ -69,7 +79,8 @@ pub(crate) fn xor(given: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn pairs(given: &[ArrayRef], of: impl Fn(i256, i256) -> Result<Option<i256>>) -> Result<ArrayRef> {
     let [left, right] = arguments(given)?;
-    let pairs = left.as_primitive::<Decimal256Type>().iter().zip(right.as_primitive::<Decimal256Type>().iter());
+    let pairs =
+        left.as_primitive::<Decimal256Type>().iter().zip(right.as_primitive::<Decimal256Type>().iter());
     let results = pairs.map(|(left, right)| match (left, right) {
         (Some(left), Some(right)) => of(left, right),
         _ => Ok(None),

@@ -38,14 +38,14 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
-pub use huge_bits::huge_operation;
 pub use casts::{
     CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
 };
+pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
 pub use maps::map_value;
+pub use time::{function_of_part, interval_multiple};
 pub use type_names::{OwnTypes, TypeNames, type_of};
-pub use time::function_of_part;
 pub use types::sql_type;
 pub use windows::{Exclusion, Frame, FrameBound, FrameFunction, FrameUnits, WindowCall};
 

@@ -10,7 +10,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray as _, BooleanArray, Int64Array, ListArray, StringViewArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray as _, BooleanArray, Int64Array, ListArray, StringViewArray, UInt64Array,
+};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, contains as contains_text, take};
 use arrow::datatypes::{DataType, Int64Type};

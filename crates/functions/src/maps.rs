@@ -33,10 +33,8 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
 
 /// The type of maps from keys to values.
 fn map_type(key: &DataType, value: &DataType) -> DataType {
-    let fields = Fields::from(vec![
-        Field::new("key", key.clone(), false),
-        Field::new("value", value.clone(), true),
-    ]);
+    let fields =
+        Fields::from(vec![Field::new("key", key.clone(), false), Field::new("value", value.clone(), true)]);
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(fields), false)), false)
 }
 
@@ -75,11 +73,18 @@ fn put_together(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
         let begins = places.len();
         is_there.push(maps.iter().any(|maps| maps.is_valid(row)));
         for (number, (maps, keys)) in maps.iter().zip(&keys).enumerate() {
-            let [from, to] = [row, row + 1].map(|row| maps.value_offsets().get(row).copied().unwrap_or_default());
+            let [from, to] =
+                [row, row + 1].map(|row| maps.value_offsets().get(row).copied().unwrap_or_default());
             let entries = if maps.is_valid(row) { from as usize..to as usize } else { 0..0 };
             for entry in entries {
                 match known.entry(keys.row(entry)) {
-                    Entry::Occupied(place) => places[*place.get()] = (number, entry),
+                    Entry::Occupied(place) => {
+                        places
+                            .iter_mut()
+                            .skip(*place.get())
+                            .take(1)
+                            .for_each(|place| *place = (number, entry));
+                    }
                     Entry::Vacant(place) => {
                         place.insert(places.len());
                         places.push((number, entry));
@@ -94,7 +99,8 @@ fn put_together(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
         let columns: Vec<&dyn Array> = columns.iter().map(AsRef::as_ref).collect();
         Ok(interleave(&columns, &places)?)
     };
-    let (keys, values) = (column(&|maps| Arc::clone(maps.keys()))?, column(&|maps| Arc::clone(maps.values()))?);
+    let (keys, values) =
+        (column(&|maps| Arc::clone(maps.keys()))?, column(&|maps| Arc::clone(maps.values()))?);
     map_of(returned, lengths, keys, values, Some(is_there.into()))
 }
 

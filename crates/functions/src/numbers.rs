@@ -10,12 +10,12 @@ use arrow::datatypes::DataType;
 use datafusion::common::cast::{
     as_float64_array, as_int64_array, as_string_view_array, as_timestamp_microsecond_array,
 };
-use datafusion::common::{Result, exec_err};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::{Result, exec_err};
 
-use crate::function::Kind::{Any, Float, Integer, Text, Timestamp};
 use crate::casts::bits::is_bit;
 use crate::casts::huge_integers::HUGE;
+use crate::function::Kind::{Any, Float, Integer, Text, Timestamp};
 use crate::function::{Kernel, arguments};
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
@@ -60,13 +60,18 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(&["bit_count"], &[&[Any]], |_| Ok(DataType::Int8), bit_count),
     Kernel::new(&["gamma"], &[&[Float]], double, |given, _| floats(given, libm::tgamma)),
     Kernel::new(&["lgamma"], &[&[Float]], double, |given, _| floats(given, libm::lgamma)),
-    Kernel::new(&["error"], &[&[Text]], |_| Ok(DataType::Null), |given, _| {
-        let [messages] = arguments(given)?;
-        match as_string_view_array(messages)?.iter().flatten().next() {
-            Some(message) => exec_err!("{message}"),
-            None => Ok(new_null_array(&DataType::Null, messages.len())),
-        }
-    }),
+    Kernel::new(
+        &["error"],
+        &[&[Text]],
+        |_| Ok(DataType::Null),
+        |given, _| {
+            let [messages] = arguments(given)?;
+            match as_string_view_array(messages)?.iter().flatten().next() {
+                Some(message) => exec_err!("{message}"),
+                None => Ok(new_null_array(&DataType::Null, messages.len())),
+            }
+        },
+    ),
     Kernel::new(
         &["xor"],
         &[&[Integer, Integer], &[Any, Any]],

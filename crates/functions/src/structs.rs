@@ -1,4 +1,5 @@
 //! Structs: put together, changed, and searched.
+#![allow(clippy::indexing_slicing, reason = "fields are numbered here")]
 
 use std::sync::Arc;
 
@@ -18,15 +19,27 @@ use crate::types::sql_type;
 pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(&["struct_concat"], &[&[Any, Any]], concat_type, put_together).repeating(),
     Kernel::new(&["struct_update"], &[&[Any, Any]], update_type, update),
-    Kernel::new(&["struct_contains", "struct_has"], &[&[Any, Any]], |given| found(given, DataType::Boolean), |given, _| {
-        let found = search(given)?;
-        Ok(Arc::new(found.into_iter().map(|place| Some(place? > 0)).collect::<BooleanArray>()))
-    }),
+    Kernel::new(
+        &["struct_contains", "struct_has"],
+        &[&[Any, Any]],
+        |given| found(given, DataType::Boolean),
+        |given, _| {
+            let found = search(given)?;
+            Ok(Arc::new(found.into_iter().map(|place| Some(place? > 0)).collect::<BooleanArray>()))
+        },
+    ),
     Kernel::new(
         &["struct_position", "struct_indexof"],
         &[&[Any, Any]],
         |given| found(given, DataType::Int32),
-        |given, _| Ok(Arc::new(search(given)?.into_iter().map(|place| place.filter(|place| *place > 0)).collect::<Int32Array>())),
+        |given, _| {
+            Ok(Arc::new(
+                search(given)?
+                    .into_iter()
+                    .map(|place| place.filter(|place| *place > 0))
+                    .collect::<Int32Array>(),
+            ))
+        },
     ),
 ];
 
@@ -39,12 +52,18 @@ fn fields<'a>(function: &str, data_type: &'a DataType) -> Result<&'a Fields> {
 
 /// The places of fields in structs without names.
 fn has_names(fields: &Fields) -> bool {
-    let is_place = |(place, field): (usize, &FieldRef)| *field.name() == format!("c{place}") || field.name().is_empty();
+    let is_place =
+        |(place, field): (usize, &FieldRef)| *field.name() == format!("c{place}") || field.name().is_empty();
     !fields.iter().enumerate().all(is_place)
 }
 
 fn concat_type(given: &[DataType]) -> Result<DataType> {
     let mut all: Vec<FieldRef> = Vec::new();
+    let mut named = given.iter().map(|data_type| Ok(has_names(fields("struct_concat", data_type)?)));
+    let first = named.next().transpose()?;
+    if named.collect::<Result<Vec<_>>>()?.into_iter().any(|is_named| Some(is_named) != first) {
+        return plan_err!("struct_concat: some of the structs have names of fields, and others do not");
+    }
     for data_type in given {
         for field in fields("struct_concat", data_type)? {
             if has_names(fields("struct_concat", data_type)?)
@@ -79,11 +98,12 @@ fn put_together(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
 
 /// Where each field of an updated struct comes from: one of the first struct, or of the second.
 fn sources(given: &[DataType]) -> Result<Vec<(FieldRef, usize, usize)>> {
-    let [old, new] = given else { return plan_err!("struct_update takes a struct and the fields that change") };
-    let (old, new) = (fields("struct_update", old)?, fields("struct_update", new)?);
-    let place_of = |fields: &Fields, name: &str| {
-        fields.iter().position(|field| field.name().eq_ignore_ascii_case(name))
+    let [old, new] = given else {
+        return plan_err!("struct_update takes a struct and the fields that change");
     };
+    let (old, new) = (fields("struct_update", old)?, fields("struct_update", new)?);
+    let place_of =
+        |fields: &Fields, name: &str| fields.iter().position(|field| field.name().eq_ignore_ascii_case(name));
     let mut sources = Vec::new();
     for (place, field) in old.iter().enumerate() {
         sources.push(match place_of(new, field.name()) {
@@ -139,10 +159,18 @@ fn search(given: &[ArrayRef]) -> Result<Vec<Option<i32>>> {
     if structs.data_type().is_null() || wanted.data_type().is_null() {
         return Ok(places);
     }
-    for (number, column) in columns(structs)?.iter().enumerate() {
+    let columns = columns(structs)?;
+    // Fields are compared as what all of them can be.
+    let types = columns.iter().map(|column| column.data_type());
+    let of_all = types.fold(Some(DataType::Null), |all, of| common_type(&all?, of));
+    for (number, column) in columns.iter().enumerate() {
+        let column = match &of_all {
+            Some(of_all) if !of_all.is_null() => cast_array(column, of_all, Failed::IsNull)?,
+            _ => Arc::clone(column),
+        };
         let Some(both) = common_type(column.data_type(), wanted.data_type()) else { continue };
         let (values, wanted) =
-            (cast_array(column, &both, Failed::IsNull)?, cast_array(wanted, &both, Failed::IsNull)?);
+            (cast_array(&column, &both, Failed::IsNull)?, cast_array(wanted, &both, Failed::IsNull)?);
         let compare = make_comparator(&values, &wanted, SortOptions::default())?;
         let nulls = values.logical_nulls();
         for (row, place) in places.iter_mut().enumerate() {
@@ -158,6 +186,7 @@ fn search(given: &[ArrayRef]) -> Result<Vec<Option<i32>>> {
 /// The type in which values are compared: truth values as numbers where the others are.
 fn common_type(field: &DataType, wanted: &DataType) -> Option<DataType> {
     match (field, wanted) {
+        (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
         (DataType::Boolean, other) | (other, DataType::Boolean) if other.is_numeric() => Some(other.clone()),
         _ => comparison_coercion(field, wanted),
     }

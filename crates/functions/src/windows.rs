@@ -10,8 +10,10 @@
 //! All that a call depends on is an argument of one window function, made for the call; it gets a partition at once, and
 //! works out the frame of every row ([`frames`]). Aggregates are computed anew where a frame does not only grow; frames in
 //! another order are kept sorted while they move ([`sorted`]).
+#![allow(clippy::indexing_slicing, reason = "arguments, rows and groups are numbered here")]
 
 mod aggregates;
+mod fill;
 mod frames;
 mod sorted;
 mod values;
@@ -19,7 +21,7 @@ mod values;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray as _};
+use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::compute::{SortOptions, filter, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, exec_err, plan_err};
@@ -61,6 +63,8 @@ pub enum FrameFunction {
     PercentRank,
     CumeDist,
     Ntile,
+    /// Takes the window's order if the call has none.
+    Fill,
 }
 
 /// Which rows a function sees.
@@ -120,6 +124,7 @@ impl fmt::Display for FrameFunction {
             FrameFunction::PercentRank => "percent_rank",
             FrameFunction::CumeDist => "cume_dist",
             FrameFunction::Ntile => "ntile",
+            FrameFunction::Fill => "fill",
         })
     }
 }
@@ -180,6 +185,13 @@ impl WindowCall {
         let mut types = given.to_vec();
         let own = &given[..places.arguments];
         types.splice(..places.arguments, self.function.coerced(own)?);
+        if self.function == FrameFunction::Fill {
+            let [value, key] = &types[..places.order] else {
+                return plan_err!("fill needs an ORDER BY of one key");
+            };
+            fill::check(value, "values")?;
+            fill::check(key, "the keys of its order")?;
+        }
         types[places.order..places.filter].fill(DataType::Boolean);
         if self.frame.units != FrameUnits::Range {
             types[places.keys..].fill(DataType::Int64);
@@ -224,7 +236,7 @@ impl FrameFunction {
             FrameFunction::FirstValue | FrameFunction::LastValue => fits(1..=1)?,
             FrameFunction::NthValue => fits(2..=2)?,
             FrameFunction::Lead | FrameFunction::Lag => fits(1..=3)?,
-            FrameFunction::Ntile => fits(1..=1)?,
+            FrameFunction::Ntile | FrameFunction::Fill => fits(1..=1)?,
             _ => fits(0..=0)?,
         }
         match (self, types.as_mut_slice()) {
@@ -362,7 +374,9 @@ impl PartitionEvaluator for Evaluator {
             rows,
         };
         if let [is_kept] = &values[places.order..places.filter] {
-            let is_kept = prep_null_mask_filter(is_kept.as_boolean());
+            let is_kept = is_kept.as_boolean();
+            let is_kept =
+                if is_kept.null_count() > 0 { prep_null_mask_filter(is_kept) } else { is_kept.clone() };
             let all = partition.arguments.iter_mut().chain(&mut partition.order);
             for column in all {
                 *column = filter(column, &is_kept)?;
@@ -380,6 +394,7 @@ impl PartitionEvaluator for Evaluator {
             FrameFunction::Aggregate(function) => {
                 aggregates::evaluate(call, function, (&self.expressions, &self.fields), &partition)
             }
+            FrameFunction::Fill => fill::evaluate(call, &partition),
             _ => values::evaluate(call, &partition),
         }
     }

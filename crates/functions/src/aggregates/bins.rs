@@ -47,7 +47,8 @@ impl Bins {
     fn beyond(&self) -> Result<ArrayRef> {
         let largest = match &self.data_type {
             DataType::Float32 | DataType::Float64 => {
-                let infinite = ScalarValue::new_primitive::<Float64Type>(Some(f64::INFINITY), &DataType::Float64)?;
+                let infinite =
+                    ScalarValue::new_primitive::<Float64Type>(Some(f64::INFINITY), &DataType::Float64)?;
                 return Ok(cast(&infinite.to_array()?, &self.data_type)?);
             }
             DataType::Int8 => ScalarValue::from(i8::MAX),
@@ -121,7 +122,10 @@ impl States for Bins {
                 if lists.is_null(row) {
                     return exec_err!("the bounds of a histogram are NULL");
                 }
-                if no_bounds.as_ref().is_some_and(|nulls| elements.clone().any(|element| nulls.is_null(element))) {
+                if no_bounds
+                    .as_ref()
+                    .is_some_and(|nulls| elements.clone().any(|element| nulls.is_null(element)))
+                {
                     return exec_err!("a bound of a histogram is NULL");
                 }
                 let mut sorted: Vec<Box<[u8]>> =
@@ -143,7 +147,8 @@ impl States for Bins {
 
     fn merge(&mut self, states: &[ArrayRef], groups: &mut dyn Iterator<Item = Option<usize>>) -> Result<()> {
         let [bounds, counts, beyond] = states else { return exec_err!("bins lack their state") };
-        let (bounds, counts, beyond) = (as_list_array(bounds)?, as_list_array(counts)?, as_uint64_array(beyond)?);
+        let (bounds, counts, beyond) =
+            (as_list_array(bounds)?, as_list_array(counts)?, as_uint64_array(beyond)?);
         let keys = self.converter.convert_columns(std::slice::from_ref(bounds.values()))?;
         let numbers = as_uint64_array(counts.values())?;
         let starts = bounds.value_offsets().iter().zip(counts.value_offsets());
@@ -174,7 +179,9 @@ impl States for Bins {
 
     fn states(&self) -> Result<Vec<ArrayRef>> {
         let list = |values: ArrayRef| -> Result<ArrayRef> {
-            let DataType::List(field) = list_of(values.data_type().clone()) else { return exec_err!("no list") };
+            let DataType::List(field) = list_of(values.data_type().clone()) else {
+                return exec_err!("no list");
+            };
             let offsets = OffsetBuffer::from_lengths(self.lengths());
             Ok(Arc::new(ListArray::try_new(field, offsets, values, self.is_there())?))
         };

@@ -56,7 +56,7 @@ pub(super) fn distances(numbers: Float64Array, kept: &DataType) -> Result<ArrayR
         DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Time64(TimeUnit::Nanosecond) => 1,
         _ => 1000,
     };
-    let whole: Int64Array = numbers.unary(|number| number as i64);
+    let whole: Int64Array = numbers.unary(|number| number.round() as i64);
     let lengths = whole.iter().map(|units| {
         units.map(|units| {
             let (day, nanos) = (86_400_000_000_000_i128, i128::from(units) * i128::from(unit_nanos));

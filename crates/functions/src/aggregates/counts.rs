@@ -301,7 +301,9 @@ impl States for Counts {
                 }
                 let numbers = quantiles.iter().flatten().map(|number| Some(*number)).collect();
                 let values = continuous::values(numbers, &self.data_type)?;
-                let DataType::List(field) = list_of(self.data_type.clone()) else { return exec_err!("no list") };
+                let DataType::List(field) = list_of(self.data_type.clone()) else {
+                    return exec_err!("no list");
+                };
                 let offsets = OffsetBuffer::from_lengths(quantiles.iter().map(Vec::len));
                 Ok(Arc::new(ListArray::try_new(field, offsets, values, filled(&groups))?))
             }

@@ -32,7 +32,9 @@ impl Averages {
     fn add(&mut self, group: usize, sum: i128, count: i64) -> Result<()> {
         let state = state_of(&mut self.groups, group)?;
         let Some(sum) = state.0.checked_add(sum) else {
-            return exec_err!("decimal_average: the sum of the values does not fit into a HUGEINT; avg has no such limit");
+            return exec_err!(
+                "decimal_average: the sum of the values does not fit into a HUGEINT; avg has no such limit"
+            );
         };
         *state = (sum, state.1 + count);
         Ok(())
@@ -110,7 +112,9 @@ mod tests {
 
     #[test]
     fn averages_are_rounded_to_even() {
-        for (sum, count, average) in [(7, 2, 4), (5, 2, 2), (-5, 2, -2), (-7, 2, -4), (10, 3, 3), (-11, 3, -4)] {
+        for (sum, count, average) in
+            [(7, 2, 4), (5, 2, 2), (-5, 2, -2), (-7, 2, -4), (10, 3, 3), (-11, 3, -4)]
+        {
             assert_eq!(rounded(sum, count), average, "{sum} / {count}");
         }
     }

@@ -69,9 +69,8 @@ pub(super) fn of_names(given: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 fn part(name: &str, times: &ArrayRef) -> Result<ArrayRef> {
-    let function = function_of_part(name).and_then(|function| {
-        FUNCTIONS.iter().find(|kernel| kernel.name() == function)
-    });
+    let function =
+        function_of_part(name).and_then(|function| FUNCTIONS.iter().find(|kernel| kernel.name() == function));
     let function = function.ok_or_else(|| {
         exec_datafusion_err!("'{name}' is no part of a date; there are year, month, day, hour and so on")
     })?;

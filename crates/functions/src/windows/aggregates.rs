@@ -57,6 +57,9 @@ pub(super) fn evaluate(
     }
 }
 
+/// A frame, and the accumulator that has its rows.
+type Aggregated = (Vec<Range<usize>>, Box<dyn Accumulator>);
+
 type Begin<'a> = &'a dyn Fn() -> Result<Box<dyn Accumulator>>;
 
 /// Of frames whose rows come as they are. One that only grows goes on with what there is.
@@ -65,20 +68,19 @@ fn in_order(
     begin: impl Fn() -> Result<Box<dyn Accumulator>>,
 ) -> Result<Vec<ScalarValue>> {
     let mut results: Vec<ScalarValue> = Vec::with_capacity(partition.rows);
-    let mut last: Option<(Vec<Range<usize>>, Box<dyn Accumulator>)> = None;
+    let mut last: Option<Aggregated> = None;
     for row in 0..partition.rows {
         let frame = partition.frame(row);
-        let (mut accumulator, added) = match (last.take(), frame.as_slice()) {
+        let (mut accumulator, added): (_, Vec<Range<usize>>) = match (last.take(), frame.as_slice()) {
             (Some((before, accumulator)), _) if before == frame => {
                 results.extend(results.last().cloned());
                 last = Some((before, accumulator));
                 continue;
             }
-            (Some((before, accumulator)), [range])
-                if matches!(before.as_slice(), [old] if old.start == range.start && old.end < range.end) =>
+            (Some((before, accumulator)), [range]) if matches!(before.as_slice(), [old] if old.start == range.start && old.end < range.end) =>
             {
                 let done = before.last().map_or(range.start, |old| old.end);
-                (accumulator, vec![done..range.end])
+                (accumulator, std::iter::once(done..range.end).collect())
             }
             _ => (begin()?, frame.clone()),
         };

@@ -98,7 +98,9 @@ impl Edge {
         match (self.bound, values) {
             (FrameBound::Unbounded, _) => Ok(vec![unbounded; rows]),
             (FrameBound::Preceding | FrameBound::Following, Some(values)) => match frame.units {
-                FrameUnits::Rows => self.of_distances(values, |row, distance| self.row_at(row, distance, rows)),
+                FrameUnits::Rows => {
+                    self.of_distances(values, |row, distance| self.row_at(row, distance, rows))
+                }
                 FrameUnits::Groups => {
                     self.of_distances(values, |row, distance| self.group_at(peers, row, distance, rows))
                 }
@@ -154,6 +156,13 @@ impl Edge {
         let converter = RowConverter::new(vec![field])?;
         let keys = converter.convert_columns(std::slice::from_ref(key))?;
         let wanted = converter.convert_columns(std::slice::from_ref(wanted))?;
+        let is_negative = |row: &usize| match self.bound {
+            FrameBound::Preceding => wanted.row(*row) > keys.row(*row),
+            _ => wanted.row(*row) < keys.row(*row),
+        };
+        if (0..keys.num_rows()).any(|row| is_negative(&row)) {
+            return exec_err!("a RANGE is bounded by a distance that is not negative");
+        }
         let stays_before = match self.is_end {
             false => |order: Ordering| order.is_lt(),
             true => |order: Ordering| order.is_le(),

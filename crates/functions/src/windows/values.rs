@@ -47,13 +47,15 @@ pub(super) fn evaluate(call: &WindowCall, partition: &Partition) -> Result<Array
             for row in rows {
                 frame.move_to(partition.frame(row));
                 let before = frame.rows_before(order.place(partition.place(row)));
-                results.push(match buckets.and_then(|buckets| (!buckets.is_null(row)).then(|| buckets.value(row))) {
-                    Some(buckets) if buckets < 1 => {
-                        return exec_err!("ntile needs 1 bucket or more, and not {buckets}");
-                    }
-                    Some(buckets) if frame.len() > 0 => Some(bucket(before, frame.len(), buckets)),
-                    _ => None,
-                });
+                results.push(
+                    match buckets.and_then(|buckets| (!buckets.is_null(row)).then(|| buckets.value(row))) {
+                        Some(buckets) if buckets < 1 => {
+                            return exec_err!("ntile needs 1 bucket or more, and not {buckets}");
+                        }
+                        Some(buckets) if frame.len() > 0 => Some(bucket(before, frame.len(), buckets)),
+                        _ => None,
+                    },
+                );
             }
             Ok(Arc::new(Int64Array::from(results)))
         }
@@ -92,7 +94,8 @@ fn chosen(
     let other = partition.arguments.get(2).unwrap_or(&nothing);
     let numbers = numbers(partition, 1)?;
     let no_values = values.logical_nulls();
-    let counts = |row: &usize| !call.ignores_nulls || no_values.as_ref().is_none_or(|none| none.is_valid(*row));
+    let counts =
+        |row: &usize| !call.ignores_nulls || no_values.as_ref().is_none_or(|none| none.is_valid(*row));
     let mut places = Vec::with_capacity(partition.rows);
     for row in 0..partition.rows {
         let number = match numbers {
@@ -106,7 +109,11 @@ fn chosen(
         let default = if partition.arguments.len() > 2 { (2, row) } else { (1, 0) };
         let found = match call.function {
             FrameFunction::Lead | FrameFunction::Lag => {
-                let forwards = if matches!(call.function, FrameFunction::Lead) { number } else { number.saturating_neg() };
+                let forwards = if matches!(call.function, FrameFunction::Lead) {
+                    number
+                } else {
+                    number.saturating_neg()
+                };
                 if call.order.is_empty() {
                     shifted(0..partition.rows, row, forwards, counts)
                 } else {

@@ -8,6 +8,7 @@
 //! | `ROWS BETWEEN a PRECEDING AND …`, `2 FOLLOWING AND 1 FOLLOWING` | bounds are constants, in their order |
 //! | `mode(x) OVER (… ROWS 2 PRECEDING)`, `DISTINCT` | values must be taken back from what was aggregated |
 //! | `lag(x, n)`, `nth_value(x, n)` | how far is a constant |
+//! | `fill(x)` | there is no such function |
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,10 +33,38 @@ use crate::planning::wrong_plans::{normalized, visit_queries};
 
 /// Aggregates of which DataFusion takes values back that have left a frame.
 const SLIDING: &[&str] = &[
-    "array_agg", "list", "avg", "mean", "bit_xor", "corr", "count", "covar", "covar_pop", "covar_samp", "max",
-    "median", "min", "percentile_cont", "quantile_cont", "regr_avgx", "regr_avgy", "regr_count",
-    "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "stddev", "stddev_pop",
-    "stddev_samp", "sum", "var", "var_pop", "var_samp", "variance",
+    "array_agg",
+    "list",
+    "avg",
+    "mean",
+    "bit_xor",
+    "corr",
+    "count",
+    "covar",
+    "covar_pop",
+    "covar_samp",
+    "max",
+    "median",
+    "min",
+    "percentile_cont",
+    "quantile_cont",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "sum",
+    "var",
+    "var_pop",
+    "var_samp",
+    "variance",
 ];
 
 /// Writes them; gives a state that knows their functions, if there are any.
@@ -87,7 +116,8 @@ impl Calls<'_> {
         let Some(what) = self.function(&name) else { return Ok(None) };
         let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
         let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
-        let has_order = list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
+        let has_order =
+            list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
         if !has_order && !uses_frame(&what) {
             spec.window_frame = None;
         }
@@ -95,6 +125,7 @@ impl Calls<'_> {
         let is_sliding = frame.is_some_and(|frame| !begins_with_partition(frame));
         let is_aggregate = matches!(what, FrameFunction::Aggregate(_));
         let must_be_written = has_order
+            || what == FrameFunction::Fill
             || exclusion != Exclusion::Nothing
             || frame.is_some_and(has_odd_bounds)
             || is_aggregate && is_sliding && (is_distinct || !SLIDING.contains(&name.as_str()))
@@ -109,7 +140,9 @@ impl Calls<'_> {
         for argument in &mut list.args {
             match argument {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => arguments.push(take(expr)),
-                FunctionArg::Unnamed(FunctionArgExpr::Wildcard) if is_aggregate => arguments.push(number("1")),
+                FunctionArg::Unnamed(FunctionArgExpr::Wildcard) if is_aggregate => {
+                    arguments.push(number("1"))
+                }
                 FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => {}
                 _ => return Ok(None),
             }
@@ -129,13 +162,27 @@ impl Calls<'_> {
                 FunctionArgumentClause::IgnoreOrRespectNulls(treatment) => {
                     ignores_nulls |= treatment == NullTreatment::IgnoreNulls;
                 }
-                other => return Err(Error::unsupported(format!("{other} is not supported in {name}(…) OVER (…)"))),
+                other => {
+                    return Err(Error::unsupported(format!("{other} is not supported in {name}(…) OVER (…)")));
+                }
             }
+        }
+        if what == FrameFunction::Fill && order.is_empty() {
+            order.extend(spec.order_by.iter().map(|key| self.options(key)));
+            arguments.extend(spec.order_by.iter().map(|key| key.expr.clone()));
         }
         let is_filtered = function.filter.is_some();
         arguments.extend(function.filter.take().map(|filter| *filter));
         let frame = self.frame(spec, exclusion, &mut arguments)?;
-        let call = WindowCall { function: what, arguments: own, order, is_filtered, is_distinct, ignores_nulls, frame };
+        let call = WindowCall {
+            function: what,
+            arguments: own,
+            order,
+            is_filtered,
+            is_distinct,
+            ignores_nulls,
+            frame,
+        };
         Ok(Some(self.called(call, arguments, spec.clone())))
     }
 
@@ -164,6 +211,7 @@ impl Calls<'_> {
             "percent_rank" => FrameFunction::PercentRank,
             "cume_dist" => FrameFunction::CumeDist,
             "ntile" => FrameFunction::Ntile,
+            "fill" => FrameFunction::Fill,
             name => FrameFunction::Aggregate(Arc::clone(self.state.aggregate_functions().get(name)?)),
         })
     }
@@ -250,7 +298,9 @@ fn has_odd_bounds(frame: &WindowFrame) -> bool {
             WindowFrameBound::Preceding(Some(distance)) | WindowFrameBound::Following(Some(distance)) => {
                 match distance.as_ref() {
                     Expr::Value(value) => match &value.value {
-                        Value::Number(digits, _) => digits.parse().ok().map(|distance: f64| Some(sign * distance)),
+                        Value::Number(digits, _) => {
+                            digits.parse().ok().map(|distance: f64| Some(sign * distance))
+                        }
                         Value::SingleQuotedString(_) => Some(None),
                         _ => None,
                     },

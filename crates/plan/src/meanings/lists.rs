@@ -23,7 +23,7 @@ use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use nandina_functions::{bit_operation, huge_operation, map_value};
+use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
 
 use super::function::{call, call_giving};
 use super::mixed_texts;
@@ -172,13 +172,14 @@ impl ExprPlanner for Operators {
         if let Some(operator) = symbol(&expr.op) {
             let types = [expr.left.get_type(schema)?, expr.right.get_type(schema)?];
             let of_bits = || {
-                let operands = [(expr.left.clone(), types[0].clone()), (expr.right.clone(), types[1].clone())];
+                let operands =
+                    [(expr.left.clone(), types[0].clone()), (expr.right.clone(), types[1].clone())];
                 bit_operation(operator, &operands)
             };
             let sides = [(&expr.left, &types[0]), (&expr.right, &types[1])];
-            if let Some(planned) = huge_operation(operator, sides).or_else(of_bits) {
-                let name =
-                    format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
+            let planned = huge_operation(operator, sides).or_else(|| interval_multiple(operator, sides));
+            if let Some(planned) = planned.or_else(of_bits) {
+                let name = format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
                 return Ok(PlannerResult::Planned(planned.alias(name)));
             }
         }
@@ -291,7 +292,7 @@ fn is_of_bits(operator: &BinaryOperator) -> bool {
     )
 }
 
-/// How an operator is written that takes bits or gives whole quotients.
+/// How an operator is written that takes bits, gives whole quotients, or multiples of intervals.
 fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
     Some(match operator {
         BinaryOperator::BitwiseAnd => "&",
@@ -300,6 +301,8 @@ fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
         BinaryOperator::PGBitwiseShiftLeft => "<<",
         BinaryOperator::PGBitwiseShiftRight => ">>",
         BinaryOperator::DuckIntegerDivide => "//",
+        BinaryOperator::Multiply => "*",
+        BinaryOperator::Divide => "/",
         _ => return None,
     })
 }

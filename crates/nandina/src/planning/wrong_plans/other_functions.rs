@@ -9,36 +9,57 @@
 //! | `age(x)` | `age(current_date, x)` |
 //! | `timezone('UTC', x)` | `x AT TIME ZONE 'UTC'` |
 //! | `struct_insert(s, a := 1)`, `struct_update` | `struct_concat(s, named_struct('a', 1))` |
+//! | `encode(x)`, `decode(x)` without an encoding | `bytes_of_text(x)`, `text_of_bytes(x)` |
+//! | `a ^@ b` | `starts_with(a, b)` |
+//! | `~x` | `bits_not(x)` |
 //! | `constant_or_null(x, y)` | `CASE WHEN y IS NULL THEN NULL ELSE x END` |
 //! | `regexp_split_to_table(x, p)` | `unnest(string_split_regex(x, p))` |
 //! | `string_agg(x)` | `string_agg(x, ',')` |
 //! | `weighted_avg(x, w)` | `sum(x * w) / sum(w)` of rows that have both |
 //! | `percentile_disc(f) WITHIN GROUP (ORDER BY x)` | `quantile_disc(x, f)` |
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
-use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 
 use crate::error::{Error, Result};
 use crate::planning::trees::{call, take};
 
 /// Parts of points in time that DataFusion knows.
 const KNOWN_PARTS: [&str; 16] = [
-    "year", "isoyear", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
-    "microsecond", "nanosecond", "dow", "isodow", "doy", "epoch",
+    "year",
+    "isoyear",
+    "quarter",
+    "month",
+    "week",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+    "nanosecond",
+    "dow",
+    "isodow",
+    "doy",
+    "epoch",
 ];
 
 pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
     let written = match expr {
         Expr::Extract { field, expr: value, .. } => {
-            let name = field.to_string().to_lowercase();
+            let name = field.to_string().trim_matches('\'').to_lowercase();
             match KNOWN_PARTS.contains(&name.as_str()) {
                 true => None,
                 false => Some(part(&name, take(value))?),
             }
         }
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            Some(call("starts_with", [take(left), take(right)]))
+        }
+        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => Some(call("bits_not", [take(expr)])),
         Expr::Function(function) => of_function(function)?,
         _ => None,
     };
@@ -51,7 +72,8 @@ pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
 fn of_function(function: &mut Function) -> Result<Option<Expr>> {
     let name = function.name.to_string().to_lowercase();
     match name.as_str() {
-        "percentile_disc" => return percentile(function),
+        "percentile_disc" => return percentile(function, "quantile_disc"),
+        "percentile_cont" if has_list(function) => return percentile(function, "quantile_cont"),
         "struct_insert" | "struct_update" => return changed_struct(function, &name),
         "weighted_avg" | "wavg" => return weighted_average(function),
         "string_agg" | "group_concat" | "listagg" => separate(function),
@@ -72,8 +94,11 @@ fn of_function(function: &mut Function) -> Result<Option<Expr>> {
             let [value] = arguments.as_mut_slice() else { return Ok(None) };
             return Ok(Some(call("age", [call("current_date", []), take(value)])));
         }
+        "encode" | "decode" if arguments.len() == 1 => {
+            let function = if name == "encode" { "bytes_of_text" } else { "text_of_bytes" };
+            return Ok(Some(call(function, arguments)));
+        }
         "constant_or_null" => return Ok(unless_null(arguments)),
-        "get_current_time" if arguments.is_empty() => return Ok(Some(call("current_time", []))),
         "regexp_split_to_table" => {
             return Ok(Some(call("unnest", [call("string_split_regex", arguments)])));
         }
@@ -144,7 +169,7 @@ fn date_part(arguments: &mut [Expr]) -> Result<Option<Expr>> {
             for name in names {
                 fields.extend([text(&name), part(&name, value.clone())?]);
             }
-            return Ok(Some(call("named_struct", fields)));
+            return Ok(unless_null(vec![call("named_struct", fields), take(value)]));
         }
     }
     Ok(Some(call("date_part_of", [take(name), take(value)])))
@@ -160,15 +185,36 @@ fn part(name: &str, value: Expr) -> Result<Expr> {
     }
 }
 
+fn has_list(function: &Function) -> bool {
+    matches!(arguments(function).as_deref(), Some([Expr::Array(_)]))
+}
+
 /// `percentile_disc(f) WITHIN GROUP (ORDER BY x)`.
-fn percentile(function: &mut Function) -> Result<Option<Expr>> {
+fn percentile(function: &mut Function, quantile: &str) -> Result<Option<Expr>> {
     let Some(fraction) = arguments(function) else { return Ok(None) };
-    let ([fraction], [order]) = (fraction.as_slice(), function.within_group.as_slice()) else { return Ok(None) };
+    let ([fraction], [order]) = (fraction.as_slice(), function.within_group.as_slice()) else {
+        return Ok(None);
+    };
     let mut fraction = fraction.clone();
-    if order.options.asc == Some(false) {
-        fraction = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(fraction) };
+    let is_negative = |fraction: &Expr| matches!(fraction, Expr::UnaryOp { op: UnaryOperator::Minus, .. });
+    let has_negative = match &fraction {
+        Expr::Array(list) => list.elem.iter().any(is_negative),
+        one => is_negative(one),
+    };
+    if has_negative {
+        return Err(Error::unsupported("the fraction of a percentile must be a number between 0 and 1"));
     }
-    let mut written = call("quantile_disc", [order.expr.clone(), fraction]);
+    let negative = |fraction: Expr| Expr::UnaryOp {
+        op: UnaryOperator::Minus,
+        expr: Box::new(Expr::Nested(Box::new(fraction))),
+    };
+    // Counted from the other end.
+    match &mut fraction {
+        _ if order.options.asc != Some(false) => {}
+        Expr::Array(list) => list.elem.iter_mut().for_each(|fraction| *fraction = negative(take(fraction))),
+        one => *one = negative(take(one)),
+    }
+    let mut written = call(quantile, [order.expr.clone(), fraction]);
     if let Expr::Function(written) = &mut written {
         written.filter = function.filter.take();
         written.over = function.over.take();
@@ -204,6 +250,20 @@ fn separate(function: &mut Function) {
         list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(text(","))));
         function.name = ObjectName::from(vec![Ident::new("string_agg")]);
     }
+    // What is distinct is ordered by itself, and not by its text.
+    if let FunctionArguments::List(list) = &mut function.args
+        && list.duplicate_treatment.is_none()
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) = list.args.first_mut()
+        && !matches!(value, Expr::Cast { .. } | Expr::Value(_))
+    {
+        *value = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(take(value)),
+            data_type: DataType::Varchar(None),
+            array: false,
+            format: None,
+        };
+    }
 }
 
 /// The first of these, or null where one of the others is.
@@ -212,9 +272,10 @@ fn unless_null(mut arguments: Vec<Expr>) -> Option<Expr> {
         return None;
     }
     let value = arguments.remove(0);
-    let conditions = arguments
-        .into_iter()
-        .map(|other| CaseWhen { condition: Expr::IsNull(Box::new(other)), result: crate::planning::trees::null() });
+    let conditions = arguments.into_iter().map(|other| CaseWhen {
+        condition: Expr::IsNull(Box::new(other)),
+        result: crate::planning::trees::null(),
+    });
     Some(Expr::Case {
         case_token: AttachedToken::empty(),
         end_token: AttachedToken::empty(),
@@ -226,7 +287,9 @@ fn unless_null(mut arguments: Vec<Expr>) -> Option<Expr> {
 
 fn weighted_average(function: &mut Function) -> Result<Option<Expr>> {
     let Some([value, weight]) = arguments(function).and_then(|all| <[Expr; 2]>::try_from(all).ok()) else {
-        return Err(Error::unsupported("weighted_avg takes values and weights, without DISTINCT or ORDER BY"));
+        return Err(Error::unsupported(
+            "weighted_avg takes values and weights, without DISTINCT or ORDER BY",
+        ));
     };
     let double = |expr: &Expr| Expr::Cast {
         kind: CastKind::Cast,
