@@ -187,6 +187,7 @@ fn search(given: &[ArrayRef]) -> Result<Vec<Option<i32>>> {
 fn common_type(field: &DataType, wanted: &DataType) -> Option<DataType> {
     match (field, wanted) {
         (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
+        _ if field.is_string() || wanted.is_string() => Some(DataType::Utf8View),
         (DataType::Boolean, other) | (other, DataType::Boolean) if other.is_numeric() => Some(other.clone()),
         _ => comparison_coercion(field, wanted),
     }

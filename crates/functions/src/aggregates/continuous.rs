@@ -60,6 +60,8 @@ pub(super) fn distances(numbers: Float64Array, kept: &DataType) -> Result<ArrayR
     let lengths = whole.iter().map(|units| {
         units.map(|units| {
             let (day, nanos) = (86_400_000_000_000_i128, i128::from(units) * i128::from(unit_nanos));
+            // Intervals have microseconds.
+            let nanos = (nanos + 500).div_euclid(1000) * 1000;
             arrow::datatypes::IntervalMonthDayNano::new(0, (nanos / day) as i32, (nanos % day) as i64)
         })
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, IntervalMonthDayNanoArray};
 use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use datafusion::common::cast::{as_float64_array, as_interval_mdn_array};
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::expr::ScalarFunction;
 
@@ -30,14 +30,14 @@ pub fn interval_multiple(operator: &str, operands: [(&Expr, &DataType); 2]) -> O
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(kernel.function(), operands)))
 }
 
-/// Each part of intervals with a number; null where the number is a divisor and zero.
+/// Each part of intervals with a number.
 pub(super) fn scaled(given: &[ArrayRef], is_divisor: bool) -> Result<ArrayRef> {
     let [lengths, numbers] = arguments(given)?;
     let rows = as_interval_mdn_array(lengths)?.iter().zip(as_float64_array(numbers)?.iter());
     let scaled = rows.map(|(length, number)| {
         let (Some(length), Some(number)) = (length, number) else { return Ok(None) };
         if is_divisor && number == 0.0 {
-            return Ok(None);
+            return exec_err!("an interval / 0: a division by zero");
         }
         let of = |part: f64| if is_divisor { part / number } else { part * number };
         let out_of_range =
@@ -53,11 +53,14 @@ fn multiple(length: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Option<Int
     let exactly = |part: f64| (part * 1e6).round() / 1e6;
     let days_of_month = exactly(months.fract() * DAYS_PER_MONTH);
     let rest = exactly(days.fract() + days_of_month.fract());
-    let micros = (of(length.nanoseconds as f64 / 1000.0) + rest * (NANOS_PER_DAY / 1000) as f64).round();
+    let whole_days = rest.trunc();
+    let micros = (of(length.nanoseconds as f64 / 1000.0)
+        + (rest - whole_days) * (NANOS_PER_DAY / 1000) as f64)
+        .round();
     let small = |part: f64| (part.abs() <= f64::from(i32::MAX)).then_some(part as i32);
     Some(IntervalMonthDayNano::new(
         small(months.trunc())?,
-        small(days.trunc() + days_of_month.trunc())?,
+        small(days.trunc() + days_of_month.trunc() + whole_days)?,
         (micros.abs() < 9.2e15).then_some(micros as i64 * 1000)?,
     ))
 }

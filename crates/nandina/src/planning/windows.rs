@@ -163,7 +163,9 @@ impl Calls<'_> {
                     ignores_nulls |= treatment == NullTreatment::IgnoreNulls;
                 }
                 other => {
-                    return Err(Error::unsupported(format!("{other} is not supported in {name}(…) OVER (…)")));
+                    return Err(Error::unsupported(format!(
+                        "{other} is not supported in {name}(…) OVER (…)"
+                    )));
                 }
             }
         }
