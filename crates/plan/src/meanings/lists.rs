@@ -170,7 +170,9 @@ pub(super) struct Operators;
 impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         if let Some(operator) = symbol(&expr.op) {
-            let types = [expr.left.get_type(schema)?, expr.right.get_type(schema)?];
+            // A parameter has no type yet.
+            let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+            let types = [type_of(&expr.left), type_of(&expr.right)];
             let of_bits = || {
                 let operands =
                     [(expr.left.clone(), types[0].clone()), (expr.right.clone(), types[1].clone())];
