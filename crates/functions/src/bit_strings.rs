@@ -129,23 +129,22 @@ fn inverse_type(given: &[DataType]) -> Result<DataType> {
     }
 }
 
-/// An operator of strings of bits, if these are the types of its operands; `~` has one.
-pub fn bit_operation(operator: &str, operands: &[(Expr, DataType)]) -> Option<Expr> {
-    let (_, first) = operands.first()?;
+/// An operator of strings of bits, if these are the types of its operands.
+pub fn bit_operation(operator: &str, operands: [(&Expr, &DataType); 2]) -> Option<Expr> {
+    let [(_, first), _] = operands;
     if !is_bit(first) {
         return None;
     }
     let name = match operator {
         "&" => "bits_and",
         "|" => "bits_or",
-        "^" | "xor" => "bits_xor",
-        "~" => "bits_not",
+        "xor" => "bits_xor",
         "<<" => "bits_shift_left",
         ">>" => "bits_shift_right",
         _ => return None,
     };
     let kernel = FUNCTIONS.iter().find(|kernel| kernel.name() == name)?;
-    let operands = operands.iter().map(|(operand, _)| operand.clone()).collect();
+    let operands = operands.map(|(operand, _)| operand.clone()).to_vec();
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(kernel.function(), operands)))
 }
 

@@ -173,14 +173,11 @@ impl ExprPlanner for Operators {
             // A parameter has no type yet.
             let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
             let types = [type_of(&expr.left), type_of(&expr.right)];
-            let of_bits = || {
-                let operands =
-                    [(expr.left.clone(), types[0].clone()), (expr.right.clone(), types[1].clone())];
-                bit_operation(operator, &operands)
-            };
             let sides = [(&expr.left, &types[0]), (&expr.right, &types[1])];
-            let planned = huge_operation(operator, sides).or_else(|| interval_multiple(operator, sides));
-            if let Some(planned) = planned.or_else(of_bits) {
+            let planned = huge_operation(operator, sides)
+                .or_else(|| interval_multiple(operator, sides))
+                .or_else(|| bit_operation(operator, sides));
+            if let Some(planned) = planned {
                 let name = format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
                 return Ok(PlannerResult::Planned(planned.alias(name)));
             }
