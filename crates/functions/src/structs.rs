@@ -161,8 +161,8 @@ fn search(given: &[ArrayRef]) -> Result<Vec<Option<i32>>> {
     }
     let columns = columns(structs)?;
     // Fields are compared as what all of them can be.
-    let types = columns.iter().map(|column| column.data_type());
-    let of_all = types.fold(Some(DataType::Null), |all, of| common_type(&all?, of));
+    let mut types = columns.iter().map(|column| column.data_type());
+    let of_all = types.try_fold(DataType::Null, |all, of| common_type(&all, of));
     for (number, column) in columns.iter().enumerate() {
         let column = match &of_all {
             Some(of_all) if !of_all.is_null() => cast_array(column, of_all, Failed::IsNull)?,
