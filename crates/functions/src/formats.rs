@@ -375,6 +375,8 @@ impl Placeholder {
             Some('e' | 'E') => exponent(&format!("{magnitude:.precision$e}")),
             Some('g' | 'G') => general(magnitude, precision),
             _ => match self.precision {
+                // Zero has no digits that could be left out.
+                Some(_) if magnitude == 0.0 => format!("{:.*}", precision.saturating_sub(1), 0.0),
                 Some(precision) => general(magnitude, precision.min(MOST_PRECISION)),
                 None => shortest(magnitude),
             },
