@@ -118,8 +118,8 @@ impl Calls<'_> {
         let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
         let has_order =
             list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
-        if !has_order && !uses_frame(&what) {
-            spec.window_frame = None;
+        if !has_order && !uses_frame(&what) && spec.window_frame.as_ref().is_some_and(has_odd_bounds) {
+            spec.window_frame = Some(rows_so_far());
         }
         let frame = spec.window_frame.as_ref();
         let is_sliding = frame.is_some_and(|frame| !begins_with_partition(frame));
@@ -188,7 +188,9 @@ impl Calls<'_> {
         Ok(Some(self.called(call, arguments, spec.clone())))
     }
 
-    fn called(&mut self, window_call: WindowCall, arguments: Vec<Expr>, spec: WindowSpec) -> Expr {
+    fn called(&mut self, window_call: WindowCall, arguments: Vec<Expr>, mut spec: WindowSpec) -> Expr {
+        // Other frames are not there for keys of all types.
+        spec.window_frame = Some(rows_so_far());
         let function = window_call.into_function();
         let name = function.name().to_owned();
         self.functions.insert(name.clone(), function);
@@ -281,6 +283,15 @@ impl Calls<'_> {
 fn uses_frame(function: &FrameFunction) -> bool {
     use FrameFunction::{Aggregate, FirstValue, LastValue, NthValue};
     matches!(function, Aggregate(_) | FirstValue | LastValue | NthValue)
+}
+
+/// A frame that any window can have, for functions that look at none.
+fn rows_so_far() -> WindowFrame {
+    WindowFrame {
+        units: WindowFrameUnits::Rows,
+        start_bound: WindowFrameBound::Preceding(None),
+        end_bound: None,
+    }
 }
 
 fn begins_with_partition(frame: &WindowFrame) -> bool {
