@@ -42,8 +42,7 @@ pub(super) fn put_into_partition(written: &mut Vec<TokenWithSpan>, exclusion: St
         Token::LParen => true,
         _ => false,
     });
-    let Some(open) = open else { return };
-    let span = written[open].span;
+    let Some((open, span)) = open.and_then(|open| Some((open, written.get(open)?.span))) else { return };
     let is_word = |at: usize, keyword: Keyword| matches!(written.get(at).map(|token| &token.token), Some(Token::Word(word)) if word.keyword == keyword);
     let key = Token::SingleQuotedString(exclusion);
     let (at, tokens) = match is_word(open + 1, Keyword::PARTITION) && is_word(open + 2, Keyword::BY) {
