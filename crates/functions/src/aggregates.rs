@@ -1,16 +1,20 @@
 //! Aggregate functions, for the states of many groups at once.
 //!
 //! ```text
-//!   Aggregate (a name, its arguments, a Shape) ──► States of one of three kinds ──► Grouped: many groups
+//!   Aggregate (a name, its arguments, a Shape) ──► States of one of four kinds ──► Grouped: many groups
 //!                                                   folds      a few numbers    └─► Single: one, also in windows
 //!                                                   counts     values and how often each is there
+//!                                                   decimals   a sum and a number of values
 //!                                                   extremes   the least or greatest key and what stands beside it
 //! ```
 //!
 //! States merge in any order to the same result, but for the last digits of floating-point numbers: what is
 //! undecided in SQL (which of several modes, which of several rows with the least key) is the least value here.
 
+mod bins;
+mod continuous;
 mod counts;
+mod decimals;
 mod extremes;
 mod folds;
 
@@ -24,7 +28,11 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::cast::as_float64_array;
 use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::functions_aggregate::median::median_udaf;
+use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
+use datafusion::logical_expr::binary::type_union_coercion;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
@@ -38,12 +46,15 @@ use crate::types::sql_type;
 /// All of them.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     let folds = FOLDS.iter().map(|fold| (fold.names, Shape::Fold(fold)));
-    let others: [(&'static [&'static str], Shape); 9] = [
+    let others: [(&'static [&'static str], Shape); 12] = [
         (&["mode"], Shape::Mode),
         (&["histogram"], Shape::Histogram),
         (&["entropy"], Shape::Entropy),
         (&["mad"], Shape::Deviation),
         (&["quantile_disc", "quantile"], Shape::Quantile),
+        (&["median"], Shape::Median),
+        (&["quantile_cont"], Shape::Continuous),
+        (&["decimal_average"], Shape::DecimalAverage),
         (&["arg_min", "argmin", "min_by"], Shape::Extreme { greatest: false, with_nulls: false }),
         (&["arg_max", "argmax", "max_by"], Shape::Extreme { greatest: true, with_nulls: false }),
         (&["arg_min_null"], Shape::Extreme { greatest: false, with_nulls: true }),
@@ -61,7 +72,14 @@ enum Shape {
     Entropy,
     Deviation,
     Quantile,
-    Extreme { greatest: bool, with_nulls: bool },
+    /// As the quantile of one half.
+    Median,
+    Continuous,
+    DecimalAverage,
+    Extreme {
+        greatest: bool,
+        with_nulls: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -97,9 +115,25 @@ impl Aggregate {
     fn keeps_values(&self, is_distinct: bool) -> bool {
         match self.shape {
             Shape::Fold(_) => is_distinct,
-            Shape::Extreme { .. } => false,
+            Shape::Extreme { .. } | Shape::DecimalAverage => false,
             _ => true,
         }
+    }
+
+    /// DataFusion's function of the same name, which computes it for numbers of up to 64 bits.
+    fn of_numbers(&self, first: Option<&DataType>, second: Option<&DataType>) -> Option<Arc<AggregateUDF>> {
+        let is_number = first.is_some_and(|of| of.is_numeric() && !matches!(of, DataType::Decimal256(..)));
+        let is_list = second.is_some_and(|of| element(of).is_some());
+        match self.shape {
+            Shape::Median if is_number => Some(median_udaf()),
+            Shape::Continuous if is_number && !is_list => Some(percentile_cont_udaf()),
+            _ => None,
+        }
+    }
+
+    fn of_numbers_in(&self, fields: &[FieldRef]) -> Option<Arc<AggregateUDF>> {
+        let of = |number: usize| fields.get(number).map(|field| field.data_type());
+        self.of_numbers(of(0), of(1))
     }
 
     fn states(&self, call: &AccumulatorArgs) -> Result<Box<dyn States>> {
@@ -114,6 +148,7 @@ impl Aggregate {
             Shape::Fold(fold) if call.is_distinct => counted(Finish::Fold(fold)),
             Shape::Fold(fold) => Ok(Box::new(Folds::new(fold))),
             Shape::Mode => counted(Finish::Mode),
+            Shape::Histogram if call.exprs.len() == 2 => Ok(Box::new(bins::Bins::new(first)?)),
             Shape::Histogram => counted(Finish::Histogram),
             Shape::Entropy => counted(Finish::Entropy),
             Shape::Deviation => counted(Finish::Deviation),
@@ -121,6 +156,17 @@ impl Aggregate {
                 let (fractions, is_list) = fractions(call)?;
                 counted(Finish::Quantile { fractions, is_list })
             }
+            Shape::Median | Shape::Continuous => {
+                let (fractions, is_list) = match self.shape {
+                    Shape::Median => (vec![0.5], false),
+                    _ => fractions(call)?,
+                };
+                counted(match continuous::is_interpolated(first) {
+                    true => Finish::Continuous { fractions, is_list },
+                    false => Finish::Quantile { fractions, is_list },
+                })
+            }
+            Shape::DecimalAverage => Ok(Box::new(decimals::Averages::new(first)?)),
             Shape::Extreme { greatest, with_nulls } => {
                 let Some(key) = call.expr_fields.get(1) else {
                     return exec_err!("{} takes two arguments", self.name);
@@ -165,7 +211,38 @@ impl AggregateUDFImpl for Aggregate {
     }
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        if let Some(function) = self.of_numbers(given.first(), given.get(1)) {
+            let field = |given: &DataType| Arc::new(Field::new("argument", given.clone(), true));
+            let fields = fields_with_udf(&given.iter().map(field).collect::<Vec<_>>(), function.as_ref())?;
+            return Ok(fields.iter().map(|field| field.data_type().clone()).collect());
+        }
         let accepted = match (self.shape, given) {
+            (Shape::Histogram, [value, bounds]) => match element(bounds) {
+                Some(DataType::Null) => Some(vec![value.clone(), list_of(value.clone())]),
+                Some(bound) => {
+                    type_union_coercion(value, bound).map(|both| vec![both.clone(), list_of(both)])
+                }
+                None => None,
+            },
+            (Shape::Median | Shape::Continuous, [DataType::Interval(_), ..]) => None,
+            (Shape::Median, [value]) => Some(vec![continuous::kept_as(value)]),
+            (Shape::Deviation, [value]) if continuous::is_interpolated(&continuous::kept_as(value)) => {
+                Some(vec![continuous::kept_as(value)])
+            }
+            (Shape::Continuous, [value, fraction]) => match element(fraction) {
+                Some(_) => Some(vec![continuous::kept_as(value), list_of(DataType::Float64)]),
+                None => {
+                    Kind::Float.accept(fraction).map(|fraction| vec![continuous::kept_as(value), fraction])
+                }
+            },
+            (
+                Shape::DecimalAverage,
+                [
+                    DataType::Decimal32(precision, scale)
+                    | DataType::Decimal64(precision, scale)
+                    | DataType::Decimal128(precision, scale),
+                ],
+            ) => Some(vec![DataType::Decimal128(*precision, *scale)]),
             (Shape::Fold(Fold { of_booleans: true, .. }), [value]) => {
                 Kind::Boolean.accept(value).map(|value| vec![value])
             }
@@ -186,7 +263,9 @@ impl AggregateUDFImpl for Aggregate {
             let usage = match self.shape {
                 Shape::Fold(Fold { of_booleans: true, .. }) => "BOOLEAN",
                 Shape::Fold(_) | Shape::Deviation => "DOUBLE",
-                Shape::Quantile => "ANY, fraction or list of fractions",
+                Shape::Quantile | Shape::Continuous => "ANY, fraction or list of fractions",
+                Shape::Histogram => "ANY, list of bounds",
+                Shape::DecimalAverage => "DECIMAL",
                 Shape::Extreme { .. } => "value, key",
                 _ => "ANY",
             };
@@ -198,18 +277,32 @@ impl AggregateUDFImpl for Aggregate {
 
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
         let Some(first) = given.first() else { return plan_err!("{} takes an argument", self.name) };
+        if let Some(function) = self.of_numbers(given.first(), given.get(1)) {
+            return function.return_type(given);
+        }
         Ok(match self.shape {
             Shape::Fold(Fold { of_booleans: true, .. }) => DataType::Int64,
-            Shape::Fold(_) | Shape::Entropy | Shape::Deviation => DataType::Float64,
+            Shape::Fold(_) | Shape::Entropy => DataType::Float64,
+            Shape::Deviation => continuous::distance_type(first),
             Shape::Histogram => counts::histogram_type(first),
-            Shape::Quantile if given.get(1).is_some_and(|fraction| element(fraction).is_some()) => {
+            Shape::Quantile | Shape::Continuous
+                if given.get(1).is_some_and(|fraction| element(fraction).is_some()) =>
+            {
                 list_of(first.clone())
             }
-            Shape::Mode | Shape::Quantile | Shape::Extreme { .. } => first.clone(),
+            Shape::Mode
+            | Shape::Quantile
+            | Shape::Median
+            | Shape::Continuous
+            | Shape::DecimalAverage
+            | Shape::Extreme { .. } => first.clone(),
         })
     }
 
     fn state_fields(&self, call: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if let Some(function) = self.of_numbers_in(call.input_fields) {
+            return function.state_fields(call);
+        }
         let field = |number: usize, data_type: DataType| {
             Arc::new(Field::new(format!("{}[{number}]", call.name), data_type, true))
         };
@@ -217,26 +310,52 @@ impl AggregateUDFImpl for Aggregate {
             Some(field) => Ok(field.data_type().clone()),
             None => plan_err!("{} lacks an argument", self.name),
         };
+        if let (Shape::Histogram, [_, bounds]) = (self.shape, call.input_fields) {
+            let bounds = bounds.data_type().clone();
+            return Ok(vec![
+                field(0, bounds),
+                field(1, list_of(DataType::UInt64)),
+                field(2, DataType::UInt64),
+            ]);
+        }
         if self.keeps_values(call.is_distinct) {
             return Ok(vec![field(0, list_of(argument(0)?)), field(1, list_of(DataType::UInt64))]);
         }
         Ok(match self.shape {
             Shape::Fold(fold) => (0..fold.fields).map(|number| field(number, DataType::Float64)).collect(),
+            Shape::DecimalAverage => {
+                let scale = if let DataType::Decimal128(_, scale) = argument(0)? { scale } else { 0 };
+                vec![field(0, DataType::Decimal128(38, scale)), field(1, DataType::Int64)]
+            }
             _ => vec![field(0, argument(0)?), field(1, argument(1)?), field(2, DataType::Boolean)],
         })
     }
 
     fn accumulator(&self, call: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if let Some(function) = self.of_numbers_in(call.expr_fields) {
+            return function.accumulator(call);
+        }
         let mut states = self.states(&call)?;
         states.grow(1);
         Ok(Box::new(Single(states)))
     }
 
-    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
-        true
+    fn groups_accumulator_supported(&self, call: AccumulatorArgs) -> bool {
+        self.of_numbers_in(call.expr_fields)
+            .is_none_or(|function| function.groups_accumulator_supported(call))
+    }
+
+    fn create_sliding_accumulator(&self, call: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        match self.of_numbers_in(call.expr_fields) {
+            Some(function) => function.create_sliding_accumulator(call),
+            None => self.accumulator(call),
+        }
     }
 
     fn create_groups_accumulator(&self, call: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        if let Some(function) = self.of_numbers_in(call.expr_fields) {
+            return function.create_groups_accumulator(call);
+        }
         Ok(Box::new(Grouped(self.states(&call)?)))
     }
 }

@@ -7,12 +7,13 @@ use std::iter::Peekable;
 use std::str::Chars;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, StringViewArray, StringViewBuilder};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, StringViewArray, StringViewBuilder};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Decimal256Type};
 use datafusion::common::cast::{as_boolean_array, as_float64_array, as_int64_array, as_string_view_array};
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err};
 
+use crate::casts::texts_of;
 use crate::function::Kind::{Any, Float, Integer, Text};
 use crate::function::{Kernel, arguments};
 
@@ -58,6 +59,7 @@ impl Value {
 enum Column {
     Integers(ArrayRef),
     Wide(ArrayRef),
+    Huge(ArrayRef),
     Floats(ArrayRef),
     Booleans(ArrayRef),
     Texts(ArrayRef),
@@ -69,15 +71,17 @@ impl Column {
         Ok(match data_type {
             DataType::Boolean => Column::Booleans(Arc::clone(values)),
             DataType::UInt64 => Column::Wide(Arc::clone(values)),
+            DataType::Decimal256(39, 0) => Column::Huge(Arc::clone(values)),
             _ if data_type.is_integer() => Column::Integers(cast(values, &DataType::Int64)?),
             _ if data_type.is_numeric() => Column::Floats(cast(values, &DataType::Float64)?),
-            _ => Column::Texts(cast(values, &DataType::Utf8View)?),
+            _ => Column::Texts(Arc::new(texts_of(values)?)),
         })
     }
 
     fn value(&self, row: usize) -> Result<Option<Value>> {
         let (Column::Integers(values)
         | Column::Wide(values)
+        | Column::Huge(values)
         | Column::Floats(values)
         | Column::Booleans(values)
         | Column::Texts(values)) = self;
@@ -90,6 +94,10 @@ impl Column {
                 ScalarValue::UInt64(Some(value)) => Value::Integer(value.into()),
                 other => return exec_err!("{other} is no integer"),
             },
+            Column::Huge(values) => {
+                let value = values.as_primitive::<Decimal256Type>().value(row);
+                value.to_i128().map_or_else(|| Value::Text(value.to_string()), Value::Integer)
+            }
             Column::Floats(values) => Value::Float(as_float64_array(values)?.value(row)),
             Column::Booleans(values) => Value::Boolean(as_boolean_array(values)?.value(row)),
             Column::Texts(values) => Value::Text(as_string_view_array(values)?.value(row).to_owned()),
@@ -367,6 +375,8 @@ impl Placeholder {
             Some('e' | 'E') => exponent(&format!("{magnitude:.precision$e}")),
             Some('g' | 'G') => general(magnitude, precision),
             _ => match self.precision {
+                // Zero has no digits that could be left out.
+                Some(_) if magnitude == 0.0 => format!("{:.*}", precision.saturating_sub(1), 0.0),
                 Some(precision) => general(magnitude, precision.min(MOST_PRECISION)),
                 None => shortest(magnitude),
             },
@@ -482,18 +492,22 @@ fn bar(value: f64, least: f64, most: f64, width: f64) -> Result<String> {
     if !(1.0..=1000.0).contains(&width) {
         return exec_err!("bar: the width must be between 1 and 1000");
     }
-    if !value.is_finite() || !least.is_finite() || !most.is_finite() || most <= least {
-        return exec_err!("bar: needs finite numbers, and a maximum above the minimum");
+    let share = match (value, least, most) {
+        _ if value.is_nan() || least.is_nan() || most.is_nan() || value <= least => 0.0,
+        _ if value >= most => 1.0,
+        _ => (value - least) / (most - least),
+    };
+    if !share.is_finite() {
+        return exec_err!("bar: {value} has no share between {least} and {most}");
     }
-    let share = ((value - least) / (most - least)).clamp(0.0, 1.0);
     let eighths = (share * width * 8.0) as usize;
     let mut blocks: String = std::iter::repeat_n('█', eighths / 8).collect();
-    let letters = eighths / 8;
-    let width = width as usize;
-    if letters < width {
-        blocks.push(EIGHTHS.get(eighths % 8).copied().unwrap_or(' '));
-        blocks.extend(std::iter::repeat_n(' ', width - letters - 1));
+    let mut letters = eighths / 8;
+    if let Some(part) = EIGHTHS.get(eighths % 8).filter(|_| !eighths.is_multiple_of(8)) {
+        blocks.push(*part);
+        letters += 1;
     }
+    blocks.extend(std::iter::repeat_n(' ', (width as usize).saturating_sub(letters)));
     Ok(blocks)
 }
 

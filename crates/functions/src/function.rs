@@ -153,7 +153,7 @@ impl Kernel {
         self
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }
 
@@ -168,6 +168,17 @@ impl Kernel {
             let types = given.iter().zip(kinds).map(|(given, kind)| kind.accept(given));
             if fits { types.collect() } else { None }
         })
+    }
+
+    /// What it makes of arguments of any types that it takes.
+    pub(crate) fn of(&self, given: &[ArrayRef]) -> Result<ArrayRef> {
+        let types: Vec<DataType> = given.iter().map(|argument| argument.data_type().clone()).collect();
+        let Some(taken) = self.accept(&types) else {
+            let types: Vec<_> = types.iter().map(sql_type).collect();
+            return plan_err!("{}({}) does not exist; write {}", self.name(), types.join(", "), self.usage());
+        };
+        let casts = given.iter().zip(&taken).map(|(argument, to)| Ok(arrow::compute::cast(argument, to)?));
+        (self.compute)(&casts.collect::<Result<Vec<_>>>()?, &(self.returns)(&taken)?)
     }
 
     /// The forms, as a message shows them.

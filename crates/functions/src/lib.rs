@@ -10,18 +10,25 @@
 //! [`TypeNames`] reads the names of types, [`sql_type`] is how types are called, and [`cast_array`] casts between them.
 
 mod aggregates;
+mod bit_strings;
 mod casts;
+mod encodings;
+mod enums;
 mod formats;
 mod function;
+mod graphemes;
+mod huge_bits;
 mod interval_text;
 mod lists;
 mod maps;
 mod numbers;
 mod patterns;
+mod structs;
 mod text;
 mod time;
 mod type_names;
 mod types;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,13 +37,17 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
+pub use bit_strings::bit_operation;
 pub use casts::{
     CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
 };
+pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
 pub use maps::map_value;
+pub use time::{function_of_part, interval_multiple};
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
+pub use windows::{Exclusion, Frame, FrameBound, FrameFunction, FrameUnits, WindowCall};
 
 /// Other names of scalar functions.
 const ALIASES: &[(&str, &[&str])] = &[
@@ -101,6 +112,13 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         numbers::FUNCTIONS,
         time::FUNCTIONS,
         lists::FUNCTIONS,
+        structs::FUNCTIONS,
+        encodings::FUNCTIONS,
+        enums::FUNCTIONS,
+        huge_bits::FUNCTIONS,
+        maps::FUNCTIONS,
+        graphemes::FUNCTIONS,
+        bit_strings::FUNCTIONS,
         casts::uuids::FUNCTIONS,
         casts::huge_integers::FUNCTIONS,
     ];

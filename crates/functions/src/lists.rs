@@ -10,7 +10,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray as _, BooleanArray, Int64Array, ListArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray as _, BooleanArray, Int64Array, ListArray, StringViewArray, UInt64Array,
+};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, contains as contains_text, take};
 use arrow::datatypes::{DataType, Int64Type};
@@ -20,7 +22,7 @@ use datafusion::common::cast::{
 };
 use datafusion::common::{Result, exec_err};
 
-use crate::function::Kind::{Any, Booleans, Integers, List, Text};
+use crate::function::Kind::{Any, Booleans, Integer, Integers, List, Text};
 use crate::function::{Kernel, arguments, element, list_of};
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
@@ -43,8 +45,10 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         let [lists] = arguments(given)?;
         let lists = as_list_array(lists)?;
         let rows = rows(lists.values())?;
+        let nulls = lists.values().logical_nulls();
         let counts = ranges(lists).map(|range| {
-            let elements = range?.filter(|&element| lists.values().is_valid(element));
+            let is_valid = |element: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*element));
+            let elements = range?.filter(is_valid);
             Some(elements.map(|element| rows.row(element)).collect::<HashSet<_>>().len() as i64)
         });
         Ok(Arc::new(counts.collect::<Int64Array>()))
@@ -55,6 +59,15 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(&["list_last", "array_last"], &[&[List]], of_element, |given, _| {
         pick(given, |range| range.clone().next_back())
     }),
+    Kernel::new(
+        &["list_extract", "list_element", "array_extract"],
+        &[&[Text, Integer], &[List, Integer]],
+        |given| match given.first() {
+            Some(list) if element(list).is_some() => of_element(given),
+            _ => Ok(DataType::Utf8View),
+        },
+        extract,
+    ),
     Kernel::new(&["list_where", "array_where"], &[&[List, Booleans]], same, list_where),
     Kernel::new(&["list_select", "array_select"], &[&[List, Integers]], same, list_select),
     Kernel::new(
@@ -184,14 +197,43 @@ fn list_where(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
     let (lists, masks) = (as_list_array(lists)?, as_list_array(masks)?);
     let holds = as_boolean_array(masks.values())?;
     let places = ranges(lists).zip(ranges(masks)).map(|(list, mask)| {
-        let (list, mut mask) = list.zip(mask)?;
-        Some(
-            list.filter(|_| mask.next().is_some_and(|place| holds.is_valid(place) && holds.value(place)))
-                .map(|place| Some(place as u64))
-                .collect(),
-        )
+        let (list, mask) = list.zip(mask)?;
+        // Elements that the list does not have are null.
+        let elements = list.map(|place| Some(place as u64)).chain(std::iter::repeat(None));
+        let kept = mask.zip(elements).filter(|(place, _)| holds.is_valid(*place) && holds.value(*place));
+        Some(kept.map(|(_, element)| element).collect())
     });
     gather_kept(lists, places.collect())
+}
+
+/// The place that a number from 1 on, or from the end if it is negative, has among so many.
+fn place_of(number: i64, length: usize) -> Option<usize> {
+    match usize::try_from(number.unsigned_abs()).ok()? {
+        0 => None,
+        from_end if number < 0 => length.checked_sub(from_end),
+        number => Some(number - 1).filter(|place| *place < length),
+    }
+}
+
+/// An element of a list, null where there is none, or a letter of a text, which is empty there.
+fn extract(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
+    let [whole, numbers] = arguments(given)?;
+    let numbers = as_int64_array(numbers)?;
+    if let Some(texts) = whole.as_string_view_opt() {
+        let letters = texts.iter().zip(numbers.iter()).map(|(text, number)| {
+            let (text, number) = (text?, number?);
+            let place = place_of(number, text.chars().count());
+            let letter = place.and_then(|place| text.chars().nth(place));
+            Some(letter.map(String::from).unwrap_or_default())
+        });
+        return Ok(Arc::new(letters.collect::<StringViewArray>()));
+    }
+    let lists = as_list_array(whole)?;
+    let places = ranges(lists).zip(numbers.iter()).map(|(range, number)| {
+        let range = range?;
+        place_of(number?, range.len()).map(|place| (range.start + place) as u64)
+    });
+    Ok(take(lists.values(), &places.collect::<UInt64Array>(), None)?)
 }
 
 /// The elements with these numbers, from 1 on; null where there is none.

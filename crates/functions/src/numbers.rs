@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, BooleanArray, Float64Array, Int8Array, Int64Array, UInt64Array};
+use arrow::array::{
+    Array as _, ArrayRef, BooleanArray, Float64Array, Int8Array, Int64Array, UInt64Array, new_null_array,
+};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use datafusion::common::Result;
-use datafusion::common::cast::{as_float64_array, as_int64_array, as_timestamp_microsecond_array};
+use datafusion::common::cast::{
+    as_float64_array, as_int64_array, as_string_view_array, as_timestamp_microsecond_array,
+};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::common::{Result, exec_err};
 
-use crate::function::Kind::{Any, Float, Integer, Timestamp};
+use crate::casts::bits::is_bit;
+use crate::casts::huge_integers::HUGE;
+use crate::function::Kind::{Any, Float, Integer, Text, Timestamp};
 use crate::function::{Kernel, arguments};
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
@@ -52,12 +58,33 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         float_answers(given, f64::is_finite)
     }),
     Kernel::new(&["bit_count"], &[&[Any]], |_| Ok(DataType::Int8), bit_count),
+    Kernel::new(&["gamma"], &[&[Float]], double, |given, _| floats(given, libm::tgamma)),
+    Kernel::new(&["lgamma"], &[&[Float]], double, |given, _| floats(given, libm::lgamma)),
+    Kernel::new(
+        &["error"],
+        &[&[Text]],
+        |_| Ok(DataType::Null),
+        |given, _| {
+            let [messages] = arguments(given)?;
+            match as_string_view_array(messages)?.iter().flatten().next() {
+                Some(message) => exec_err!("{message}"),
+                None => Ok(new_null_array(&DataType::Null, messages.len())),
+            }
+        },
+    ),
     Kernel::new(
         &["xor"],
-        &[&[Integer, Integer]],
-        |_| Ok(DataType::Int64),
+        &[&[Integer, Integer], &[Any, Any]],
+        |given| match given {
+            [first, _] if is_bit(first) => Ok(first.clone()),
+            [DataType::Int64, _] => Ok(DataType::Int64),
+            _ => Ok(HUGE),
+        },
         |given, _| {
             let [first, second] = arguments(given)?;
+            if *first.data_type() != DataType::Int64 {
+                return crate::bit_strings::xor(given);
+            }
             let pairs = as_int64_array(first)?.iter().zip(as_int64_array(second)?.iter());
             let bits = pairs.map(|(first, second)| Some(first? ^ second?));
             Ok(Arc::new(bits.collect::<Int64Array>()))

@@ -3,17 +3,21 @@
 //! They are computed in microseconds, and are `TIMESTAMP`s with nanoseconds again, which refuses those that these
 //! cannot hold.
 
+mod multiples;
+mod parts;
 mod text;
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray, StringViewArray,
-    TimestampMicrosecondArray,
+    Array as _, ArrayRef, AsArray as _, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray,
+    StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray,
 };
 use arrow::compute::kernels::temporal::{DatePart, date_part};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
+use arrow::datatypes::{
+    DataType, Date32Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
+};
 use chrono::{DateTime, Datelike as _, Days, Months, NaiveDate, NaiveDateTime, TimeDelta, Timelike as _};
 use datafusion::common::cast::{
     as_float64_array, as_int64_array, as_interval_mdn_array, as_string_view_array,
@@ -21,6 +25,8 @@ use datafusion::common::cast::{
 };
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 
+pub use self::multiples::interval_multiple;
+pub use self::parts::function_of_part;
 use crate::function::Kind::{Float, Integer, Interval, Moment, Text, Texts, Timestamp};
 use crate::function::{INTERVAL, Kernel, MICROSECONDS, NANOSECONDS, arguments};
 
@@ -59,13 +65,14 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     part!(&["hour"], DatePart::Hour),
     part!(&["minute"], DatePart::Minute),
     part!(&["second"], DatePart::Second),
-    part!(&["decade"], DatePart::Year, |year| year.div_euclid(10)),
+    part!(&["decade"], DatePart::Year, |year| year / 10),
     part!(&["century"], DatePart::Year, |year| periods_of(year, 100)),
     part!(&["millennium"], DatePart::Year, |year| periods_of(year, 1000)),
     part!(&["era"], DatePart::Year, |year| i64::from(year > 0)),
     Kernel::new(&["yearweek"], &[&[Moment]], integer, |given, _| {
         let (years, weeks) = (parts(given, DatePart::YearISO)?, parts(given, DatePart::Week)?);
-        let numbers = years.iter().zip(weeks.iter()).map(|(year, week)| Some(year? * 100 + week?));
+        let number = |year: i64, week: i64| year * 100 + if year > 0 { week } else { -week };
+        let numbers = years.iter().zip(weeks.iter()).map(|(year, week)| Some(number(year?, week?)));
         Ok(Arc::new(numbers.collect::<Int64Array>()))
     }),
     Kernel::new(&["millisecond"], &[&[Moment]], integer, |given, _| of_minute(given, 1_000_000)),
@@ -107,7 +114,11 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         &[&[Moment]],
         |_| Ok(DataType::Float64),
         |given, _| {
-            let seconds = nanoseconds(given)?.map(|nanos| Some(nanos? as f64 / 1e9));
+            // What has no finer parts is divided once, so that the digits of a second stay what they are.
+            let seconds = nanoseconds(given)?.map(|nanos| {
+                let nanos = nanos?;
+                Some(if nanos % 1000 == 0 { (nanos / 1000) as f64 / 1e6 } else { nanos as f64 / 1e9 })
+            });
             Ok(Arc::new(seconds.collect::<Float64Array>()))
         },
     ),
@@ -121,7 +132,25 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         |given, _| if given.len() == 1 { from_epoch(given, 1000) } else { make_timestamp(given) },
     ),
     Kernel::new(&["make_timestamp_ms"], &[&[Integer]], timestamp, |given, _| from_epoch(given, 1_000_000)),
-    Kernel::new(&["make_timestamp_ns"], &[&[Integer]], timestamp, |given, _| from_epoch(given, 1)),
+    Kernel::new(
+        &["make_timestamp_ns"],
+        &[&[Integer]],
+        |_| Ok(NANOSECONDS),
+        |given, _| {
+            let [counts] = arguments(given)?;
+            Ok(cast(counts, &NANOSECONDS)?)
+        },
+    ),
+    Kernel::new(
+        &["date_part_of"],
+        &[&[Text, Moment]],
+        |_| Ok(DataType::Float64),
+        |given, _| parts::of_names(given),
+    ),
+    Kernel::new(&["timezone", "timezone_hour", "timezone_minute"], &[&[Moment]], integer, |given, _| {
+        // Points in time are shown in the time of Greenwich.
+        part(given, DatePart::Hour, |_| 0)
+    }),
     Kernel::new(&["date_diff", "datediff"], &[&[Text, Timestamp, Timestamp]], integer, |given, _| {
         between(given, boundaries)
     }),
@@ -142,14 +171,23 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     }),
     Kernel::new(
         &["time_bucket"],
-        &[&[Interval, Moment], &[Interval, Moment, Interval], &[Interval, Moment, Timestamp]],
+        &[
+            &[Interval, Moment],
+            &[Interval, Moment, Interval],
+            &[Interval, Moment, Timestamp],
+            &[Interval, Moment, Moment],
+        ],
         |given| match given.get(1) {
-            Some(date @ (DataType::Date32 | DataType::Date64)) if given.len() > 1 => Ok(date.clone()),
+            Some(date @ (DataType::Date32 | DataType::Date64)) => Ok(date.clone()),
+            Some(DataType::Time32(_) | DataType::Time64(_)) => Ok(DataType::Time64(TimeUnit::Nanosecond)),
+            Some(DataType::Timestamp(_, Some(zone))) => {
+                Ok(DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone))))
+            }
             _ => Ok(MICROSECONDS),
         },
         time_bucket,
     ),
-    Kernel::new(&["strftime"], &[&[Timestamp, Text], &[Text, Timestamp]], varchar, text::strftime),
+    Kernel::new(&["strftime"], &[&[Moment, Text], &[Text, Moment]], varchar, text::strftime),
     Kernel::new(&["strptime"], &[&[Text, Text], &[Text, Texts]], timestamp, |given, _| {
         text::strptime(given, false)
     }),
@@ -167,6 +205,12 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     length!(&["to_hours"], 3_600_000_000_000),
     length!(&["to_minutes"], 60_000_000_000),
     length!(&["to_microseconds"], 1000),
+    Kernel::new(&["interval_times"], &[&[Interval, Float]], interval, |given, _| {
+        multiples::scaled(given, false)
+    }),
+    Kernel::new(&["interval_part"], &[&[Interval, Float]], interval, |given, _| {
+        multiples::scaled(given, true)
+    }),
     Kernel::new(&["to_seconds"], &[&[Float]], interval, |given, _| float_lengths(given, 1e9)),
     Kernel::new(&["to_milliseconds"], &[&[Float]], interval, |given, _| float_lengths(given, 1e6)),
 ];
@@ -198,7 +242,7 @@ fn periods_of(year: i64, years: i64) -> i64 {
 
 fn parts(given: &[ArrayRef], part: DatePart) -> Result<Int64Array> {
     let [times] = arguments(given)?;
-    let values = cast(&date_part(times, part)?, &DataType::Int64)?;
+    let values = cast(&date_part(&finite(times), part)?, &DataType::Int64)?;
     Ok(as_int64_array(&values)?.clone())
 }
 
@@ -213,6 +257,26 @@ fn of_minute(given: &[ArrayRef], unit_nanos: i64) -> Result<ArrayRef> {
     let rows = seconds.iter().zip(nanos.iter());
     let passed = rows.map(|(seconds, nanos)| Some((seconds? * 1_000_000_000 + nanos?) / unit_nanos));
     Ok(Arc::new(passed.collect::<Int64Array>()))
+}
+
+/// Points in time without the infinite ones, which have no parts.
+fn finite(times: &ArrayRef) -> ArrayRef {
+    macro_rules! finite_of {
+        ($of:ty) => {{
+            let is_finite = |count: i64| (count.unsigned_abs() < i64::MAX.unsigned_abs()).then_some(count);
+            let finite = times.as_primitive::<$of>().unary_opt::<_, $of>(is_finite);
+            Arc::new(finite.with_data_type(times.data_type().clone()))
+        }};
+    }
+    match times.data_type() {
+        DataType::Date32 => {
+            let is_finite = |days: i32| (days.unsigned_abs() < i32::MAX.unsigned_abs()).then_some(days);
+            Arc::new(times.as_primitive::<Date32Type>().unary_opt::<_, Date32Type>(is_finite))
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => finite_of!(TimestampMicrosecondType),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => finite_of!(TimestampNanosecondType),
+        _ => Arc::clone(times),
+    }
 }
 
 /// The points in time of an array in microseconds; none where there is null, or a year that has no date.
@@ -246,6 +310,7 @@ fn timestamps(times: impl Iterator<Item = Result<Option<NaiveDateTime>>>) -> Res
 /// How long after 1970 in nanoseconds, or how long an interval or time of the day is.
 fn nanoseconds(given: &[ArrayRef]) -> Result<std::vec::IntoIter<Option<i128>>> {
     let [times] = arguments(given)?;
+    let times = &finite(times);
     let scaled = |data_type: DataType, unit_nanos: i64| -> Result<Vec<Option<i128>>> {
         let counts = cast(&cast(times, &data_type)?, &DataType::Int64)?;
         let counts = as_int64_array(&counts)?.iter();
@@ -465,9 +530,13 @@ const MONDAY_2000: i64 = 946_857_600 * MICROS_PER_SECOND;
 
 fn time_bucket(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
     let [widths, times] = arguments(given)?;
-    let times = cast(times, &MICROSECONDS)?;
+    let times = of_first_day(times)?;
     let widths = as_interval_mdn_array(widths)?;
-    let third = given.get(2);
+    let third = match given.get(2) {
+        Some(third) if *third.data_type() != INTERVAL => Some(of_first_day(third)?),
+        third => third.cloned(),
+    };
+    let third = third.as_ref();
     let offsets =
         third.filter(|third| *third.data_type() == INTERVAL).map(|third| as_interval_mdn_array(third));
     let origins = third.filter(|third| *third.data_type() != INTERVAL).map(times_of).transpose()?;
@@ -497,8 +566,21 @@ fn time_bucket(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
     }
     let micros: TimestampMicrosecondArray =
         buckets.map(|bucket| Ok(bucket?.map(micros_of))).collect::<Result<_>>()?;
+    if let DataType::Time64(_) = returned {
+        let of_day: Time64NanosecondArray = micros.unary(|micros| micros.rem_euclid(MICROS_PER_DAY) * 1000);
+        return Ok(Arc::new(of_day));
+    }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     Ok(cast_with_options(&micros, returned, &options)?)
+}
+
+/// Points in time in microseconds; times of the day are of the first day of 1970.
+fn of_first_day(times: &ArrayRef) -> Result<ArrayRef> {
+    if !matches!(times.data_type(), DataType::Time32(_) | DataType::Time64(_)) {
+        return Ok(cast(times, &MICROSECONDS)?);
+    }
+    let of_day = cast(times, &DataType::Time64(TimeUnit::Microsecond))?;
+    Ok(cast(&cast(&of_day, &DataType::Int64)?, &MICROSECONDS)?)
 }
 
 fn bucket(

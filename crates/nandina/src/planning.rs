@@ -31,6 +31,7 @@ mod table_functions;
 mod trees;
 pub(crate) mod type_statement;
 mod wide_files;
+mod windows;
 mod wrong_plans;
 
 pub(crate) use wrong_plans::normalized;
@@ -255,6 +256,8 @@ async fn plan_of(state: &SessionState, mut statement: Statement, further: Furthe
     output_names::give(&mut statement);
     forms::write(&mut statement)?;
     let expressions = wrong_plans::avoid(&mut statement)?;
+    let with_windows = windows::write_out(state, &mut statement)?;
+    let state = with_windows.as_ref().unwrap_or(state);
     let plan = checks::add(state, Box::pin(state.statement_to_plan(statement)).await?)?;
     Ok(nandina_plan::spool_volatile_expressions(plan, &expressions)?)
 }

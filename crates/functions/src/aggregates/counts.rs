@@ -20,7 +20,7 @@ use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::EmitTo;
 
 use super::folds::Fold;
-use super::{States, state_of};
+use super::{States, continuous, state_of};
 use crate::function::list_of;
 
 /// What becomes of the values.
@@ -36,6 +36,8 @@ pub(super) enum Finish {
     Deviation,
     /// The values at these fractions of their order.
     Quantile { fractions: Vec<f64>, is_list: bool },
+    /// The numbers or points in time between values at these fractions.
+    Continuous { fractions: Vec<f64>, is_list: bool },
     /// A function of each value once.
     Fold(&'static Fold),
 }
@@ -63,7 +65,7 @@ pub(super) fn histogram_type(of: &DataType) -> DataType {
     DataType::Map(entries(of), false)
 }
 
-fn entries(of: &DataType) -> FieldRef {
+pub(super) fn entries(of: &DataType) -> FieldRef {
     let key = Field::new("key", of.clone(), false);
     let fields = Fields::from(vec![key, Field::new("value", DataType::UInt64, true)]);
     Arc::new(Field::new("entries", DataType::Struct(fields), false))
@@ -145,10 +147,21 @@ impl Counts {
 
     /// Lists of keys as lists of values, and null where a group has none.
     fn lists(&self, groups: &[Vec<&[u8]>]) -> Result<ArrayRef> {
+        self.lists_where(groups, filled(groups))
+    }
+
+    fn lists_where(&self, groups: &[Vec<&[u8]>], is_there: Option<NullBuffer>) -> Result<ArrayRef> {
         let values = self.values(groups.iter().flatten().copied())?;
         let DataType::List(field) = list_of(self.data_type.clone()) else { return exec_err!("no list") };
         let offsets = OffsetBuffer::from_lengths(groups.iter().map(Vec::len));
-        Ok(Arc::new(ListArray::try_new(field, offsets, values, filled(groups))?))
+        Ok(Arc::new(ListArray::try_new(field, offsets, values, is_there)?))
+    }
+
+    /// Values in order as numbers, with their counts.
+    fn numbers(&self, values: &[(&[u8], u64)]) -> Result<Vec<(f64, u64)>> {
+        let numbers = continuous::numbers(&self.values(values.iter().map(|(key, _)| *key))?)?;
+        let counts = values.iter().map(|(_, count)| *count);
+        Ok(numbers.values().iter().copied().zip(counts).collect())
     }
 
     fn floats<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Result<Float64Array> {
@@ -263,17 +276,36 @@ impl States for Counts {
                     })
                     .collect();
                 match is_list {
-                    true => self.lists(&quantiles),
+                    true => self.lists_where(&quantiles, filled(&groups)),
                     false => self.chosen(quantiles.iter().map(|values| values.first().copied())),
                 }
             }
             Finish::Deviation => {
-                let deviation = |values: &Vec<(&[u8], u64)>| {
-                    let numbers = self.floats(values.iter().map(|(key, _)| *key))?;
-                    let counts = values.iter().map(|(_, count)| *count);
-                    Ok(deviation(numbers.values().iter().copied().zip(counts).collect()))
+                let deviations = groups.iter().map(|values| Ok(deviation(self.numbers(values)?)));
+                continuous::distances(deviations.collect::<Result<Float64Array>>()?, &self.data_type)
+            }
+            Finish::Continuous { fractions, is_list } => {
+                let mut quantiles = Vec::with_capacity(groups.len());
+                for values in &groups {
+                    let numbers = self.numbers(values)?;
+                    quantiles.push(
+                        fractions
+                            .iter()
+                            .filter_map(|fraction| continuous::at_fraction(&numbers, *fraction))
+                            .collect::<Vec<_>>(),
+                    );
+                }
+                if !is_list {
+                    let first = quantiles.iter().map(|values| values.first().copied());
+                    return continuous::values(first.collect(), &self.data_type);
+                }
+                let numbers = quantiles.iter().flatten().map(|number| Some(*number)).collect();
+                let values = continuous::values(numbers, &self.data_type)?;
+                let DataType::List(field) = list_of(self.data_type.clone()) else {
+                    return exec_err!("no list");
                 };
-                Ok(Arc::new(groups.iter().map(deviation).collect::<Result<Float64Array>>()?))
+                let offsets = OffsetBuffer::from_lengths(quantiles.iter().map(Vec::len));
+                Ok(Arc::new(ListArray::try_new(field, offsets, values, filled(&groups))?))
             }
             Finish::Fold(fold) => {
                 let result = |values: &Vec<(&[u8], u64)>| {

@@ -62,7 +62,7 @@ fn bits_of(number: i128, width: usize) -> impl Iterator<Item = bool> {
     (0..width).rev().map(move |bit| number >> bit & 1 == 1)
 }
 
-fn lists<B: Iterator<Item = bool>>(rows: impl Iterator<Item = Option<B>>) -> Result<ArrayRef> {
+pub(crate) fn lists<B: Iterator<Item = bool>>(rows: impl Iterator<Item = Option<B>>) -> Result<ArrayRef> {
     let (mut bits, mut lengths) = (BooleanBufferBuilder::new(0), Vec::new());
     let mut nulls = NullBufferBuilder::new(0);
     for row in rows {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, AsArray as _, StringViewBuilder};
-use arrow::datatypes::DataType;
-use chrono::{Datelike as _, NaiveDate, NaiveDateTime, TimeDelta, Timelike as _};
-use datafusion::common::cast::{as_list_array, as_string_view_array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, TimeUnit};
+use chrono::{DateTime, Datelike as _, NaiveDate, NaiveDateTime, TimeDelta, Timelike as _};
+use datafusion::common::cast::{as_int64_array, as_list_array, as_string_view_array};
 use datafusion::common::{Result, exec_err};
 
 use super::{times_of, timestamps};
-use crate::function::arguments;
+use crate::function::{MICROSECONDS, NANOSECONDS, arguments};
+use crate::types::sql_type;
 
 pub(super) const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -72,7 +74,18 @@ pub(super) fn strftime(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
     let mut written = StringViewBuilder::with_capacity(times.len());
     let mut known: Option<(&str, Vec<Item>)> = None;
     let mut text = String::new();
-    for (time, format) in times_of(times)?.zip(as_string_view_array(formats)?.iter()) {
+    let times: Vec<Option<NaiveDateTime>> = match times.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            let nanos = cast(&cast(times, &NANOSECONDS)?, &DataType::Int64)?;
+            let at = |nanos: Option<i64>| Some(DateTime::from_timestamp_nanos(nanos?).naive_utc());
+            as_int64_array(&nanos)?.iter().map(at).collect()
+        }
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            times_of(&cast(times, &MICROSECONDS)?)?.collect()
+        }
+        other => return exec_err!("strftime writes points in time, and {} is none", sql_type(other)),
+    };
+    for (time, format) in times.into_iter().zip(as_string_view_array(formats)?.iter()) {
         let Some((time, format)) = time.zip(format) else {
             written.append_null();
             continue;

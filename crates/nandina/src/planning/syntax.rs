@@ -7,6 +7,7 @@
 pub(crate) mod amounts;
 pub(crate) mod calls;
 mod dialect;
+mod exclusions;
 mod lambdas;
 mod tokens;
 
@@ -18,6 +19,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 pub(crate) use dialect::Sql;
+pub(crate) use exclusions::EXCLUSION;
 
 use crate::error::{Error, Result};
 

@@ -18,6 +18,7 @@
 //! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
 //! | `CAST(x AS UUID)`, `TRY(CAST(x AS INT))` | any text, no function | a function, `TRY_CAST`: [`special_casts`] |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
+//! | `date_part('era', x)`, `add(a, b)`, `weighted_avg(x, w)` and so on | unknown | other functions: [`other_functions`] |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
 mod ignored_words;
@@ -26,6 +27,7 @@ mod literals;
 mod merged_columns;
 mod named_windows;
 mod operators;
+mod other_functions;
 mod packed_structs;
 mod special_casts;
 
@@ -152,6 +154,7 @@ impl VisitorMut for Avoid {
         }
         operators::write_as_function(expr);
         broken_by(special_casts::write_out(expr))?;
+        broken_by(other_functions::write_out(expr))?;
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
                 if let Expr::Subquery(query) = right.as_mut() {

@@ -23,7 +23,7 @@ use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use nandina_functions::map_value;
+use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
 
 use super::function::{call, call_giving};
 use super::mixed_texts;
@@ -169,6 +169,19 @@ pub(super) struct Operators;
 
 impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let Some(operator) = symbol(&expr.op) {
+            // A parameter has no type yet.
+            let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+            let types = [type_of(&expr.left), type_of(&expr.right)];
+            let sides = [(&expr.left, &types[0]), (&expr.right, &types[1])];
+            let planned = huge_operation(operator, sides)
+                .or_else(|| interval_multiple(operator, sides))
+                .or_else(|| bit_operation(operator, sides));
+            if let Some(planned) = planned {
+                let name = format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
+                return Ok(PlannerResult::Planned(planned.alias(name)));
+            }
+        }
         let is_decimal = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_decimal());
         if is_of_bits(&expr.op) && (is_decimal(&expr.left) || is_decimal(&expr.right)) {
             return plan_err!(
@@ -276,6 +289,21 @@ fn is_of_bits(operator: &BinaryOperator) -> bool {
             | BinaryOperator::PGBitwiseShiftLeft
             | BinaryOperator::PGBitwiseShiftRight
     )
+}
+
+/// How an operator is written that takes bits, gives whole quotients, or multiples of intervals.
+fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
+    Some(match operator {
+        BinaryOperator::BitwiseAnd => "&",
+        BinaryOperator::BitwiseOr => "|",
+        BinaryOperator::BitwiseXor | BinaryOperator::PGBitwiseXor => "xor",
+        BinaryOperator::PGBitwiseShiftLeft => "<<",
+        BinaryOperator::PGBitwiseShiftRight => ">>",
+        BinaryOperator::DuckIntegerDivide => "//",
+        BinaryOperator::Multiply => "*",
+        BinaryOperator::Divide => "/",
+        _ => return None,
+    })
 }
 
 fn is_positive(number: &Expr) -> bool {

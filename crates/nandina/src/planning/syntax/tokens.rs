@@ -11,6 +11,8 @@
 //! | `a ASOF LEFT JOIN b ON x` | `a GLOBAL LEFT JOIN b ON x`, a word of ClickHouse that the tree keeps |
 //! | `t PIVOT (… GROUP BY a, b)` | `t PIVOT (… DEFAULT ON NULL ((a, b)))`, words of Snowflake that the tree keeps |
 //! | `LIMIT 10 %`, `USING SAMPLE 10` | calls of functions ([`amounts`]) |
+//! | `OVER (ROWS … EXCLUDE TIES)` | a key of the partitions that [`exclusions`] writes |
+//! | `rank(ORDER BY x)` | `rank(* ORDER BY x)` |
 //! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
 
 use std::collections::HashMap;
@@ -20,6 +22,7 @@ use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespa
 
 use super::amounts;
 use super::calls::{self, Edit};
+use super::exclusions;
 
 /// Words behind which an expression begins, and no type.
 const BEFORE_EXPRESSIONS: [Keyword; 28] = [
@@ -269,6 +272,15 @@ impl Rewriting<'_> {
                 self.write(Token::make_word(&word.value.to_lowercase(), Some('"')), span);
                 return Some(1);
             }
+            Keyword::EXCLUDE => {
+                let (exclusion, length) = exclusions::exclusion(self.tokens, at)?;
+                exclusions::put_into_partition(&mut self.written, exclusion);
+                return Some(length);
+            }
+            Keyword::ORDER if self.is_order_alone(at) => {
+                self.write(Token::Mul, span);
+                return None;
+            }
             Keyword::ASOF if self.is_join(at + 1) => {
                 self.write_word("GLOBAL", span);
                 return Some(1);
@@ -326,6 +338,17 @@ impl Rewriting<'_> {
                 },
                 _ => false,
             }
+    }
+
+    /// Whether the order of a window function begins that has no arguments, as in `rank(ORDER BY x)`.
+    fn is_order_alone(&self, at: usize) -> bool {
+        let function = at.checked_sub(2).and_then(|function| self.token(function));
+        self.is_word(at + 1, Keyword::BY)
+            && self.before(at) == Some(&Token::LParen)
+            && matches!(function, Some(Token::Word(word))
+                if ["rank", "dense_rank", "percent_rank", "cume_dist", "row_number"]
+                    .iter()
+                    .any(|name| word.value.eq_ignore_ascii_case(name)))
     }
 
     /// Whether two stars stand side by side.

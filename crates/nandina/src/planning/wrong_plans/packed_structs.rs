@@ -20,7 +20,7 @@ pub(super) fn name_fields(function: &mut Function) {
 }
 
 /// A field's name and value.
-fn field(argument: &FunctionArg) -> Option<(String, Expr)> {
+pub(super) fn field(argument: &FunctionArg) -> Option<(String, Expr)> {
     match argument {
         FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => {
             Some((name.value.clone(), value.clone()))
