@@ -4,6 +4,7 @@
 //!   register ──► aliases      other names of DataFusion's functions, which plans know as what they are
 //!            ──► aggregates   states of many groups, which spill with those of the aggregation
 //!            ──► kernels      tables of scalar functions: text, patterns, formats, numbers, time, lists
+//!            ──► json         texts that are JSON: read by paths, and made of values
 //!            ──► typeof, …    scalar functions whose type depends on their arguments' values
 //! ```
 //!
@@ -14,6 +15,7 @@ mod casts;
 mod formats;
 mod function;
 mod interval_text;
+mod json;
 mod lists;
 mod maps;
 mod numbers;
@@ -34,6 +36,7 @@ pub use casts::{
     CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
 };
 pub use interval_text::parse_interval;
+pub use json::{JsonEncoder, TimeFormats};
 pub use maps::map_value;
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
@@ -109,6 +112,9 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     registry.register_udf(Arc::new(ScalarUDF::from(types::TypeOf::new())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(patterns::RegexpExtract::new())))?;
+    for function in json::functions() {
+        registry.register_udf(function)?;
+    }
     for function in aggregates::functions() {
         registry.register_udaf(function)?;
     }

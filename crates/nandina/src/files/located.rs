@@ -26,6 +26,7 @@ use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion_datasource::{TableSchema, compute_all_files_statistics};
+use parquet::arrow::RowNumber;
 
 use super::names::display;
 use super::reading::Reading;
@@ -37,8 +38,11 @@ pub(super) struct Located {
     values: Vec<Vec<ScalarValue>>,
 }
 
+/// The column that numbers the rows of each Parquet file.
+pub(super) const ROW_NUMBER: &str = "file_row_number";
+
 /// What the name of a folder has for null, in Hive and DuckDB.
-const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+pub(super) const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 
 impl Located {
     /// The columns of files that are read in this way, beside those that are in them.
@@ -138,6 +142,19 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
+/// A text as a part of the name of a folder: other bytes than those of words are `%2F`.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
+            byte => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
 /// The type of all values: a number, a date or a timestamp, if all are; else texts.
 fn type_of(values: &[Option<String>]) -> DataType {
     let is = |of: &DataType| {
@@ -179,8 +196,14 @@ impl LocatedFiles {
         columns: SchemaRef,
         located: Located,
         places: impl Iterator<Item = ObjectPath>,
+        has_row_numbers: bool,
     ) -> Self {
-        let schema = TableSchema::builder(columns).with_table_partition_cols(located.fields).build();
+        let numbers = has_row_numbers
+            .then(|| Arc::new(Field::new(ROW_NUMBER, DataType::Int64, false).with_extension_type(RowNumber)));
+        let schema = TableSchema::builder(columns)
+            .with_table_partition_cols(located.fields)
+            .with_virtual_columns(numbers.into_iter().collect::<Vec<_>>())
+            .build();
         LocatedFiles { files, schema, values: places.zip(located.values).collect() }
     }
 
@@ -301,7 +324,8 @@ impl TableProvider for LocatedFiles {
             let projected = projection.map(|columns| schema.project(columns)).transpose()?;
             return Ok(Arc::new(EmptyExec::new(projected.map_or(schema, Arc::new))));
         };
-        let collects = state.config().collect_statistics();
+        // Of columns that the reader makes, there are none.
+        let collects = state.config().collect_statistics() && self.schema.virtual_columns().is_empty();
         let (groups, statistics) = compute_all_files_statistics(groups, schema, collects, false)?;
         let format = &self.files.options().format;
         let config = FileScanConfigBuilder::new(url.object_store(), format.file_source(self.schema.clone()))
@@ -352,5 +376,6 @@ mod tests {
         for (written, meant) in [("a%2Fb%", "a/b%"), ("%C3%BC", "ü"), ("%FF", "%FF"), ("%2", "%2")] {
             assert_eq!(decoded(written), meant);
         }
+        assert_eq!(encoded("a/b c.ü"), "a%2Fb%20c.%C3%BC");
     }
 }

@@ -126,6 +126,15 @@ pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The files that `name` stands for, if there are any.
+pub(super) fn existing(name: &str) -> Result<Vec<PathBuf>> {
+    let exists = match is_pattern(name) {
+        true => !matching(name)?.is_empty(),
+        false => absolute_path(name)?.exists(),
+    };
+    if exists { expand(name) } else { Ok(Vec::new()) }
+}
+
 /// The files that a pattern matches, in order.
 pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
     let path = absolute_path(name)?;
