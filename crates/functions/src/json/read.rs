@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::builder::{BooleanBuilder, ListBuilder, StringViewBuilder, UInt64Builder};
 use arrow::array::{Array as _, ArrayRef, AsArray as _, ListArray, new_null_array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
@@ -214,7 +215,9 @@ impl JsonReader {
     fn compute(&self, given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
         let Some(texts) = given.first() else { return plan_err!("write {}", self.usage()) };
         let texts = texts.as_string_view();
-        let paths = given.get(1);
+        let plain_paths = given.get(1).filter(|paths| paths.data_type().is_string());
+        let plain_paths = plain_paths.map(|paths| cast(paths, &DataType::Utf8View)).transpose()?;
+        let paths = plain_paths.as_ref().or(given.get(1));
         if paths.is_some_and(|paths| paths.data_type().is_null()) {
             return Ok(new_null_array(returned, texts.len()));
         }
@@ -307,7 +310,8 @@ impl ScalarUDFImpl for JsonReader {
             [json, path] if is_text(json) => {
                 let path = match path {
                     DataType::Null => Some(DataType::Null),
-                    path if path.is_string() => Some(DataType::Utf8View),
+                    // As it is: a constant in a cast is none while types are found.
+                    path if path.is_string() => Some(path.clone()),
                     path if path.is_integer() => Some(DataType::Int64),
                     path if element(path).is_some_and(is_text) => Some(list_of(DataType::Utf8View)),
                     _ => None,

@@ -176,7 +176,8 @@ impl ScalarUDFImpl for Transform {
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         match given {
             [json, structure] if (json.is_string() || json.is_null()) && structure.is_string() => {
-                Ok(vec![DataType::Utf8View; 2])
+                // The structure as it is: a constant in a cast is none while types are found.
+                Ok(vec![DataType::Utf8View, structure.clone()])
             }
             _ => plan_err!("write {}(JSON, '{{\"name\": \"TYPE\"}}')", self.name),
         }

@@ -26,7 +26,6 @@ use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion_datasource::{TableSchema, compute_all_files_statistics};
-use parquet::arrow::RowNumber;
 
 use super::names::display;
 use super::reading::Reading;
@@ -37,9 +36,6 @@ pub(super) struct Located {
     fields: Vec<FieldRef>,
     values: Vec<Vec<ScalarValue>>,
 }
-
-/// The column that numbers the rows of each Parquet file.
-pub(super) const ROW_NUMBER: &str = "file_row_number";
 
 /// What the name of a folder has for null, in Hive and DuckDB.
 pub(super) const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -196,14 +192,8 @@ impl LocatedFiles {
         columns: SchemaRef,
         located: Located,
         places: impl Iterator<Item = ObjectPath>,
-        has_row_numbers: bool,
     ) -> Self {
-        let numbers = has_row_numbers
-            .then(|| Arc::new(Field::new(ROW_NUMBER, DataType::Int64, false).with_extension_type(RowNumber)));
-        let schema = TableSchema::builder(columns)
-            .with_table_partition_cols(located.fields)
-            .with_virtual_columns(numbers.into_iter().collect::<Vec<_>>())
-            .build();
+        let schema = TableSchema::builder(columns).with_table_partition_cols(located.fields).build();
         LocatedFiles { files, schema, values: places.zip(located.values).collect() }
     }
 
@@ -324,8 +314,7 @@ impl TableProvider for LocatedFiles {
             let projected = projection.map(|columns| schema.project(columns)).transpose()?;
             return Ok(Arc::new(EmptyExec::new(projected.map_or(schema, Arc::new))));
         };
-        // Of columns that the reader makes, there are none.
-        let collects = state.config().collect_statistics() && self.schema.virtual_columns().is_empty();
+        let collects = state.config().collect_statistics();
         let (groups, statistics) = compute_all_files_statistics(groups, schema, collects, false)?;
         let format = &self.files.options().format;
         let config = FileScanConfigBuilder::new(url.object_store(), format.file_source(self.schema.clone()))

@@ -160,16 +160,11 @@ pub(crate) async fn open(state: &SessionState, reading: &Reading) -> Result<Arc<
     let cache = state.runtime_env().cache_manager.get_file_statistic_cache();
     let table = ListingTable::try_new(config)?.with_cache(cache);
     let located = Located::of(&files, reading, &schema);
-    let has_row_numbers = reading.has_row_numbers && kind.format == Format::Parquet;
-    if has_row_numbers && schema.index_of(located::ROW_NUMBER).is_ok() {
-        let message = format!("it has a column '{}' itself", located::ROW_NUMBER);
-        return Err(Error::file(name, message));
-    }
-    if located.is_empty() && !has_row_numbers {
+    if located.is_empty() {
         return Ok(Arc::new(table));
     }
     let places = objects.into_iter().map(|object| object.location);
-    Ok(Arc::new(LocatedFiles::new(table, schema, located, places, has_row_numbers)))
+    Ok(Arc::new(LocatedFiles::new(table, schema, located, places)))
 }
 
 /// Columns with the types of these names.

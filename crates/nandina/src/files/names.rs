@@ -139,7 +139,9 @@ pub(super) fn existing(name: &str) -> Result<Vec<PathBuf>> {
 pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
     let path = absolute_path(name)?;
     let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
-    let found = glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
+    // `**` alone stands for folders.
+    let pattern = if pattern.ends_with("/**") { format!("{pattern}/*") } else { pattern.to_owned() };
+    let found = glob::glob(&pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
     let unreadable = |error: glob::GlobError| Error::file(display(error.path()), describe(error.error()));
     let mut files = found.map(|path| path.map_err(unreadable)).collect::<Result<Vec<_>>>()?;
     files.retain(|path| path.is_file());

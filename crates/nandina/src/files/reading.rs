@@ -32,8 +32,6 @@ pub(crate) struct Reading {
     pub union_by_name: bool,
     /// The name of a column for the files' paths.
     pub filename: Option<String>,
-    /// Whether the rows of each file are numbered.
-    pub has_row_numbers: bool,
     /// Whether there may be no file.
     pub allows_none: bool,
     /// Whether folders `name=value` are columns.
@@ -95,14 +93,8 @@ const JSON: [&str; 8] = [
     "sample_size",
 ];
 
-const PARQUET: [&str; 6] = [
-    "binary_as_string",
-    "can_have_nan",
-    "compression",
-    "debug_use_openssl",
-    "file_row_number",
-    "prefetch_strategy",
-];
+const PARQUET: [&str; 5] =
+    ["binary_as_string", "can_have_nan", "compression", "debug_use_openssl", "prefetch_strategy"];
 
 impl Reading {
     /// Files by their names alone.
@@ -176,7 +168,6 @@ impl Reading {
             "hive_partitioning" => self.hive_partitioning = Some(value.flag(name)?),
             "hive_types_autocast" => self.hive_texts = !value.flag(name)?,
             "union_by_name" => self.union_by_name = value.flag(name)?,
-            "file_row_number" => self.has_row_numbers = value.flag(name)?,
             "allow_empty" => self.allows_none = value.flag(name)?,
             // A column of bytes is read as one.
             "binary_as_string" if value.flag(name)? => {

@@ -18,19 +18,22 @@ pub use self::text::nested_as_text;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNode as _;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::csv::CsvSink;
 use datafusion::datasource::file_format::json::JsonSink;
 use datafusion::datasource::file_format::parquet::ParquetSink;
-use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSink, FileSinkConfig};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::ExecutionPlan;
 use nandina_exec::partitioned_write;
 
 use self::folder::{Folder, FolderSink};
 use crate::error::Error;
-use crate::files::output::Output;
+use crate::files::output::{Existing, Output};
 use crate::files::provisional::{final_path, is_provisional};
 
 /// The write that `planned` describes by a sink of ours; `None` if it is not of one local file, or needs what only
@@ -56,12 +59,32 @@ pub(crate) fn for_folder(
         );
     }
     let root = LocalFileSystem::new().path_to_filesystem(target.prefix())?;
+    if output.existing == Existing::Removed && reads_below(planned.input(), &root)? {
+        let message = "its files are read by the query, and would be removed before; write to another folder";
+        return Err(Error::file(root.display().to_string(), message).into());
+    }
     let folder = Folder::new(root, planned, columns, output)?;
     if columns.is_empty() {
         let sink = Arc::new(FolderSink(Arc::new(folder)));
         return Ok(Some(DataSinkExec::new(Arc::clone(planned.input()), sink, planned.sort_order().clone())));
     }
     partitioned_write::by_value(planned, columns, Some(Arc::new(folder)))
+}
+
+/// Whether a plan reads files in a folder.
+fn reads_below(plan: &Arc<dyn ExecutionPlan>, root: &Path) -> Result<bool> {
+    let disk = LocalFileSystem::new();
+    plan.exists(|plan| {
+        let scan = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
+        let Some(scan) = scan.and_then(|source| source.downcast_ref::<FileScanConfig>()) else {
+            return Ok(false);
+        };
+        let mut files = scan.file_groups.iter().flat_map(|group| group.files());
+        Ok(files.any(|file| {
+            let path = disk.path_to_filesystem(&file.object_meta.location);
+            path.is_ok_and(|path| path.starts_with(root))
+        }))
+    })
 }
 
 /// The sink that writes one file; `None` if only DataFusion's can.

@@ -1,4 +1,5 @@
-//! How a CSV file is written, as it is found out: `sniff_csv('f.csv')`.
+//! How a CSV file is written, as it is found out: `sniff_csv('f.csv')`. Columns are in small letters, so that they are found
+//! without quotes.
 
 use std::sync::Arc;
 
@@ -58,17 +59,17 @@ pub(super) async fn table(state: &SessionState, reading: &Reading) -> Result<Arc
     let types: Vec<String> = schema.fields().iter().map(|field| sql_type(field.data_type())).collect();
     let call = call(reading, &options, skipped_lines, has_header, &names, &types);
     let columns: Vec<(&str, ArrayRef, bool)> = vec![
-        ("Delimiter", text(byte(Some(options.delimiter))), true),
-        ("Quote", text(byte(Some(options.quote))), true),
-        ("Escape", text(escape), true),
-        ("NewLineDelimiter", text(line_end), true),
-        ("Comment", text(byte(options.comment)), true),
-        ("SkipRows", Arc::new(UInt64Array::from(vec![skipped_lines as u64])), true),
-        ("HasHeader", Arc::new(BooleanArray::from(vec![has_header])), true),
-        ("Columns", list_of_columns(&names, &types)?, true),
-        ("DateFormat", text(dates.filter(|format| !format.is_empty())), true),
-        ("TimestampFormat", text(times.filter(|format| !format.is_empty())), true),
-        ("Prompt", text(Some(call)), true),
+        ("delimiter", text(byte(Some(options.delimiter))), true),
+        ("quote", text(byte(Some(options.quote))), true),
+        ("escape", text(escape), true),
+        ("newlinedelimiter", text(line_end), true),
+        ("comment", text(byte(options.comment)), true),
+        ("skiprows", Arc::new(UInt64Array::from(vec![skipped_lines as u64])), true),
+        ("hasheader", Arc::new(BooleanArray::from(vec![has_header])), true),
+        ("columns", list_of_columns(&names, &types)?, true),
+        ("dateformat", text(dates.filter(|format| !format.is_empty())), true),
+        ("timestampformat", text(times.filter(|format| !format.is_empty())), true),
+        ("prompt", text(Some(call)), true),
     ];
     let row = RecordBatch::try_from_iter_with_nullable(columns)?;
     Ok(Arc::new(MemTable::try_new(row.schema(), vec![vec![row]])?))

@@ -72,7 +72,11 @@ pub(super) fn sniff(
             }
         }
     }
-    best.map(|(written, _)| written).unwrap_or(Written {
+    // One field in each record says nothing where the first line has several.
+    let first_line = sample.lines().next().unwrap_or_default();
+    let is_one = |fields: usize| fields == 1 && first_line.as_bytes().contains(&by_first_line);
+    let known = best.filter(|(written, fields)| written.skipped_lines > 0 || !is_one(*fields));
+    known.map(|(written, _)| written).unwrap_or(Written {
         syntax: Syntax { delimiter: said.delimiter.unwrap_or(by_first_line), ..usual },
         skipped_lines: said.skipped_lines,
     })
@@ -196,6 +200,7 @@ mod tests {
         assert_eq!(found("# made by x, y and z\nid,note\n1,a\n"), (',', '"', None, Some('#'), 0));
         assert_eq!(found("#id,note\n1,a\n"), (',', '"', None, None, 0));
         assert_eq!(found("Report\nof today\n\nid,note\n1,a\n2,b\n"), (',', '"', None, None, 3));
+        assert_eq!(found("a,b\n1,2\n3,4,5\n6,7\n"), (',', '"', None, None, 0));
         assert_eq!(found("one\ntwo\n"), (',', '"', None, None, 0));
         assert_eq!(found(""), (',', '"', None, None, 0));
     }

@@ -28,7 +28,7 @@ pub(super) struct CsvText {
     forced: Vec<String>,
     /// Whether blanks are left out in front of values, and behind them.
     trims: (bool, bool),
-    /// In front of the first line, and behind the last, in the place of line breaks.
+    /// In front of the first line, and behind the last, where line breaks stand between lines only.
     frame: Option<(String, String)>,
 }
 
@@ -89,7 +89,7 @@ impl CsvText {
             text == self.null
                 || text.starts_with('#')
                 || text.contains([self.quote, '\n', '\r'])
-                || text.contains(self.delimiter.as_str())
+                || self.delimiter.chars().next().is_some_and(|first| text.contains(first))
         };
         if self.quotes == Quotes::Never || !is_forced && !needs_quotes() {
             out.push_str(text);
@@ -133,6 +133,7 @@ impl CsvText {
         let forced: Vec<bool> = rows.schema().fields().iter().map(|field| self.is_forced(field)).collect();
         let mut out = String::new();
         for row in 0..rows.num_rows() {
+            out.push_str(if self.frame.is_some() { "\n" } else { "" });
             for (place, (texts, is_forced)) in texts.iter().zip(&forced).enumerate() {
                 out.push_str(if place > 0 { &self.delimiter } else { "" });
                 match texts.is_valid(row) {
@@ -140,15 +141,9 @@ impl CsvText {
                     false => out.push_str(&self.null),
                 }
             }
-            self.end_line(&mut out);
+            out.push_str(if self.frame.is_some() { "" } else { "\n" });
         }
         Ok(out)
-    }
-
-    fn end_line(&self, out: &mut String) {
-        if self.frame.is_none() {
-            out.push('\n');
-        }
     }
 
     /// What stands in front of all rows.
@@ -159,9 +154,14 @@ impl CsvText {
         }
         if self.has_header {
             head.push_str(&self.header(rows));
-            self.end_line(&mut head);
+            head.push_str(if self.frame.is_some() { "" } else { "\n" });
         }
         head
+    }
+
+    /// Bytes in front of the first row that are not written: a line break between lines in a frame.
+    pub fn left_out(&self) -> usize {
+        usize::from(self.frame.is_some() && !self.has_header)
     }
 
     /// What stands behind all rows.

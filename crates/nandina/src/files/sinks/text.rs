@@ -99,8 +99,9 @@ impl TextSink {
     /// Bytes in front of the first row that are not written: what stands between rows.
     fn left_out(&self) -> usize {
         match &self.format {
+            Format::Csv(csv) => csv.left_out(),
             Format::Json(json) if json.is_array => BETWEEN.len(),
-            _ => 0,
+            Format::Json(_) => 0,
         }
     }
 
