@@ -265,12 +265,19 @@ impl Given<'_> {
         let is_partitioned = !self.copy.partitioned_by.is_empty();
         let has_pattern = output.pattern.is_some() && Path::new(&self.copy.target).extension().is_none();
         if is_partitioned || output.is_folder || has_pattern {
-            if self.format == Format::Arrow {
-                return Err(Error::unsupported("Arrow is written to one file, not to a folder of files"));
-            }
             refuse_filled_folder(&self.copy.target, output.existing)?;
-            self.of_output("folder", OptionValue::Flag(true))?;
             self.of_folder();
+            if self.format == Format::Arrow {
+                // Its folders are DataFusion's, whose files have names of their own.
+                let may_be = output.existing == Existing::Refused || output.existing == Existing::Kept;
+                if !may_be || output.is_folder || output.pattern.is_some() || output.is_flat {
+                    return Err(Error::unsupported(
+                        "a folder of Arrow files has PARTITION_BY and APPEND only; write Parquet",
+                    ));
+                }
+                return Ok(());
+            }
+            self.of_output("folder", OptionValue::Flag(true))?;
         } else if !self.copy.target.ends_with('/') && Path::new(&self.copy.target).extension().is_none() {
             self.of_format("single_file_output", true);
         }
