@@ -4,6 +4,7 @@
 //!   register ──► aliases      other names of DataFusion's functions, which plans know as what they are
 //!            ──► aggregates   states of many groups, which spill with those of the aggregation
 //!            ──► kernels      tables of scalar functions: text, patterns, formats, numbers, time, lists
+//!            ──► json         texts that are JSON: read by paths, and made of values
 //!            ──► typeof, …    scalar functions whose type depends on their arguments' values
 //! ```
 //!
@@ -19,6 +20,7 @@ mod function;
 mod graphemes;
 mod huge_bits;
 mod interval_text;
+mod json;
 mod lists;
 mod maps;
 mod numbers;
@@ -43,6 +45,7 @@ pub use casts::{
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
+pub use json::{JsonEncoder, TimeFormats};
 pub use maps::map_value;
 pub use time::{function_of_part, interval_multiple};
 pub use type_names::{OwnTypes, TypeNames, type_of};
@@ -127,6 +130,9 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     registry.register_udf(Arc::new(ScalarUDF::from(types::TypeOf::new())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(patterns::RegexpExtract::new())))?;
+    for function in json::functions() {
+        registry.register_udf(function)?;
+    }
     for function in aggregates::functions() {
         registry.register_udaf(function)?;
     }

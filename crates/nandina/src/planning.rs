@@ -12,6 +12,7 @@
 
 pub(crate) mod catalog_statement;
 pub(crate) mod checks;
+mod copy_options;
 pub(crate) mod copy_statement;
 pub(crate) mod creation;
 mod file_alias;
@@ -282,7 +283,7 @@ pub(crate) fn parse_one(state: &SessionState, text: &str) -> Result<Statement> {
     match (statements.pop_front(), statements.is_empty()) {
         (Some(mut statement), true) => {
             if let Some(options) = copy_options {
-                copy_statement::give_options(&mut statement, options)?;
+                copy_options::give(&mut statement, options)?;
             }
             nesting::settle(&mut statement)?;
             Ok(statement)

@@ -32,18 +32,23 @@ use datafusion::common::Result;
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::physical_plan::ExecutionPlanProperties;
 
-pub use self::order::sorting_columns;
+pub use self::order::{sorting_columns, within_value};
+pub use self::sink::{ByValueSink, ValueWriter};
 
 /// The write that `planned` describes, by one value of `columns` after the other. `None` if DataFusion's sink is to be
 /// used as it is: it names no folders after these columns, or will say itself why it cannot.
 ///
 /// Within a value, rows are in the order that `planned` requires, or else in that of its input. To be called before
-/// orders are enforced.
-pub fn by_value(planned: &DataSinkExec, columns: &[String]) -> Result<Option<DataSinkExec>> {
+/// orders are enforced. A `writer` names the folders itself, after values of any type.
+pub fn by_value(
+    planned: &DataSinkExec,
+    columns: &[String],
+    writer: Option<Arc<dyn ValueWriter>>,
+) -> Result<Option<DataSinkExec>> {
     let (input, schema) = (planned.input(), planned.input().schema());
     let known = |column: &String| {
         let at = schema.index_of(column).ok()?;
-        names_folders(schema.field(at).data_type()).then_some(at)
+        (writer.is_some() || names_folders(schema.field(at).data_type())).then_some(at)
     };
     let Some(columns) = columns.iter().map(known).collect::<Option<Vec<usize>>>() else { return Ok(None) };
     let Some(order) = order::by_value(&columns, &schema, order::within_value(planned)) else {
@@ -55,7 +60,7 @@ pub fn by_value(planned: &DataSinkExec, columns: &[String]) -> Result<Option<Dat
     };
     let hidden = if is_own_order { order::below_projection(input, &columns)? } else { None };
     let input = hidden.unwrap_or_else(|| Arc::clone(input));
-    let sink = sink::ByValueSink::new(planned.clone(), columns);
+    let sink = sink::ByValueSink::new(planned.clone(), columns, writer);
     Ok(Some(DataSinkExec::new(input, Arc::new(sink), Some(order))))
 }
 

@@ -1,5 +1,6 @@
 //! A sink that writes one value after the other.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,7 +19,20 @@ use parking_lot::Mutex;
 use super::order;
 use super::runs::Runs;
 
-/// Writes rows that come sorted by the partition columns with DataFusion's sink, one value after the other.
+/// Writes the rows of values in the place of DataFusion's sink.
+#[async_trait]
+pub trait ValueWriter: Any + fmt::Debug + Send + Sync {
+    /// Before the first value.
+    async fn begin(&self) -> Result<()>;
+
+    /// Writes the rows of one value and returns their number.
+    async fn write(&self, rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64>;
+
+    fn metrics(&self) -> MetricsSet;
+}
+
+/// Writes rows that come sorted by the partition columns, with DataFusion's sink or another writer, one value after the
+/// other.
 ///
 /// What has been written of a write that fails or is cancelled stays: files of values that were complete.
 #[derive(Debug)]
@@ -27,17 +41,26 @@ pub struct ByValueSink {
     planned: DataSinkExec,
     /// The partition columns.
     columns: Vec<usize>,
+    writer: Option<Arc<dyn ValueWriter>>,
     /// Sums over the values that have been written.
     written: Mutex<MetricsSet>,
 }
 
 impl ByValueSink {
-    pub fn new(planned: DataSinkExec, columns: Vec<usize>) -> Self {
-        Self { planned, columns, written: Mutex::default() }
+    pub fn new(planned: DataSinkExec, columns: Vec<usize>, writer: Option<Arc<dyn ValueWriter>>) -> Self {
+        Self { planned, columns, writer, written: Mutex::default() }
+    }
+
+    /// What writes in the place of DataFusion's sink.
+    pub fn writer(&self) -> Option<&dyn ValueWriter> {
+        self.writer.as_deref()
     }
 
     /// Writes the rows of one value and returns their number.
     async fn write(&self, run: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        if let Some(writer) = &self.writer {
+            return writer.write(run, context).await;
+        }
         let Some(planned) = self.planned.sink().downcast_ref::<ParquetSink>() else {
             return self.planned.sink().write_all(run, context).await;
         };
@@ -79,6 +102,9 @@ impl DisplayAs for ByValueSink {
 #[async_trait]
 impl DataSink for ByValueSink {
     fn metrics(&self) -> Option<MetricsSet> {
+        if let Some(writer) = &self.writer {
+            return Some(writer.metrics());
+        }
         let of_all = self.planned.sink().metrics()?;
         let of_each = self.written.lock().clone();
         Some(if of_each.iter().next().is_some() { of_each } else { of_all })
@@ -89,6 +115,9 @@ impl DataSink for ByValueSink {
     }
 
     async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        if let Some(writer) = &self.writer {
+            writer.begin().await?;
+        }
         let mut runs = Runs::try_new(data, &self.columns)?;
         let mut rows = 0;
         while let Some((run, rest)) = runs.next().await? {

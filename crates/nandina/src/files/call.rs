@@ -18,18 +18,24 @@ use crate::planning::syntax;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Function {
     Csv,
+    SniffCsv,
     Parquet,
     Json,
     JsonLines,
     JsonArray,
     ParquetMetadata,
     ParquetSchema,
+    ParquetFileMetadata,
+    ParquetKeyValues,
     Glob,
+    Text,
+    Blob,
 }
 
-const FUNCTIONS: [(&str, Function); 13] = [
+const FUNCTIONS: [(&str, Function); 18] = [
     ("read_csv", Function::Csv),
     ("read_csv_auto", Function::Csv),
+    ("sniff_csv", Function::SniffCsv),
     ("read_parquet", Function::Parquet),
     ("parquet_scan", Function::Parquet),
     ("read_json", Function::Json),
@@ -40,7 +46,11 @@ const FUNCTIONS: [(&str, Function); 13] = [
     ("read_json_array", Function::JsonArray),
     ("parquet_metadata", Function::ParquetMetadata),
     ("parquet_schema", Function::ParquetSchema),
+    ("parquet_file_metadata", Function::ParquetFileMetadata),
+    ("parquet_kv_metadata", Function::ParquetKeyValues),
     ("glob", Function::Glob),
+    ("read_text", Function::Text),
+    ("read_blob", Function::Blob),
 ];
 
 /// A call of one of the functions.

@@ -9,7 +9,7 @@
 //!                                 └─► parse ─┘
 //! ```
 //!
-//! What a file's first records say is found out before: the delimiter and whether there is a header (`dialect`), the types
+//! What a file's first records say is found out before: how they are written (`sniff`), whether there is a header (`dialect`), the types
 //! (`infer`), unless it is said (`extras`). Files of one table may have their columns in different orders; their headers tell
 //! (`columns`). What the parser does not know is read as text and converted (`convert`), as are dates in other formats than ISO 8601's
 //! (`formats`).
@@ -18,15 +18,18 @@ mod chunks;
 mod columns;
 mod convert;
 mod dialect;
+mod encoding;
 mod extras;
 mod format;
 mod formats;
 mod infer;
 mod records;
 mod scan;
+mod sniff;
 
 pub(crate) use self::columns::{by_name, columns_of_fields};
-pub use self::dialect::CsvDialect;
 pub(crate) use self::dialect::likely_options;
+pub use self::dialect::{CsvDialect, NeverNull};
+pub use self::encoding::Encoding;
 pub(crate) use self::extras::Extras;
 pub(crate) use self::format::{CsvFiles, CsvFilesFactory};

@@ -38,7 +38,7 @@ pub(super) struct Located {
 }
 
 /// What the name of a folder has for null, in Hive and DuckDB.
-const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+pub(super) const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 
 impl Located {
     /// The columns of files that are read in this way, beside those that are in them.
@@ -136,6 +136,19 @@ fn decoded(text: &str) -> String {
         rest = if code.is_some() { rest.get(3..).unwrap_or_default() } else { behind };
     }
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// A text as a part of the name of a folder: other bytes than those of words are `%2F`.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
+            byte => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 /// The type of all values: a number, a date or a timestamp, if all are; else texts.
@@ -352,5 +365,6 @@ mod tests {
         for (written, meant) in [("a%2Fb%", "a/b%"), ("%C3%BC", "ü"), ("%FF", "%FF"), ("%2", "%2")] {
             assert_eq!(decoded(written), meant);
         }
+        assert_eq!(encoded("a/b c.ü"), "a%2Fb%20c.%C3%BC");
     }
 }

@@ -15,20 +15,24 @@
 
 mod arrow;
 pub(crate) mod call;
+mod contents;
 pub(crate) mod csv;
 mod json;
 pub(crate) mod located;
 pub(crate) mod names;
 pub(crate) mod option_value;
+pub(crate) mod output;
 pub(crate) mod parquet;
 pub(crate) mod partitioned;
 pub(crate) mod provisional;
 pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod sinks;
+mod sniffed;
 pub(crate) mod sources;
 mod text_scan;
 mod told;
+pub(crate) mod written;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -50,12 +54,14 @@ use datafusion::object_store::ObjectStoreExt as _;
 use parking_lot::RwLock;
 
 use self::call::{Call, Function};
+use self::contents::Content;
 use self::csv::{CsvFiles, Extras, likely_options};
 use self::json::JsonFiles;
 use self::located::{Located, LocatedFiles};
-use self::names::{Format, Kind, common_kind, display, expand, kind_as, looks_like_path};
+use self::names::{Format, Kind, common_kind, display, existing, expand, kind_as, looks_like_path};
 use self::parquet::AccountedParquet;
 use self::reading::{Reading, type_named};
+use self::schema::OtherTypes;
 use crate::error::{Error, Result};
 
 /// Makes tables of the paths that stand where a table name is expected.
@@ -93,8 +99,13 @@ async fn table_of(state: &SessionState, call: &Call) -> Result<Arc<dyn TableProv
         Function::Csv | Function::Parquet | Function::Json | Function::JsonLines | Function::JsonArray => {
             open(state, &reading).await
         }
+        Function::SniffCsv => sniffed::table(state, &reading).await,
         Function::ParquetMetadata => told::parquet_metadata(&reading.names),
         Function::ParquetSchema => told::parquet_schema(&reading.names),
+        Function::ParquetFileMetadata => told::parquet_file_metadata(&reading.names),
+        Function::ParquetKeyValues => told::parquet_key_values(&reading.names),
+        Function::Text => contents::table(&reading.names, Content::Text),
+        Function::Blob => contents::table(&reading.names, Content::Blob),
         Function::Glob => told::glob(&reading.names),
     }
 }
@@ -103,7 +114,10 @@ async fn table_of(state: &SessionState, call: &Call) -> Result<Arc<dyn TableProv
 pub(crate) async fn open(state: &SessionState, reading: &Reading) -> Result<Arc<dyn TableProvider>> {
     let mut files = Vec::new();
     for name in &reading.names {
-        files.extend(expand(name)?);
+        files.extend(if reading.allows_none { existing(name)? } else { expand(name)? });
+    }
+    if files.is_empty() && reading.allows_none {
+        return told::nothing();
     }
     let mut seen = HashSet::new();
     if let Some(twice) = files.iter().find(|file| !seen.insert(*file)) {
@@ -130,7 +144,10 @@ pub(crate) async fn open(state: &SessionState, reading: &Reading) -> Result<Arc<
     }
     let schema = match &reading.columns {
         Some(columns) if kind.format == Format::Json => given_schema(state, columns)?,
-        _ => schema::of_files(state, format.as_ref(), &store, &objects).await?,
+        _ => {
+            let other_types = if reading.union_by_name { OtherTypes::Common } else { OtherTypes::OfFirst };
+            schema::of_files(state, format.as_ref(), &store, &objects, other_types).await?
+        }
     };
     if schema.fields().is_empty() {
         return Err(Error::file(name, format!("the {} file has no columns", kind.format.name())));
@@ -185,8 +202,9 @@ fn reader(
             ))
         }
         Format::Csv => {
-            let extras = Extras::of(state, reading)?;
-            let options = likely_options(defaults.csv, kind.compression, files, reading);
+            let mut extras = Extras::of(state, reading)?;
+            let (options, skipped_lines) = likely_options(defaults.csv, kind.compression, files, reading);
+            extras.skipped_lines = skipped_lines;
             Arc::new(CsvFiles::new(options, extras))
         }
     })

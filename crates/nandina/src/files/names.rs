@@ -126,11 +126,22 @@ pub fn expand(name: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The files that `name` stands for, if there are any.
+pub(super) fn existing(name: &str) -> Result<Vec<PathBuf>> {
+    let exists = match is_pattern(name) {
+        true => !matching(name)?.is_empty(),
+        false => absolute_path(name)?.exists(),
+    };
+    if exists { expand(name) } else { Ok(Vec::new()) }
+}
+
 /// The files that a pattern matches, in order.
 pub(super) fn matching(name: &str) -> Result<Vec<PathBuf>> {
     let path = absolute_path(name)?;
     let pattern = path.to_str().ok_or_else(|| Error::file(name, "the name is not UTF-8"))?;
-    let found = glob::glob(pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
+    // `**` alone stands for folders.
+    let pattern = if pattern.ends_with("/**") { format!("{pattern}/*") } else { pattern.to_owned() };
+    let found = glob::glob(&pattern).map_err(|error| Error::file(name, format!("not a pattern: {error}")))?;
     let unreadable = |error: glob::GlobError| Error::file(display(error.path()), describe(error.error()));
     let mut files = found.map(|path| path.map_err(unreadable)).collect::<Result<Vec<_>>>()?;
     files.retain(|path| path.is_file());

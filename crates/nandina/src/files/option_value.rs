@@ -57,6 +57,20 @@ impl OptionValue {
                 };
                 Self::Map(fields.iter().map(field).collect::<Option<_>>()?)
             }
+            // `'\xAA'::BLOB`: bytes that are a text are one.
+            Expr::Cast { expr, .. } => match Self::of(expr)? {
+                Self::Text(text) if !text.contains('\\') => Self::Text(text),
+                _ => return None,
+            },
+            Expr::Map(map) => {
+                let entry = |entry: &datafusion::sql::sqlparser::ast::MapEntry| match Self::of(&entry.key)? {
+                    Self::Text(key) | Self::Word(key) | Self::Number(key) => {
+                        Some((key, Self::of(&entry.value)?))
+                    }
+                    _ => None,
+                };
+                Self::Map(map.entries.iter().map(entry).collect::<Option<_>>()?)
+            }
             Expr::Wildcard(_) => Self::All,
             _ => return None,
         })
@@ -98,6 +112,16 @@ impl OptionValue {
             }
             _ => Err(self.refused(option, "names and types, as {'id': 'BIGINT'}")),
         }
+    }
+
+    /// `{'name': value}` of values as texts.
+    pub(crate) fn named_values(&self, option: &str) -> Result<Vec<(String, String)>> {
+        let Self::Map(entries) = self else { return Err(self.refused(option, "{'name': 'value'}")) };
+        let value = |value: &Self| match value {
+            Self::Text(text) | Self::Word(text) | Self::Number(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Ok(entries.iter().map(|(name, of)| (name.clone(), value(of))).collect())
     }
 
     /// A single byte; none for an empty text.

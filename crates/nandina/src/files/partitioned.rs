@@ -27,8 +27,9 @@ use nandina_exec::partitioned_write;
 
 use crate::files::csv::CsvFilesFactory;
 use crate::files::json::JsonFilesFactory;
+use crate::files::output::{OUTPUT, Output};
 use crate::files::parquet::AccountedParquetFactory;
-use crate::files::schema;
+use crate::files::schema::{self, OtherTypes};
 use crate::files::sinks;
 
 /// The formats that DataFusion knows, with our readers.
@@ -59,29 +60,34 @@ impl GetExt for ByValueFactory {
 
 impl FileFormatFactory for ByValueFactory {
     fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
-        Ok(Arc::new(ByValue(self.0.create(state, options)?)))
+        let mut options = options.clone();
+        let output = Output::of(options.remove(OUTPUT).as_ref())?;
+        Ok(Arc::new(ByValue { format: self.0.create(state, &options)?, output }))
     }
 
     fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(ByValue(self.0.default()))
+        Arc::new(ByValue { format: self.0.default(), output: Output::default() })
     }
 }
 
 #[derive(Debug)]
-struct ByValue(Arc<dyn FileFormat>);
+struct ByValue {
+    format: Arc<dyn FileFormat>,
+    output: Output,
+}
 
 #[async_trait]
 impl FileFormat for ByValue {
     fn get_ext(&self) -> String {
-        self.0.get_ext()
+        self.format.get_ext()
     }
 
     fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
-        self.0.get_ext_with_compression(compression)
+        self.format.get_ext_with_compression(compression)
     }
 
     fn compression_type(&self) -> Option<FileCompressionType> {
-        self.0.compression_type()
+        self.format.compression_type()
     }
 
     async fn infer_schema(
@@ -90,7 +96,7 @@ impl FileFormat for ByValue {
         store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        Ok(schema::of_files(state, self.0.as_ref(), store, objects).await?)
+        Ok(schema::of_files(state, self.format.as_ref(), store, objects, OtherTypes::Refused).await?)
     }
 
     async fn infer_stats(
@@ -100,7 +106,7 @@ impl FileFormat for ByValue {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        self.0.infer_stats(state, store, table_schema, object).await
+        self.format.infer_stats(state, store, table_schema, object).await
     }
 
     async fn infer_ordering(
@@ -110,7 +116,7 @@ impl FileFormat for ByValue {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Option<LexOrdering>> {
-        self.0.infer_ordering(state, store, table_schema, object).await
+        self.format.infer_ordering(state, store, table_schema, object).await
     }
 
     async fn infer_stats_and_ordering(
@@ -120,7 +126,7 @@ impl FileFormat for ByValue {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<FileMeta> {
-        self.0.infer_stats_and_ordering(state, store, table_schema, object).await
+        self.format.infer_stats_and_ordering(state, store, table_schema, object).await
     }
 
     async fn create_physical_plan(
@@ -128,7 +134,7 @@ impl FileFormat for ByValue {
         state: &dyn Session,
         config: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if self.0.get_ext() == "arrow" {
+        if self.format.get_ext() == "arrow" {
             // It may be another file than when the table was declared.
             let mut files: Vec<ObjectMeta> = config
                 .file_groups
@@ -138,9 +144,9 @@ impl FileFormat for ByValue {
                 .collect();
             files.sort_by(|a, b| a.location.cmp(&b.location));
             files.dedup_by(|a, b| a.location == b.location);
-            schema::check(self.0.as_ref(), &files)?;
+            schema::check(self.format.as_ref(), &files)?;
         }
-        self.0.create_physical_plan(state, config).await
+        self.format.create_physical_plan(state, config).await
     }
 
     async fn create_writer_physical_plan(
@@ -151,17 +157,20 @@ impl FileFormat for ByValue {
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns: Vec<String> = config.table_partition_cols.iter().map(|(name, _)| name.clone()).collect();
-        let plan = self.0.create_writer_physical_plan(input, state, config, order).await?;
+        let plan = self.format.create_writer_physical_plan(input, state, config, order).await?;
         let Some(planned) = plan.downcast_ref::<DataSinkExec>() else { return Ok(plan) };
-        let by_value = partitioned_write::by_value(planned, &columns)?;
-        let ours = match by_value {
-            Some(by_value) => Some(by_value),
-            None => sinks::for_one_file(planned)?,
+        let ours = if self.output.is_folder {
+            sinks::for_folder(planned, &columns, &self.output)?
+        } else {
+            match partitioned_write::by_value(planned, &columns, None)? {
+                Some(by_value) => Some(by_value),
+                None => sinks::for_one_file(planned, &self.output)?,
+            }
         };
         Ok(ours.map_or(plan, |ours| Arc::new(ours)))
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        self.0.file_source(table_schema)
+        self.format.file_source(table_schema)
     }
 }

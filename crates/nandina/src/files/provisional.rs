@@ -55,6 +55,25 @@ impl Provisional {
         Ok(name.map(|name| Provisional { provisional: target.with_file_name(name), target }))
     }
 
+    /// A file in a folder that is written.
+    pub(crate) fn at(target: &Path) -> Result<Self> {
+        let name = target.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| Error::file(target.display().to_string(), "the name is not UTF-8"))?;
+        let provisional = target.with_file_name(format!("{}{name}", provisional_prefix()));
+        Ok(Provisional { provisional, target: target.to_owned() })
+    }
+
+    /// The file gets its name, without waiting until it is on the device: it is one of many.
+    pub(crate) fn take_place(self) -> Result<()> {
+        let fail = |error: std::io::Error| Error::file(self.target.display().to_string(), error.to_string());
+        fs::rename(&self.provisional, &self.target).map_err(fail)
+    }
+
+    /// Where the file is going to be.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
     pub(crate) fn finish(self) -> Result<()> {
         let fail = |error: std::io::Error| Error::file(self.target.display().to_string(), error.to_string());
         if !self.provisional.exists() {

@@ -7,7 +7,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::ExprSchemable as _;
 
 use super::call::{Call, Function};
-use super::csv::CsvDialect;
+use super::csv::{CsvDialect, Encoding, NeverNull};
 use super::names::{Format, compression_named};
 use super::option_value::OptionValue;
 use crate::error::{Error, Result};
@@ -32,17 +32,22 @@ pub(crate) struct Reading {
     pub union_by_name: bool,
     /// The name of a column for the files' paths.
     pub filename: Option<String>,
+    /// Whether there may be no file.
+    pub allows_none: bool,
     /// Whether folders `name=value` are columns.
     pub hive_partitioning: Option<bool>,
     /// Whether they are texts.
     pub hive_texts: bool,
 }
 
-const ANY_FORMAT: [&str; 4] = ["filename", "hive_partitioning", "hive_types_autocast", "union_by_name"];
+const ANY_FORMAT: [&str; 5] =
+    ["allow_empty", "filename", "hive_partitioning", "hive_types_autocast", "union_by_name"];
 
-const CSV: [&str; 27] = [
+const CSV: [&str; 36] = [
     "all_varchar",
     "auto_detect",
+    "auto_type_candidates",
+    "buffer_size",
     "columns",
     "comment",
     "compression",
@@ -52,10 +57,15 @@ const CSV: [&str; 27] = [
     "dtypes",
     "encoding",
     "escape",
+    "files_to_sniff",
+    "force_not_null",
     "header",
     "ignore_errors",
+    "max_line_size",
+    "maximum_line_size",
     "names",
     "new_line",
+    "normalize_names",
     "null",
     "null_padding",
     "nullstr",
@@ -64,13 +74,27 @@ const CSV: [&str; 27] = [
     "sample_size",
     "sep",
     "skip",
+    "store_rejects",
+    "strict_mode",
     "timestampformat",
     "types",
     "column_names",
     "column_types",
 ];
 
-const JSON: [&str; 5] = ["auto_detect", "columns", "compression", "format", "sample_size"];
+const JSON: [&str; 8] = [
+    "auto_detect",
+    "columns",
+    "compression",
+    "format",
+    "ignore_errors",
+    "maximum_object_size",
+    "records",
+    "sample_size",
+];
+
+const PARQUET: [&str; 5] =
+    ["binary_as_string", "can_have_nan", "compression", "debug_use_openssl", "prefetch_strategy"];
 
 impl Reading {
     /// Files by their names alone.
@@ -81,11 +105,10 @@ impl Reading {
     /// What a function reads.
     pub(crate) fn of_call(call: &Call) -> Result<Self> {
         let format = match call.function {
-            Function::Csv => Format::Csv,
+            Function::Csv | Function::SniffCsv => Format::Csv,
             Function::Json | Function::JsonLines | Function::JsonArray => Format::Json,
-            Function::Parquet | Function::ParquetMetadata | Function::ParquetSchema | Function::Glob => {
-                Format::Parquet
-            }
+            // Of files as they are, there is nothing to say.
+            _ => Format::Parquet,
         };
         let json_lines = match call.function {
             Function::JsonLines => Some(true),
@@ -123,7 +146,8 @@ impl Reading {
         let own: &[&str] = match format {
             Format::Csv => &CSV,
             Format::Json => &JSON,
-            Format::Parquet | Format::Arrow => &[],
+            Format::Parquet => &PARQUET,
+            Format::Arrow => &[],
         };
         let known = || own.iter().chain(&ANY_FORMAT).copied();
         // `date_format` is `dateformat`.
@@ -144,6 +168,19 @@ impl Reading {
             "hive_partitioning" => self.hive_partitioning = Some(value.flag(name)?),
             "hive_types_autocast" => self.hive_texts = !value.flag(name)?,
             "union_by_name" => self.union_by_name = value.flag(name)?,
+            "allow_empty" => self.allows_none = value.flag(name)?,
+            // A column of bytes is read as one.
+            "binary_as_string" if value.flag(name)? => {
+                return Err(Error::unsupported(
+                    "bytes are read as BLOB; cast the column to VARCHAR instead of binary_as_string",
+                ));
+            }
+            "binary_as_string" => {}
+            // How the file is read, which does not change what is.
+            "can_have_nan" | "debug_use_openssl" => drop(value.flag(name)?),
+            "prefetch_strategy" => drop(value.text(name)?),
+            // Files are compressed inside, as they say themselves.
+            "compression" if format == Format::Parquet => drop(value.text(name)?),
             "compression" => {
                 let compression = value.text(name)?;
                 if !compression.starts_with("auto") {
@@ -165,6 +202,45 @@ impl Reading {
             "auto_detect" if format == Format::Json => {
                 value.flag(name)?;
             }
+            "ignore_errors" if format == Format::Json => {
+                if value.flag(name)? {
+                    return Err(Error::unsupported(
+                        "JSON that cannot be read is an error; ignore_errors is of CSV",
+                    ));
+                }
+            }
+            "maximum_object_size" => drop(value.count(name)?),
+            "records" => {
+                let is_usual = matches!(value, OptionValue::Flag(true))
+                    || value.text(name).is_ok_and(|text| matches!(text.as_str(), "auto" | "true"));
+                if !is_usual {
+                    return Err(value.refused(name, "auto or true: an object is a record"));
+                }
+            }
+            // How much is read at once is decided by the memory limit, and all files are looked at.
+            "buffer_size" => drop(crate::files::output::bytes(name, value)?),
+            "files_to_sniff" => drop(value.count(name)?),
+            "max_line_size" | "maximum_line_size" => {
+                csv.most_record_bytes = Some(crate::files::output::bytes(name, value)?);
+            }
+            "auto_type_candidates" => csv.candidates = value.texts(name)?,
+            "force_not_null" => {
+                csv.never_null = match value {
+                    OptionValue::All | OptionValue::Flag(true) => NeverNull::All,
+                    OptionValue::Flag(false) => NeverNull::None,
+                    value => NeverNull::Of(value.texts(name)?),
+                };
+            }
+            "normalize_names" => csv.normalizes_names = value.flag(name)?,
+            "store_rejects" => {
+                if value.flag(name)? {
+                    return Err(Error::unsupported(
+                        "records that cannot be read are not kept in a table; ignore_errors = true leaves them out",
+                    ));
+                }
+            }
+            // What is not in the way of CSV is read as far as it can be, or refused with its line.
+            "strict_mode" => drop(value.flag(name)?),
             "all_varchar" => csv.are_texts = value.flag(name)?,
             "auto_detect" => {
                 csv.is_given = !value.flag(name)?;
@@ -188,9 +264,9 @@ impl Reading {
                 value => csv.first_types = value.texts(name)?,
             },
             "encoding" => {
-                if !matches!(plain(&value.text(name)?).as_str(), "utf-8" | "utf8") {
-                    return Err(value.refused(name, "'utf-8'"));
-                }
+                let encoding = Encoding::named(&value.text(name)?);
+                csv.encoding =
+                    encoding.ok_or_else(|| value.refused(name, "'utf-8', 'latin-1' or 'utf-16'"))?;
             }
             // A byte that text has not: nothing is quoted.
             "quote" => csv.quote = Some(value.byte(name)?.unwrap_or(0)),
@@ -259,7 +335,9 @@ mod tests {
 
     #[test]
     fn every_option_that_is_listed_is_known() {
-        for (format, options) in [(Format::Csv, CSV.as_slice()), (Format::Json, &JSON)] {
+        for (format, options) in
+            [(Format::Csv, CSV.as_slice()), (Format::Json, &JSON), (Format::Parquet, &PARQUET)]
+        {
             for option in options.iter().chain(&ANY_FORMAT) {
                 // Whatever the value: it does not panic.
                 let _ = Reading::default().set(format, option, &OptionValue::All, "COPY");
@@ -274,9 +352,7 @@ mod tests {
             "read_csv(…) has no option 'hader'; did you mean 'header'?; there are: all_varchar,"
         ));
         let message = reading("read_parquet('x', skip = 1)").unwrap_err().to_string();
-        assert!(
-            message.ends_with("there are: filename, hive_partitioning, hive_types_autocast, union_by_name")
-        );
+        assert!(message.contains("there are: allow_empty, binary_as_string, can_have_nan, compression,"));
         let message = reading("read_csv('x', header = 'maybe')").unwrap_err().to_string();
         assert_eq!(message, "option 'header' is true or false, not 'maybe'");
     }

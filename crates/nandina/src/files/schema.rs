@@ -5,9 +5,10 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::datasource::file_format::FileFormat;
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::object_store::local::LocalFileSystem;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use nandina_exec::scan::guard::Guarded;
@@ -15,12 +16,23 @@ use nandina_exec::scan::guard::Guarded;
 use super::names::{Format, describe, display};
 use crate::error::{Error, Result, panic_message};
 
+/// What becomes of columns that have other types in other files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherTypes {
+    Refused,
+    /// They are cast to those of the first file that has the column.
+    OfFirst,
+    /// They are cast to a type that all values fit into.
+    Common,
+}
+
 /// The columns of all `files` together. An error names the file that it is about.
 pub(crate) async fn of_files(
     state: &dyn Session,
     format: &dyn FileFormat,
     store: &Arc<dyn ObjectStore>,
     files: &[ObjectMeta],
+    other_types: OtherTypes,
 ) -> Result<SchemaRef> {
     check(format, files)?;
     let inferred = async |files: &[ObjectMeta]| -> Result<SchemaRef> {
@@ -31,6 +43,8 @@ pub(crate) async fn of_files(
         }
     };
     let all_error = match inferred(files).await {
+        // What is missing in a file is null.
+        Ok(schema) if files.len() > 1 => return Ok(nullable(&schema)),
         Ok(schema) => return Ok(schema),
         Err(error) => error,
     };
@@ -43,15 +57,55 @@ pub(crate) async fn of_files(
         [only] => return Err(unreadable(format, only, all_error)?),
         [first, others @ ..] => (path_of(first)?, others.len()),
     };
+    let mut schemas = Vec::with_capacity(files.len());
     for file in files {
-        if let Err(error) = inferred(std::slice::from_ref(file)).await {
-            return Err(unreadable(format, file, error)?);
+        match inferred(std::slice::from_ref(file)).await {
+            Ok(schema) => schemas.push(schema),
+            Err(error) => return Err(unreadable(format, file, error)?),
         }
+    }
+    let casts =
+        matches!(Format::of_reader(format), Some(Format::Parquet)) && other_types != OtherTypes::Refused;
+    if let Some(schema) = casts.then(|| merged(&schemas, other_types)).flatten() {
+        return Ok(schema);
     }
     Err(Error::file(
         format!("{} and {others} more", display(&first)),
         format!("the files do not have the same columns ({all_error})"),
     ))
+}
+
+fn nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+/// The columns of all files, whose values have to be cast; none if they have no type in common.
+fn merged(schemas: &[SchemaRef], other_types: OtherTypes) -> Option<SchemaRef> {
+    let mut columns: Vec<Field> = Vec::new();
+    for field in schemas.iter().flat_map(|schema| schema.fields()) {
+        let Some(known) = columns.iter_mut().find(|known| known.name() == field.name()) else {
+            columns.push(field.as_ref().clone().with_nullable(true));
+            continue;
+        };
+        *known =
+            known.clone().with_data_type(merged_type(known.data_type(), field.data_type(), other_types)?);
+    }
+    Some(Arc::new(Schema::new(columns)))
+}
+
+fn merged_type(one: &DataType, other: &DataType, other_types: OtherTypes) -> Option<DataType> {
+    match (one, other) {
+        (one, other) if one == other => Some(one.clone()),
+        (DataType::Struct(fields), DataType::Struct(others)) => {
+            let schema = |fields: &Fields| Arc::new(Schema::new(fields.clone()));
+            let fields = merged(&[schema(fields), schema(others)], other_types)?;
+            Some(DataType::Struct(fields.fields().clone()))
+        }
+        (one, other) if one.is_nested() != other.is_nested() => None,
+        (one, _) if other_types == OtherTypes::OfFirst => Some(one.clone()),
+        (one, other) => type_union_resolution(&[one.clone(), other.clone()]),
+    }
 }
 
 /// Whether it may be what files hold that is wrong: not settings, memory or time.

@@ -1,10 +1,11 @@
-//! What files say of themselves, as tables: `parquet_metadata('f')`, `parquet_schema('f')`, `glob('pattern')`.
+//! What files say of themselves, as tables: `parquet_metadata('f')`, `parquet_schema('f')`, `parquet_file_metadata('f')`,
+//! `parquet_kv_metadata('f')`, `glob('pattern')`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array as _, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -29,12 +30,51 @@ pub(super) fn glob(patterns: &[String]) -> Result<Arc<dyn TableProvider>> {
     table(vec![texts("file", files.into_iter().map(Some))])
 }
 
+/// What `allow_empty` reads of no file.
+pub(super) fn nothing() -> Result<Arc<dyn TableProvider>> {
+    table(vec![("empty", Arc::new(BooleanArray::from(Vec::<bool>::new())))])
+}
+
+/// A row for each file.
+pub(super) fn parquet_file_metadata(names: &[String]) -> Result<Arc<dyn TableProvider>> {
+    let footers = footers(names)?;
+    let of = || footers.iter().map(|(_, footer)| footer.file_metadata());
+    let none = || footers.iter().map(|_| None);
+    table(vec![
+        texts("file_name", footers.iter().map(|(file, _)| Some(file.clone()))),
+        texts("created_by", of().map(|file| file.created_by().map(str::to_owned))),
+        numbers("num_rows", of().map(|file| Some(file.num_rows()))),
+        numbers("num_row_groups", footers.iter().map(|(_, footer)| Some(footer.num_row_groups() as i64))),
+        numbers("format_version", of().map(|file| Some(i64::from(file.version())))),
+        texts("encryption_algorithm", none()),
+        texts("footer_signing_key_metadata", none()),
+    ])
+}
+
+/// A row for each pair of a key and a value in the footers of files.
+pub(super) fn parquet_key_values(names: &[String]) -> Result<Arc<dyn TableProvider>> {
+    let footers = footers(names)?;
+    let mut rows = Vec::new();
+    for (file, footer) in &footers {
+        let pairs = footer.file_metadata().key_value_metadata().into_iter().flatten();
+        rows.extend(pairs.map(|pair| (file.clone(), pair.key.clone(), pair.value.clone())));
+    }
+    let bytes = |values: Vec<Option<String>>| -> ArrayRef {
+        Arc::new(values.iter().map(|value| value.as_ref().map(String::as_bytes)).collect::<BinaryArray>())
+    };
+    table(vec![
+        texts("file_name", rows.iter().map(|(file, ..)| Some(file.clone()))),
+        ("key", bytes(rows.iter().map(|(_, key, _)| Some(key.clone())).collect())),
+        ("value", bytes(rows.into_iter().map(|(.., value)| value).collect())),
+    ])
+}
+
 fn existing(path: &str) -> Result<Vec<PathBuf>> {
     let path = super::names::absolute_path(path)?;
     Ok(if path.is_file() { vec![path] } else { Vec::new() })
 }
 
-fn shown(file: &Path, name: &str) -> String {
+pub(super) fn shown(file: &Path, name: &str) -> String {
     shown_path(file, !name.starts_with(['/', '~']))
 }
 
@@ -225,7 +265,7 @@ pub(super) fn parquet_metadata(names: &[String]) -> Result<Arc<dyn TableProvider
 }
 
 /// The least and the greatest value of a column, as texts; of columns inside of others, none.
-fn bounds(
+pub(super) fn bounds(
     footer: &ParquetMetaData,
     row_group: &RowGroupMetaData,
     column: usize,

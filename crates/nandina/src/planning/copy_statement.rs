@@ -7,19 +7,15 @@
 //!        └── the head ───────┴─ the options, which DataFusion's parser does not know
 //! ```
 //!
-//! DataFusion's own form (`STORED AS CSV PARTITIONED BY (a) OPTIONS (…)`) is left to its parser.
+//! What the options mean is said in [`copy_options`](super::copy_options) and, of reading, in
+//! [`files::reading`](crate::files::reading). DataFusion's own form (`STORED AS CSV PARTITIONED BY (a) OPTIONS (…)`) is left to its parser.
 
-use std::path::Path;
-
-use datafusion::sql::parser::{CopyToStatement, Statement};
-use datafusion::sql::sqlparser::ast::{Expr, Value};
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
-use crate::files::names::{Format, absolute_path, compression_of};
 use crate::files::option_value::OptionValue;
-use crate::files::reading::unknown_option;
 use crate::planning::syntax::Sql;
 use crate::statement_text;
 
@@ -146,6 +142,7 @@ fn parse_options(parser: &mut Parser<'_>) -> Result<Vec<CopyOption>, ParserError
         let _ = [Token::Eq, Token::Assignment, Token::RArrow].iter().any(|sign| parser.consume_token(sign));
         let value = match parser.peek_token_ref().token {
             Token::Comma | Token::RParen => OptionValue::Flag(true),
+            _ if name == "order_by" => order_value(parser)?,
             _ => option_value(parser)?,
         };
         options.push((name, value));
@@ -199,6 +196,19 @@ fn option_name(parser: &mut Parser<'_>) -> Result<String, ParserError> {
     }
 }
 
+/// `(a DESC, b)`: each as a text.
+fn order_value(parser: &mut Parser<'_>) -> Result<OptionValue, ParserError> {
+    let has_brackets = parser.consume_token(&Token::LParen);
+    let orders = match has_brackets {
+        true => parser.parse_comma_separated(Parser::parse_order_by_expr)?,
+        false => vec![parser.parse_order_by_expr()?],
+    };
+    if has_brackets {
+        parser.expect_token(&Token::RParen)?;
+    }
+    Ok(OptionValue::List(orders.iter().map(|order| OptionValue::Text(order.to_string())).collect()))
+}
+
 fn option_value(parser: &mut Parser<'_>) -> Result<OptionValue, ParserError> {
     if parser.consume_token(&Token::Mul) {
         return Ok(OptionValue::All);
@@ -215,226 +225,12 @@ fn option_value(parser: &mut Parser<'_>) -> Result<OptionValue, ParserError> {
         .ok_or_else(|| ParserError::ParserError(format!("Expected a constant, found: {value}")))
 }
 
-/// Options of all formats.
-const ANY_FORMAT: [&str; 6] = [
-    "append",
-    "format",
-    "overwrite_or_ignore",
-    "partition_by",
-    "per_thread_output",
-    "write_partition_columns",
-];
-const CSV: [&str; 11] = [
-    "compression",
-    "dateformat",
-    "delim",
-    "delimiter",
-    "escape",
-    "force_quote",
-    "header",
-    "null",
-    "nullstr",
-    "quote",
-    "timestampformat",
-];
-const JSON: [&str; 1] = ["compression"];
-const PARQUET: [&str; 4] = ["compression", "compression_level", "row_group_size", "row_group_size_bytes"];
-
-/// Gives the options to the `COPY … TO` in a statement.
-pub(crate) fn give_options(statement: &mut Statement, options: Vec<CopyOption>) -> Result<()> {
-    match statement {
-        Statement::Explain(explain) => give_options(&mut explain.statement, options),
-        Statement::CopyTo(copy) => give(copy, options),
-        _ => Ok(()),
-    }
-}
-
-fn give(copy: &mut CopyToStatement, options: Vec<CopyOption>) -> Result<()> {
-    let said = options.iter().find(|(name, _)| name == "format");
-    let format = match said {
-        Some((_, value)) => value.text("format")?.to_lowercase(),
-        None => match Format::of_name(&copy.target) {
-            Some(format) => format.keyword().to_owned(),
-            // It is refused with all formats that there are.
-            None if options.is_empty() => return Ok(()),
-            None => "csv".to_owned(),
-        },
-    };
-    let Some(known) = Format::named(&format).map(Format::keyword) else {
-        copy.stored_as = Some(format);
-        return Ok(());
-    };
-    copy.stored_as = Some(known.to_owned());
-    let own: &[&str] = match known {
-        "csv" => &CSV,
-        "json" => &JSON,
-        "parquet" => &PARQUET,
-        _ => &[],
-    };
-    let mut adds_files = false;
-    let mut is_folder = false;
-    let mut compression = compression_of(&copy.target).map(str::to_owned);
-    let about = format!("COPY … TO '{}'", copy.target);
-    for (option, value) in options {
-        if option.contains('.') {
-            // One of DataFusion's.
-            let text = value.text(&option).unwrap_or_else(|_| value.to_string());
-            copy.options.push((option, Value::SingleQuotedString(text)));
-            continue;
-        }
-        let plain = |name: &str| name.replace('_', "");
-        let listed = || own.iter().chain(&ANY_FORMAT).copied();
-        let Some(name) =
-            listed().find(|name| plain(name) == plain(&option) || (*name == "delim" && option == "sep"))
-        else {
-            return Err(unknown_option(&about, &option, listed()));
-        };
-        let mut set = |name: &str, text: String| {
-            copy.options.push((format!("format.{name}"), Value::SingleQuotedString(text)));
-        };
-        match name {
-            "format" => {}
-            "append" | "overwrite_or_ignore" => {
-                let is_on = value.flag(name)?;
-                adds_files |= is_on && name == "append";
-            }
-            "per_thread_output" => is_folder |= value.flag(name)?,
-            "partition_by" => {
-                copy.partitioned_by = match &value {
-                    OptionValue::All => return Err(value.refused(name, "a list of columns")),
-                    value => value.texts(name)?,
-                };
-            }
-            "write_partition_columns" => copy.options.push((
-                "execution.keep_partition_by_columns".to_owned(),
-                Value::SingleQuotedString(value.flag(name)?.to_string()),
-            )),
-            "header" => set("has_header", value.flag(name)?.to_string()),
-            "delim" | "delimiter" => set("delimiter", one_byte(name, &value)?),
-            "quote" => match value.byte(name)? {
-                Some(_) => set("quote", one_byte(name, &value)?),
-                None => set("quote_style", "Never".to_owned()),
-            },
-            "escape" => {
-                // A quote that is escaped by itself is doubled, which is usual.
-                let escape = one_byte(name, &value)?;
-                if escape != "\"" {
-                    set("escape", escape);
-                    set("double_quote", "false".to_owned());
-                }
-            }
-            "null" | "nullstr" => set("null_value", value.text(name)?),
-            "force_quote" => match &value {
-                OptionValue::All | OptionValue::Flag(true) => set("quote_style", "Always".to_owned()),
-                value => return Err(value.refused(name, "*")),
-            },
-            "dateformat" => set("date_format", value.text(name)?),
-            "timestampformat" => {
-                set("timestamp_format", value.text(name)?);
-                set("timestamp_tz_format", value.text(name)?);
-            }
-            "compression" if known == "parquet" => set("compression", value.text(name)?.to_lowercase()),
-            "compression" => compression = Some(value.text(name)?.to_lowercase()),
-            "row_group_size" => {
-                let rows = value.count(name)?.ok_or_else(|| value.refused(name, "a count"))?;
-                set("max_row_group_size", rows.to_string());
-            }
-            "row_group_size_bytes" => {
-                let text = match &value {
-                    OptionValue::Number(bytes) => bytes.clone(),
-                    value => value.text(name)?,
-                };
-                let bytes = crate::byte_size::parse(&text, u64::MAX)
-                    .map_err(|_| value.refused(name, "a number of bytes, as '64MB'"))?;
-                set("max_row_group_bytes", bytes.to_string());
-            }
-            "compression_level" => {
-                let level = value.count(name)?.ok_or_else(|| value.refused(name, "a count"))?;
-                set("compression_level", level.to_string());
-            }
-            _ => unreachable!("the option {name} is listed, and not set"),
-        }
-    }
-    if known == "parquet" {
-        settle_parquet_compression(copy);
-    } else if let Some(compression) = compression.filter(|_| known != "arrow") {
-        let name = match compression.as_str() {
-            "none" | "uncompressed" | "auto" => "uncompressed",
-            "gz" => "gzip",
-            "zst" => "zstd",
-            "bz2" => "bzip2",
-            other => other,
-        };
-        copy.options.push(("format.compression".to_owned(), Value::SingleQuotedString(name.to_owned())));
-    }
-    if !copy.partitioned_by.is_empty() {
-        refuse_filled_folder(&copy.target, adds_files)?;
-    } else if is_folder {
-        if !copy.target.ends_with('/') {
-            copy.target.push('/');
-        }
-    } else if !copy.target.ends_with('/') && Path::new(&copy.target).extension().is_none() {
-        let one = Value::SingleQuotedString("true".to_owned());
-        copy.options.push(("format.single_file_output".to_owned(), one));
-    }
-    Ok(())
-}
-
-fn one_byte(name: &str, value: &OptionValue) -> Result<String> {
-    let byte = value.byte(name)?.ok_or_else(|| value.refused(name, "a single ASCII character"))?;
-    Ok(char::from(byte).to_string())
-}
-
-/// Writes the way of compressing and its level as DataFusion does: `zstd(3)`.
-fn settle_parquet_compression(copy: &mut CopyToStatement) {
-    let mut take = |name: &str| {
-        let at = copy.options.iter().position(|(option, _)| option == name)?;
-        match copy.options.remove(at).1 {
-            Value::SingleQuotedString(text) => Some(text),
-            _ => None,
-        }
-    };
-    let level = take("format.compression_level");
-    let compression = take("format.compression").or_else(|| level.is_some().then(|| "zstd".to_owned()));
-    let Some(compression) = compression else { return };
-    let written = match (compression.as_str(), level) {
-        ("none" | "uncompressed", _) => "uncompressed".to_owned(),
-        ("lz4", _) => "lz4_raw".to_owned(),
-        ("zstd", level) => format!("zstd({})", level.unwrap_or_else(|| "3".to_owned())),
-        ("gzip", level) => format!("gzip({})", level.unwrap_or_else(|| "6".to_owned())),
-        ("brotli", level) => format!("brotli({})", level.unwrap_or_else(|| "3".to_owned())),
-        (other, _) => other.to_owned(),
-    };
-    copy.options.push(("format.compression".to_owned(), Value::SingleQuotedString(written)));
-}
-
-/// Files that are written into a folder are added to those that are there, which would be read with them.
-fn refuse_filled_folder(target: &str, adds_files: bool) -> Result<()> {
-    let path = absolute_path(target)?;
-    let is_filled = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
-    if is_filled && !adds_files {
-        let message = "the folder is not empty, and no file in it would be replaced; remove it, write to another one, or \
-                       say APPEND to add files";
-        return Err(Error::file(target, message));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::sql::parser::DFParserBuilder;
 
     fn options(text: &str) -> Vec<CopyOption> {
         CopyText::of(text).unwrap().options().unwrap().unwrap()
-    }
-
-    fn written(text: &str) -> String {
-        let copy = CopyText::of(text).unwrap();
-        let head = copy.head_to_parse();
-        let mut statement = DFParserBuilder::new(head.as_str()).build().unwrap().parse_statement().unwrap();
-        give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap();
-        statement.to_string()
     }
 
     #[test]
@@ -458,35 +254,5 @@ mod tests {
         }
         let own = CopyText::of("COPY t TO 'x' STORED AS CSV").unwrap();
         assert_eq!(own.options().unwrap(), None);
-    }
-
-    #[test]
-    fn options_become_those_of_datafusion() {
-        let copy = written("EXPLAIN COPY t (a, b) TO 'x.csv.gz' (HEADER 0)");
-        assert!(copy.contains("COPY (SELECT a, b FROM t) TO x.csv.gz STORED AS csv OPTIONS"), "{copy}");
-        assert!(
-            copy.contains("'format.has_header' 'false'") && copy.contains("'format.compression' 'gzip'"),
-            "{copy}"
-        );
-        let copy = written(
-            "COPY t TO 'd' (FORMAT parquet, PARTITION_BY (a, b), COMPRESSION zstd, ROW_GROUP_SIZE 1000)",
-        );
-        assert!(copy.contains("STORED AS parquet"), "{copy}");
-        assert!(copy.contains("'format.compression' 'zstd(3)'"), "{copy}");
-        assert!(copy.contains("'format.max_row_group_size' '1000'"), "{copy}");
-    }
-
-    #[test]
-    fn unknown_options_are_refused() {
-        let copy = CopyText::of("COPY t TO 'x.csv' (HAEDER)").unwrap();
-        let mut statement =
-            DFParserBuilder::new(copy.head_to_parse().as_str()).build().unwrap().parse_statement().unwrap();
-        let message = give_options(&mut statement, copy.options().unwrap().unwrap()).unwrap_err().to_string();
-        assert!(
-            message.starts_with("COPY … TO 'x.csv' has no option 'haeder'; did you mean 'header'?"),
-            "{message}"
-        );
-        let broken = CopyText::of("COPY t TO 'x.csv' (HEADER true false)").unwrap().options();
-        assert!(broken.unwrap_err().to_string().contains("the options of COPY: expected"));
     }
 }

@@ -1,15 +1,16 @@
 //! Functions in `FROM`.
 //!
 //! Those that read files become the names of tables ([`crate::files::call`]). Series get the names that they have in
-//! DuckDB: `FROM range(3)` is a table `range` with a column `range`, `FROM range(3) AS t` a table `t` with a column `t`.
+//! DuckDB: `FROM range(3)` is a table `range` with a column `range`, `FROM range(3) AS t` a table `t` with a column `t`, which
+//! is `t.range`, too.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, Select, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
-    VisitorMut,
+    Expr, Ident, ObjectName, ObjectNamePart, Select, TableAlias, TableAliasColumnDef, TableFactor,
+    TableWithJoins, VisitorMut, visit_expressions,
 };
 
 use nandina_storage::MAIN;
@@ -34,8 +35,9 @@ impl VisitorMut for Functions {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         let mut names = HashSet::new();
+        let asked = series_by_their_functions(select);
         for tables in &mut select.from {
-            if let Err(error) = name_in(tables, &mut names) {
+            if let Err(error) = name_in(tables, &mut names, &asked) {
                 return ControlFlow::Break(error);
             }
         }
@@ -43,12 +45,32 @@ impl VisitorMut for Functions {
     }
 }
 
-/// Rewrites the functions in the `FROM` of one query; `names` are those that others have got there.
-fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<()> {
+/// The tables of which a column is named like a series: `t.range`.
+fn series_by_their_functions(select: &Select) -> HashSet<String> {
+    let mut asked = HashSet::new();
+    let _ = visit_expressions(select, |expr| {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && let [table, column] = parts.as_slice()
+            && is_series(&column.value.to_lowercase())
+        {
+            asked.insert(table.value.to_lowercase());
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    asked
+}
+
+fn is_series(function: &str) -> bool {
+    matches!(function, "range" | "generate_series")
+}
+
+/// Rewrites the functions in the `FROM` of one query; `names` are those that others have got there, and `asked` the tables
+/// whose column has the name of the function.
+fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>, asked: &HashSet<String>) -> Result<()> {
     let joined = tables.joins.iter_mut().map(|join| &mut join.relation);
     for factor in std::iter::once(&mut tables.relation).chain(joined) {
         match factor {
-            TableFactor::NestedJoin { table_with_joins, .. } => name_in(table_with_joins, names)?,
+            TableFactor::NestedJoin { table_with_joins, .. } => name_in(table_with_joins, names, asked)?,
             TableFactor::Table { name, alias, args, .. } => {
                 let (Some(arguments), [part]) = (args.as_ref(), name.0.as_slice()) else { continue };
                 let Some(function) = part.as_ident().map(|ident| ident.value.to_lowercase()) else {
@@ -73,7 +95,7 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                     if alias.is_none() && names.insert(function.clone()) {
                         *alias = Some(alias_of(&function, Vec::new()));
                     }
-                } else if matches!(function.as_str(), "range" | "generate_series") {
+                } else if is_series(&function) {
                     // Functions are found in whatever case they are written.
                     *name = ObjectName::from(vec![Ident::new(&function)]);
                     match alias {
@@ -81,7 +103,9 @@ fn name_in(tables: &mut TableWithJoins, names: &mut HashSet<String>) -> Result<(
                             *alias = Some(alias_of(&function, vec![Ident::with_quote('"', &function)]));
                         }
                         Some(alias) if alias.columns.is_empty() => {
-                            alias.columns = vec![column(alias.name.clone())];
+                            let by_function = asked.contains(&alias.name.value.to_lowercase());
+                            let name = if by_function { Ident::new(&function) } else { alias.name.clone() };
+                            alias.columns = vec![column(name)];
                         }
                         _ => {}
                     }
@@ -117,6 +141,7 @@ mod tests {
     fn series_have_names() {
         assert_eq!(named("SELECT * FROM range(3)"), "SELECT * FROM range(3) AS \"range\" (\"range\")");
         assert_eq!(named("SELECT * FROM generate_series(3) t"), "SELECT * FROM generate_series(3) t (t)");
+        assert_eq!(named("SELECT t.range FROM range(3) t"), "SELECT t.range FROM range(3) t (range)");
         let given = "SELECT * FROM range(3) AS t (x)";
         assert_eq!(named(given), given);
     }

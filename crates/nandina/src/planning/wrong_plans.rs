@@ -12,6 +12,7 @@
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
 //! | `struct_pack(a := 1)` | is refused | `named_struct('a', 1)` |
 //! | `2 ^ 3` | bits in place of powers | `power(2, 3)` |
+//! | `json -> 'a'`, `json_group_array(x)`, `CAST(x AS JSON)` | are refused, or any text | functions: [`operators`], [`json_aggregates`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
 //! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
 //! | `12345678901234567890123`, `INTERVAL '0.05 year'` | digits and fractions are lost | [`literals`] |
@@ -22,6 +23,7 @@
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
 mod ignored_words;
+mod json_aggregates;
 mod lateral_unnest;
 mod literals;
 mod merged_columns;
@@ -153,6 +155,7 @@ impl VisitorMut for Avoid {
             *expr = membership;
         }
         operators::write_as_function(expr);
+        json_aggregates::write_out(expr);
         broken_by(special_casts::write_out(expr))?;
         broken_by(other_functions::write_out(expr))?;
         match expr {

@@ -8,6 +8,7 @@ use datafusion::datasource::file_format::file_compression_type::FileCompressionT
 use datafusion::physical_plan::metrics::Count;
 use memchr::memchr_iter;
 
+use super::encoding::Encoding;
 use super::records::{Found, RecordEnds, Syntax};
 use crate::byte_size;
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub(super) struct ChunkSize {
     pub most_bytes: usize,
     /// Lines in front of the first record, which are left out.
     pub skipped_lines: usize,
+    pub encoding: Encoding,
 }
 
 /// Cuts a file into chunks.
@@ -69,7 +71,7 @@ impl Chunks {
         }
         let file = File::open(path).map_err(|error| Error::file(&shown, error.to_string()))?;
         let input = compression.convert_read(Counted { file, bytes: bytes_scanned })?;
-        Self::of(shown, input, syntax, size)
+        Self::of(shown, size.encoding.decoded(input), syntax, size)
     }
 
     fn of(path: String, mut input: Box<dyn Read + Send>, syntax: Syntax, size: ChunkSize) -> Result<Self> {
@@ -182,7 +184,7 @@ mod tests {
         Syntax { delimiter: b',', quote: b'"', escape: None, comment: None, terminator: None };
 
     fn chunks(text: &'static str, usual_bytes: usize) -> Chunks {
-        let size = ChunkSize { usual_bytes, most_bytes: 30, skipped_lines: 0 };
+        let size = ChunkSize { usual_bytes, most_bytes: 30, skipped_lines: 0, encoding: Encoding::Utf8 };
         Chunks::of("x.csv".to_owned(), Box::new(text.as_bytes()), SYNTAX, size).unwrap()
     }
 
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn lines_in_front_are_left_out() {
-        let size = ChunkSize { usual_bytes: 100, most_bytes: 30, skipped_lines: 2 };
+        let size = ChunkSize { usual_bytes: 100, most_bytes: 30, skipped_lines: 2, encoding: Encoding::Utf8 };
         let text: Box<dyn Read + Send> = Box::new("an \"open\n\na,b\n1,2\n".as_bytes());
         let mut chunks = Chunks::of("x.csv".to_owned(), text, SYNTAX, size).unwrap();
         let chunk = chunks.next().unwrap().unwrap();

@@ -9,8 +9,10 @@ use datafusion::common::config::CsvOptions;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 
 use super::columns::by_name;
+use super::encoding::Encoding;
 use super::infer::format_of;
 use super::records::{RecordEnds, Syntax};
+use super::sniff::sniff;
 use crate::files::reading::Reading;
 
 /// How CSV files of one table are written; `None` is found out from the file.
@@ -24,6 +26,7 @@ pub struct CsvDialect {
     /// for that alone.
     pub columns: Option<Vec<String>>,
     pub comment: Option<u8>,
+    pub encoding: Encoding,
     /// Texts that stand for null, in place of the empty one.
     pub nulls: Option<Vec<String>>,
     /// Lines in front of the records.
@@ -43,18 +46,45 @@ pub struct CsvDialect {
     /// Types of columns by their names, and of the first ones.
     pub types: Vec<(String, String)>,
     pub first_types: Vec<String>,
+    /// Names of the types that columns may be found to have; empty: all.
+    pub candidates: Vec<String>,
+    /// Columns whose empty texts are texts.
+    pub never_null: NeverNull,
+    /// Whether names of columns become words in small letters.
+    pub normalizes_names: bool,
+    /// The longest record.
+    pub most_record_bytes: Option<usize>,
+}
+
+/// Columns by their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NeverNull {
+    #[default]
+    None,
+    Of(Vec<String>),
+    All,
+}
+
+impl NeverNull {
+    pub(super) fn has(&self, column: &str) -> bool {
+        match self {
+            NeverNull::None => false,
+            NeverNull::Of(columns) => columns.iter().any(|name| name.eq_ignore_ascii_case(column)),
+            NeverNull::All => true,
+        }
+    }
 }
 
 /// Bytes of a file that are looked at.
 const SAMPLE_BYTES: u64 = 64 << 10;
 
-/// The options for files, of which the first is looked at.
+/// The options for files, of which the first is looked at, and the lines in front of their records.
 pub(crate) fn likely_options(
     defaults: CsvOptions,
     compression: FileCompressionType,
     files: &[PathBuf],
     reading: &Reading,
-) -> CsvOptions {
+) -> (CsvOptions, usize) {
     let expected =
         reading.columns.as_ref().map(|columns| columns.iter().map(|(name, _)| name.clone()).collect());
     let columns = expected.or_else(|| reading.csv.columns.clone());
@@ -76,38 +106,23 @@ pub(crate) fn likely_options(
         false => reading.sample_records.or(options.schema_infer_max_rec),
     };
     options.compression = compression.into();
-    let mut sample = files.first().map(|file| Sample::of(file, compression)).unwrap_or_default();
+    let encoding = dialect.encoding;
+    let mut sample = files.first().map(|file| Sample::of(file, compression, encoding)).unwrap_or_default();
     sample.skip_lines(dialect.skipped_lines);
-    sample.skip_comments(dialect.comment);
-    options.delimiter = dialect.delimiter.unwrap_or_else(|| likely_delimiter(&sample.text, files));
-    sample.cut_to_records(Syntax::of(&options));
+    let written = sniff(&sample.text, sample.is_cut, dialect, Syntax::of(&options), files);
+    sample.skip_lines(written.skipped_lines.saturating_sub(dialect.skipped_lines));
+    let Syntax { delimiter, quote, escape, comment, .. } = written.syntax;
+    options = CsvOptions { delimiter, quote, escape, comment, ..options };
+    sample.skip_comments(comment);
+    sample.cut_to_records(written.syntax);
     let has_header = dialect.header.unwrap_or_else(|| sample.has_header(&options, dialect));
-    options.with_has_header(has_header)
+    (options.with_has_header(has_header), written.skipped_lines)
 }
 
 /// A pattern that matches the texts that stand for null.
 fn pattern_of_nulls(nulls: &[String]) -> String {
     let texts: Vec<String> = nulls.iter().map(|text| regex::escape(text)).collect();
     format!("^(?:{})$", texts.join("|"))
-}
-
-/// The delimiter that occurs most often in the first line.
-fn likely_delimiter(start: &str, files: &[PathBuf]) -> u8 {
-    let first_line = start.lines().next().unwrap_or_default();
-    let extension = files.first().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
-    let usual = match extension {
-        Some("tsv") => b'\t',
-        Some("tbl") => b'|',
-        _ => b',',
-    };
-    let occurrences = |delimiter: u8| first_line.bytes().filter(|byte| *byte == delimiter).count();
-    let mut best = usual;
-    for candidate in [b',', b';', b'\t', b'|'] {
-        if occurrences(candidate) > occurrences(best) {
-            best = candidate;
-        }
-    }
-    best
 }
 
 /// The beginning of a file.
@@ -120,11 +135,12 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(file: &PathBuf, compression: FileCompressionType) -> Self {
+    fn of(file: &PathBuf, compression: FileCompressionType, encoding: Encoding) -> Self {
         let mut start = Vec::new();
         let opened = std::fs::File::open(file).map_err(datafusion::error::DataFusionError::from);
         let plain = opened.and_then(|file| compression.convert_read(file));
-        let read = plain.and_then(|plain| Ok(plain.take(SAMPLE_BYTES).read_to_end(&mut start)?));
+        let read =
+            plain.and_then(|plain| Ok(encoding.decoded(plain).take(SAMPLE_BYTES).read_to_end(&mut start)?));
         if read.is_err() {
             // The scan of the file reports the error.
             return Sample::default();
@@ -238,12 +254,5 @@ mod tests {
         assert!(!has_header("ada,london\n", columns));
         assert!(has_header("id,n\n1,2\n", columns));
         assert!(!has_header("1,2\n3,4\n", columns));
-    }
-
-    #[test]
-    fn the_delimiter_is_found_in_the_first_line() {
-        assert_eq!(likely_delimiter("a;b;c\n1,5;2;3", &[]), b';');
-        assert_eq!(likely_delimiter("a,b\n", &[]), b',');
-        assert_eq!(likely_delimiter("", &[PathBuf::from("x.tsv")]), b'\t');
     }
 }

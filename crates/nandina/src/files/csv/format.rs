@@ -49,6 +49,11 @@ impl CsvFiles {
         CsvFiles { format, extras: Arc::new(extras), formats: Arc::default() }
     }
 
+    /// The formats of dates and times that were found together with the columns, by the names of these.
+    pub(crate) fn found_formats(&self) -> HashMap<String, String> {
+        self.formats.lock().clone()
+    }
+
     /// The text format for use without a session.
     fn text(&self) -> CsvText {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
@@ -74,8 +79,13 @@ impl CsvFiles {
         };
         ChunkSize {
             usual_bytes: (limit_bytes / SHARE).clamp(64 << 10, 1 << 20),
-            most_bytes: (limit_bytes / RECORD_SHARE).clamp(16 << 20, 1 << 30),
+            most_bytes: self
+                .extras
+                .most_record_bytes
+                .unwrap_or(usize::MAX)
+                .min((limit_bytes / RECORD_SHARE).clamp(16 << 20, 1 << 30)),
             skipped_lines: self.extras.skipped_lines,
+            encoding: self.extras.encoding,
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
 use arrow::csv::ReaderBuilder;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -65,6 +65,8 @@ struct Layout {
 enum Made {
     Parsed(usize),
     Converted(usize, Conversion),
+    /// Empty texts are texts.
+    NeverNull(usize),
     /// The file has none.
     Null,
 }
@@ -171,6 +173,9 @@ impl CsvText {
         for column in &file.wanted {
             made.push(match (fields_of.get(column), conversion(*column)) {
                 (None, _) => Made::Null,
+                (Some(_), None) if self.extras.never_null.has(file.columns.field(*column).name()) => {
+                    Made::NeverNull(wanted.len())
+                }
                 (Some(_), Some(conversion)) => Made::Converted(wanted.len(), conversion),
                 (Some(_), None) => Made::Parsed(wanted.len()),
             });
@@ -193,6 +198,16 @@ impl CsvText {
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// Texts, of which the empty ones are texts; other values as they are.
+fn without_nulls(values: &ArrayRef) -> ArrayRef {
+    match values.as_string_opt::<i32>() {
+        Some(texts) => {
+            Arc::new(texts.iter().map(|text| Some(text.unwrap_or_default())).collect::<StringArray>())
+        }
+        None => Arc::clone(values),
+    }
 }
 
 impl Layout {
@@ -236,6 +251,7 @@ impl Layout {
         let Some(made) = &self.made else { return Ok(parsed) };
         let columns = made.iter().zip(self.columns.fields()).map(|(made, field)| match made {
             Made::Parsed(place) => Ok(Arc::clone(parsed.column(*place))),
+            Made::NeverNull(place) => Ok(without_nulls(parsed.column(*place))),
             Made::Converted(place, conversion) => conversion.apply(field.name(), parsed.column(*place)),
             Made::Null => Ok(new_null_array(field.data_type(), parsed.num_rows())),
         });

@@ -84,10 +84,17 @@ pub(super) struct OneParquetSink {
 }
 
 impl OneParquetSink {
-    pub fn new(path: PathBuf, planned: &ParquetSink, order: Option<&LexRequirement>) -> Self {
+    pub fn new(
+        path: PathBuf,
+        planned: &ParquetSink,
+        order: Option<&LexRequirement>,
+        metadata: &[(String, String)],
+    ) -> Self {
         let schema = get_writer_schema(planned.config());
         let order = order.and_then(|order| sorting_columns(order, &[], &schema));
-        let options = planned.parquet_options().clone();
+        let mut options = planned.parquet_options().clone();
+        let metadata = metadata.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        options.key_value_metadata.extend(metadata);
         Self { path, schema, options, order, metrics: ExecutionPlanMetricsSet::new() }
     }
 

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::datasource::file_format::csv::{CsvSerializer, CsvSink};
-use datafusion::datasource::file_format::json::{JsonSerializer, JsonSink};
+use datafusion::datasource::file_format::csv::CsvSink;
+use datafusion::datasource::file_format::json::JsonSink;
 use datafusion::datasource::file_format::write::{BatchSerializer, get_writer_schema};
 use datafusion::datasource::physical_plan::FileSink as _;
 use datafusion::datasource::sink::DataSink;
@@ -31,7 +31,10 @@ use tokio::fs::File;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
 
+use super::csv_text::CsvText;
 use super::failed;
+use super::json_text::{BETWEEN, JsonText};
+use crate::files::output::TextOutput;
 
 /// Writes rows as text into one file.
 #[derive(Debug)]
@@ -46,29 +49,29 @@ pub(super) struct TextSink {
 
 #[derive(Debug)]
 enum Format {
-    Csv(arrow::csv::WriterBuilder),
-    Json,
+    Csv(Arc<CsvText>),
+    Json(Arc<JsonText>),
 }
 
 impl TextSink {
-    pub fn csv(path: PathBuf, planned: &CsvSink) -> Self {
+    pub fn csv(path: PathBuf, planned: &CsvSink, output: &TextOutput) -> Self {
         let options = planned.writer_options();
         Self {
             path,
             schema: get_writer_schema(planned.config()),
-            format: Format::Csv(options.writer_options.clone()),
+            format: Format::Csv(Arc::new(CsvText::new(&options.writer_options, output))),
             compression: options.compression,
             level: options.compression_level,
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
-    pub fn json(path: PathBuf, planned: &JsonSink) -> Self {
+    pub fn json(path: PathBuf, planned: &JsonSink, output: &TextOutput) -> Self {
         let options = planned.writer_options();
         Self {
             path,
             schema: get_writer_schema(planned.config()),
-            format: Format::Json,
+            format: Format::Json(Arc::new(JsonText::new(output))),
             compression: options.compression,
             level: options.compression_level,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -77,11 +80,28 @@ impl TextSink {
 
     fn serializer(&self) -> Arc<dyn BatchSerializer> {
         match &self.format {
-            Format::Csv(builder) => {
-                let csv = CsvSerializer::new().with_builder(builder.clone()).with_header(builder.header());
-                Arc::new(NestedAsText(csv))
+            Format::Csv(csv) => Arc::clone(csv) as _,
+            Format::Json(json) => Arc::clone(json) as _,
+        }
+    }
+
+    /// What stands in front of the rows, and behind them.
+    fn frame(&self) -> (String, String) {
+        match &self.format {
+            Format::Csv(csv) => {
+                (csv.head(&RecordBatch::new_empty(Arc::clone(&self.schema))), csv.tail().into_owned())
             }
-            Format::Json => Arc::new(JsonSerializer::new()),
+            Format::Json(json) if json.is_array => ("[\n\t".to_owned(), "\n]\n".to_owned()),
+            Format::Json(_) => (String::new(), String::new()),
+        }
+    }
+
+    /// Bytes in front of the first row that are not written: what stands between rows.
+    fn left_out(&self) -> usize {
+        match &self.format {
+            Format::Csv(csv) => csv.left_out(),
+            Format::Json(json) if json.is_array => BETWEEN.len(),
+            Format::Json(_) => 0,
         }
     }
 
@@ -118,15 +138,18 @@ impl DataSink for TextSink {
         let serializer = self.serializer();
         let mut file = self.create().await?;
         // Names of columns are written even if no row is.
-        let head = serializer.serialize(RecordBatch::new_empty(Arc::clone(&self.schema)), true)?;
+        let (head, tail) = self.frame();
+        let mut left_out = self.left_out();
         let (texts, mut next_text) = mpsc::channel::<Bytes>(lanes);
         let path = self.path.clone();
         let write = SpawnedTask::spawn(inherited(async move {
             let fail = |error| failed(&path, error);
-            file.write_all(&head).await.map_err(fail)?;
+            file.write_all(head.as_bytes()).await.map_err(fail)?;
             while let Some(text) = next_text.recv().await {
-                file.write_all(&text).await.map_err(fail)?;
+                let (_, text) = text.split_at(std::mem::take(&mut left_out).min(text.len()));
+                file.write_all(text).await.map_err(fail)?;
             }
+            file.write_all(tail.as_bytes()).await.map_err(fail)?;
             file.shutdown().await.map_err(fail)
         }));
         let mut serialized = data
@@ -182,18 +205,9 @@ impl DisplayAs for TextSink {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.format {
             Format::Csv(_) => "CsvFile",
-            Format::Json => "JsonFile",
+            Format::Json(_) => "JsonFile",
         };
         write!(f, "{name}({})", self.path.display())
-    }
-}
-
-/// Writes lists, structs, maps and bytes as their text, as CSV has no other form for them.
-struct NestedAsText(CsvSerializer);
-
-impl BatchSerializer for NestedAsText {
-    fn serialize(&self, batch: RecordBatch, initial: bool) -> Result<Bytes> {
-        self.0.serialize(nested_as_text(batch)?, initial)
     }
 }
 

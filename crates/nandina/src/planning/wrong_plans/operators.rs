@@ -4,12 +4,21 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, ExactN
 
 use crate::planning::trees::{call, take};
 
-/// Writes `a ^ b` as `power(a, b)` of floating-point numbers, as in DuckDB and Postgres.
+/// Writes `a ^ b` as `power(a, b)` of floating-point numbers, as in DuckDB and Postgres, and the accesses to JSON `a -> 'b'`
+/// and `a ->> 'b'` as the functions that they are.
 pub(super) fn write_as_function(expr: &mut Expr) {
-    if let Expr::BinaryOp { left, op: BinaryOperator::BitwiseXor, right } = expr {
-        let operands = [take(left), take(right)];
-        *expr = call("power", operands.map(double));
-    }
+    let Expr::BinaryOp { left, op, right } = expr else { return };
+    let name = match op {
+        BinaryOperator::BitwiseXor => "power",
+        BinaryOperator::Arrow => "json_extract",
+        BinaryOperator::LongArrow => "json_extract_string",
+        _ => return,
+    };
+    let operands = [take(left), take(right)];
+    *expr = match name {
+        "power" => call(name, operands.map(double)),
+        _ => call(name, operands),
+    };
 }
 
 fn double(expr: Expr) -> Expr {

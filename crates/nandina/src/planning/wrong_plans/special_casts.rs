@@ -1,4 +1,4 @@
-//! Casts that are functions: to `UUID`, which is a text of one form, to `HUGEINT` and `UHUGEINT`, which are decimals within
+//! Casts that are functions: to `UUID` and `JSON`, which are texts of one form, to `HUGEINT` and `UHUGEINT`, which are decimals within
 //! bounds, and `TRY(CAST(x AS t))`, which is `TRY_CAST`.
 
 use datafusion::sql::sqlparser::ast::{
@@ -26,17 +26,22 @@ pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
         CastKind::TryCast | CastKind::SafeCast => (format!("try_{name}"), CastKind::TryCast),
     };
     let value = Box::new(take(value));
+    let Some(of) = of else {
+        *expr = call(&name, [*value]);
+        return Ok(());
+    };
     *expr = call(&name, [Expr::Cast { kind, expr: value, data_type: of, array: false, format: None }]);
     Ok(())
 }
 
-/// The function that makes values of a type, and the type that it makes them of.
-fn function_of(data_type: &DataType) -> Option<(&'static str, DataType)> {
+/// The function that makes values of a type, and the type that it makes them of, if not of any.
+fn function_of(data_type: &DataType) -> Option<(&'static str, Option<DataType>)> {
     let of_digits = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(39, 0));
     match data_type {
-        DataType::Uuid => Some(("uuid_of_text", DataType::Text)),
-        DataType::HugeInt | DataType::Int128 => Some(("hugeint_of", of_digits)),
-        DataType::UHugeInt | DataType::UInt128 => Some(("uhugeint_of", of_digits)),
+        DataType::Uuid => Some(("uuid_of_text", Some(DataType::Text))),
+        DataType::JSON => Some(("json_of", None)),
+        DataType::HugeInt | DataType::Int128 => Some(("hugeint_of", Some(of_digits))),
+        DataType::UHugeInt | DataType::UInt128 => Some(("uhugeint_of", Some(of_digits))),
         _ => None,
     }
 }
