@@ -78,7 +78,12 @@ pub(super) async fn sections(session: &Session, examples: &Examples<'_>) -> Resu
         let known = functions.iter().flat_map(|function| function.names.iter().cloned()).collect();
         page += &section(heading, functions, kind, &known, &|_| true);
     }
-    Ok(page)
+    match by_subject.first_key_value() {
+        Some((subject, _)) => {
+            Err(BenchError::Setup(format!("forms.txt has a subject {subject}, which is none")))
+        }
+        None => Ok(page),
+    }
 }
 
 fn section(
