@@ -22,7 +22,7 @@ struct Call {
     returned: DataType,
 }
 
-/// Arguments beyond these are tried with what fits the ones before.
+/// Arguments beyond these are tried with what fits the ones before, or with all arguments of one type.
 const MOST_TRIED_TOGETHER: usize = 3;
 /// A function that takes so many takes any number.
 const ANY_NUMBER: usize = 7;
@@ -117,7 +117,10 @@ fn forms(name: &str, ask: Ask<'_>) -> Vec<String> {
                 let varied = varied(&fits, &tried);
                 fits.into_iter().chain(varied.into_iter().filter_map(fit)).collect()
             }
-            _ => longer(&longest, &tried).into_iter().filter_map(fit).collect(),
+            _ => {
+                let alike = tried.iter().map(|of| vec![of.clone(); count]);
+                longer(&longest, &tried).into_iter().chain(alike).filter_map(fit).collect()
+            }
         };
         if !fits.is_empty() {
             forms.push(Form::of(&fits));
@@ -260,6 +263,7 @@ fn texts(name: &str, mut forms: Vec<Form>) -> Vec<String> {
     for form in forms {
         if let Some((before, text)) = written.last_mut()
             && before.returned == form.returned
+            && form.arguments.len() == before.arguments.len() + 1
             && form.arguments.starts_with(&before.arguments)
             && let Some(last) = form.arguments.get(before.arguments.len())
         {
