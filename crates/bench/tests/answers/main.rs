@@ -3,3 +3,4 @@
 mod corpus_classes;
 mod orders_of_from_answer_alike;
 mod random_sql_is_answered_alike;
+mod sql_reference_is_written_by_its_program;

@@ -33,6 +33,7 @@ pub use self::functions::{PERCENT, SAMPLE, WITH_TIES, limit_markers};
 use self::functions::{chance, percent_of_rows, row_amount};
 
 const NUMBER: &str = "__row_number";
+const SAMPLED: &str = "__sample_row";
 const RANK: &str = "__rank";
 const COUNT: &str = "__row_count";
 
@@ -89,7 +90,10 @@ fn limited(limit: Limit) -> Result<LogicalPlan> {
 /// The rows whose numbers in the order of these keys are within a limit.
 fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = rows.schema().columns().into_iter().map(Expr::Column).collect();
-    let window = |function: Expr| function.order_by(keys.to_vec()).build();
+    let window = |function: Expr| match keys {
+        [] => Ok(function),
+        keys => function.order_by(keys.to_vec()).build(),
+    };
     let mut windows = vec![window(row_number())?.alias(NUMBER)];
     let mut counted = None;
     let skip = limit.skip.as_deref().cloned().map(|skip| whole(skip, None));
@@ -183,11 +187,11 @@ fn sample_of(rows: LogicalPlan, arguments: &[Expr]) -> Result<LogicalPlan> {
     let (plan, chance) = match seed {
         Expr::Literal(seed, _) if seed.is_null() => (plan, random().call(Vec::new())),
         seed => {
-            let number = row_number().alias(NUMBER);
+            let number = row_number().alias(SAMPLED);
             let seed = cast(seed.clone(), DataType::Int64);
             let numbered = Window::try_new(vec![number], Arc::new(plan.build()?))?;
             let plan = LogicalPlanBuilder::from(LogicalPlan::Window(numbered));
-            (plan, chance(seed, cast(col(NUMBER), DataType::Int64)))
+            (plan, chance(seed, cast(col(SAMPLED), DataType::Int64)))
         }
     };
     let percent = || cast(amount.clone(), DataType::Float64);
