@@ -15,6 +15,8 @@ use crate::function::Kind::{Any, Integer};
 use crate::function::{Kernel, arguments};
 use crate::types::sql_type;
 
+const MOST_BITS: usize = 1 << 27;
+
 pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(
         &["bitstring"],
@@ -24,6 +26,9 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             let [strings, lengths] = arguments(given)?;
             let strings = bits_of(strings)?;
             rows_with_number(&strings, lengths, |bits, length| match usize::try_from(length) {
+                Ok(length) if length > MOST_BITS => {
+                    exec_err!("bitstring: {length} bits; there are up to {MOST_BITS}")
+                }
                 Ok(length) if length >= bits.len() => {
                     Ok(std::iter::repeat_n(false, length - bits.len()).chain(bits).collect())
                 }

@@ -133,7 +133,10 @@ mod tests {
     #[test]
     fn places_in_a_later_statement_of_a_line() {
         let error = Error::Syntax { message: "expected x at line 1, column 8".to_owned() };
-        assert_eq!(shown(&error, "SELECT 1; SELECT )"), "LINE 1: SELECT 1; SELECT )\n                         ^");
+        assert_eq!(
+            shown(&error, "SELECT 1; SELECT )"),
+            "LINE 1: SELECT 1; SELECT )\n                         ^"
+        );
         let error = Error::Syntax { message: "expected x at line 1, column 80".to_owned() };
         assert_eq!(shown(&error, "SELECT )"), "");
     }

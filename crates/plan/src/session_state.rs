@@ -13,8 +13,8 @@ use nandina_functions::{OwnTypes, TypeNames};
 
 use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
-    KeylessRelations, Planner, Relations, analyzer_rules, operator_planner, optimizer_rules,
-    limit_markers, physical_optimizer_rules, replaced_column,
+    KeylessRelations, Planner, Relations, analyzer_rules, limit_markers, operator_planner, optimizer_rules,
+    physical_optimizer_rules, replaced_column,
 };
 
 /// The state of a session that plans as Nandina does, from what it runs on and DataFusion's functions.

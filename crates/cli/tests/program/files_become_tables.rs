@@ -64,5 +64,8 @@ fn copy_fills_and_empties_tables() {
     assert_eq!(csv_in(folder.path(), "shop", &format!("{sql} g")).ok(), "n,s,p\n5,15,2\n");
     assert_eq!(csv_in(folder.path(), "shop", &format!("{sql} 'out.parquet'")).ok(), "n,s,p\n5,15,2\n");
     let message = csv_in(folder.path(), "shop", "COPY g (id, nme) FROM 'pairs.csv' (HEADER false)").failed(1);
-    assert!(message.starts_with("error: there is no column 'g.nme'; did you mean 'name'?\nLINE 1: "), "{message}");
+    assert!(
+        message.starts_with("error: there is no column 'g.nme'; did you mean 'name'?\nLINE 1: "),
+        "{message}"
+    );
 }

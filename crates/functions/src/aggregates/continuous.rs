@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::Result;
-use datafusion::common::cast::as_float64_array;
+use datafusion::common::cast::{as_float64_array, as_int64_array};
+use datafusion::common::{Result, exec_err};
 
 use crate::function::{INTERVAL, MICROSECONDS};
 
@@ -29,11 +29,21 @@ pub(super) fn distance_type(kept: &DataType) -> DataType {
     if *kept == DataType::Float64 { DataType::Float64 } else { INTERVAL }
 }
 
+/// Whole numbers up to this one are floating-point numbers, too.
+const MOST_EXACT: u64 = 1 << 53;
+
 /// Values as numbers.
 pub(super) fn numbers(values: &ArrayRef) -> Result<Float64Array> {
     let numbers = match values.data_type() {
         DataType::Float64 => Arc::clone(values),
-        _ => cast(&cast(values, &DataType::Int64)?, &DataType::Float64)?,
+        _ => {
+            let whole = cast(values, &DataType::Int64)?;
+            let is_inexact = |value: &i64| value.unsigned_abs() > MOST_EXACT;
+            if as_int64_array(&whole)?.iter().flatten().any(|value| is_inexact(&value)) {
+                return exec_err!("quantiles of points in time are exact up to 285 years from 1970");
+            }
+            cast(&whole, &DataType::Float64)?
+        }
     };
     Ok(as_float64_array(&numbers)?.clone())
 }

@@ -293,7 +293,7 @@ impl JsonWriter {
             Takes::Texts(count) if given.len() == count => given.iter().map(text).collect(),
             Takes::Anything(count) if given.len() == count => Some(given.iter().map(plain).collect()),
             Takes::Any => Some(given.iter().map(plain).collect()),
-            Takes::Pairs if given.len() % 2 == 0 => given
+            Takes::Pairs if given.len().is_multiple_of(2) => given
                 .iter()
                 .enumerate()
                 .map(|(place, of)| if place % 2 == 0 { text(of) } else { Some(plain(of)) })

@@ -61,7 +61,7 @@ fn multiple(length: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Option<Int
     Some(IntervalMonthDayNano::new(
         small(months.trunc())?,
         small(days.trunc() + days_of_month.trunc() + whole_days)?,
-        (micros.abs() < 9.2e15).then_some(micros as i64 * 1000)?,
+        (micros.abs() < 9.2e15).then(|| micros as i64 * 1000)?,
     ))
 }
 

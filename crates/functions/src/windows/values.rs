@@ -129,7 +129,7 @@ fn chosen(
                 match call.function {
                     FrameFunction::FirstValue => rows.next(),
                     FrameFunction::LastValue => rows.next_back(),
-                    // Negative numbers count from the end.
+                    // A negative number is that of no row.
                     _ => match usize::try_from(number.unsigned_abs()).ok().and_then(|n| n.checked_sub(1)) {
                         Some(place) if number > 0 => rows.nth(place),
                         Some(_) | None => None,

@@ -123,7 +123,13 @@ impl Output {
                 }
                 self.pattern = Some(pattern);
             }
-            "file_extension" => self.extension = Some(value.text(name)?),
+            "file_extension" => {
+                let extension = value.text(name)?;
+                if extension.contains('/') {
+                    return Err(value.refused(name, "the end of a name, without folders"));
+                }
+                self.extension = Some(extension);
+            }
             "row_groups_per_file" => {
                 self.most_row_groups = Some(at_least_one(name, value)?);
                 self.is_folder = true;

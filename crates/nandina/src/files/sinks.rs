@@ -59,6 +59,11 @@ pub(crate) fn for_folder(
         );
     }
     let root = LocalFileSystem::new().path_to_filesystem(target.prefix())?;
+    // Where a link leads to.
+    let root = root.canonicalize().unwrap_or(root);
+    if output.existing == Existing::Removed {
+        check_removal(&root)?;
+    }
     if output.existing == Existing::Removed && reads_below(planned.input(), &root)? {
         let message = "its files are read by the query, and would be removed before; write to another folder";
         return Err(Error::file(root.display().to_string(), message).into());
@@ -69,6 +74,30 @@ pub(crate) fn for_folder(
         return Ok(Some(DataSinkExec::new(Arc::clone(planned.input()), sink, planned.sort_order().clone())));
     }
     partitioned_write::by_value(planned, columns, Some(Arc::new(folder)))
+}
+
+/// Refuses to remove a folder that holds a database, or that the program is in.
+fn check_removal(root: &Path) -> Result<()> {
+    let refused = |reason: &str| {
+        let message = format!("OVERWRITE removes the folder, {reason}; write to another one");
+        Err(Error::file(root.display().to_string(), message).into())
+    };
+    if std::env::current_dir().is_ok_and(|current| current.starts_with(root)) {
+        return refused("in which the program runs");
+    }
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            if entry.file_name() == nandina_storage::MANIFEST {
+                return refused("in which there is a database");
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a plan reads files in a folder.
@@ -82,7 +111,7 @@ fn reads_below(plan: &Arc<dyn ExecutionPlan>, root: &Path) -> Result<bool> {
         let mut files = scan.file_groups.iter().flat_map(|group| group.files());
         Ok(files.any(|file| {
             let path = disk.path_to_filesystem(&file.object_meta.location);
-            path.is_ok_and(|path| path.starts_with(root))
+            path.is_ok_and(|path| path.canonicalize().unwrap_or(path).starts_with(root))
         }))
     })
 }

@@ -209,7 +209,11 @@ impl Given<'_> {
             "dictionary_size_limit" => {}
             "write_bloom_filter" => self.of_format("bloom_filter_on_write", value.flag(name)?),
             "bloom_filter_false_positive_ratio" => match value {
-                OptionValue::Number(ratio) => self.of_format("bloom_filter_fpp", ratio),
+                OptionValue::Number(ratio)
+                    if ratio.parse::<f64>().is_ok_and(|ratio| ratio > 0.0 && ratio < 1.0) =>
+                {
+                    self.of_format("bloom_filter_fpp", ratio);
+                }
                 value => return Err(value.refused(name, "a number between 0 and 1")),
             },
             // Which library would encrypt; nothing is encrypted.
@@ -298,6 +302,11 @@ impl Given<'_> {
 
 /// Rows are written in this order: by the values of folders, and within them by this.
 fn order(copy: &mut CopyToStatement, by: &[String]) -> Result<()> {
+    if let Some(text) = by.iter().find(|key| key.starts_with('\'')) {
+        return Err(Error::unsupported(format!(
+            "ORDER_BY {text}: write columns without quotes, or with double ones, as in ORDER_BY (day, id DESC)"
+        )));
+    }
     let source = match &copy.source {
         CopyToSource::Query(query) => format!("({query}) AS \"rows\""),
         CopyToSource::Relation(table) => table.to_string(),
@@ -413,7 +422,7 @@ mod tests {
         {
             for option in options.iter().chain(&ANY_FORMAT).filter(|name| **name != "order_by") {
                 let message = written(&format!("COPY t TO 'no/x' (FORMAT {format}, {option} '1')"));
-                let message = message.map_or_else(|error| error.to_string(), |text| text);
+                let message = message.unwrap_or_else(|error| error.to_string());
                 assert!(!message.contains("there is no option"), "{option}: {message}");
             }
         }

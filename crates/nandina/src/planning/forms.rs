@@ -8,9 +8,9 @@
 //! | `(a, b) = (x, y)`, `<`, `IN ((1, 2), …)` | comparisons of their parts |
 //! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
 //! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
-//! | `[a, b]` | `make_array(a, b)` |
 //! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
 //! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
+//! | `DISTINCT ON (a) … ORDER BY b` | a query over it, by `distinct_on` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
 
 use std::collections::HashSet;
@@ -26,9 +26,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::{Error, Result};
-use crate::planning::syntax;
 use crate::planning::trees::{call, take};
 use crate::planning::wrong_plans::{normalized, visit_queries};
+use crate::planning::{distinct_on, syntax};
 
 /// Writes them.
 pub(crate) fn write(statement: &mut Statement) -> Result<()> {
@@ -53,7 +53,7 @@ impl VisitorMut for Forms {
         {
             orders.iter_mut().for_each(|order| number_position(&mut order.expr));
         }
-        match order_by_all(query) {
+        match distinct_on::write(query).and_then(|()| order_by_all(query)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -90,8 +90,6 @@ impl VisitorMut for Forms {
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
-            // DataFusion does not find columns of the query outside in a list that is written.
-            Expr::Array(array) => Some(call("make_array", std::mem::take(&mut array.elem))),
             Expr::CompoundFieldAccess { root, access_chain } => {
                 settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
                 None

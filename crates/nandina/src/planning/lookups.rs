@@ -31,15 +31,15 @@ use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, Ident, JoinConstraint, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, TableFactor,
-    TableWithJoins, Value, Visit, VisitorMut, With, visit_relations,
+    Cte, Expr, Ident, JoinConstraint, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement,
+    TableFactor, TableWithJoins, Value, Visit, VisitorMut, With, visit_relations,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::trees::join_constraint;
 use crate::planning::wrong_plans::{normalized, select_all_from, visit_queries};
-use crate::planning::{physical_plan, plan_of};
 use crate::planning::{output_names, syntax};
+use crate::planning::{physical_plan, plan_of};
 
 /// A column of a table.
 #[derive(Debug, Clone)]
@@ -117,7 +117,11 @@ pub(crate) struct Further {
 }
 
 /// Writes all of them out in a statement.
-pub(crate) async fn write_out(state: &SessionState, statement: &mut Statement, further: Further) -> Result<()> {
+pub(crate) async fn write_out(
+    state: &SessionState,
+    statement: &mut Statement,
+    further: Further,
+) -> Result<()> {
     let (mut answers, mut passed_over, mut is_unanswered, mut settled_places) = (None, 0, false, 0);
     loop {
         let mut visitor = Lookups {
@@ -268,6 +272,9 @@ impl VisitorMut for Lookups<'_> {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Stop> {
         select.from.iter_mut().try_for_each(|tables| natural_joins::resolve(self, tables))?;
+        if let Some(columns) = self.columns_for_cases(&select.from)? {
+            cases::settle(select, &columns);
+        }
         if aliases::has_some(select) {
             let from = &select.from;
             let columns = match from.is_empty() {
@@ -278,14 +285,14 @@ impl VisitorMut for Lookups<'_> {
             };
             match columns {
                 Some(columns) => {
-                    let columns = columns.into_iter().map(|column| column.name).collect();
+                    // A column whose capitals are others is meant rather than an output.
+                    let as_written = columns.iter().map(|column| column.name.clone());
+                    let small = columns.iter().map(|column| column.name.to_lowercase());
+                    let columns = as_written.chain(small).collect();
                     broken_by(aliases::write_out(select, &columns, |function| self.is_volatile(function)))?;
                 }
                 None => aliases::leave(select),
             }
-        }
-        if let Some(columns) = self.columns_for_cases(&select.from)? {
-            cases::settle(select, &columns);
         }
         if self.further.stars
             && star_columns::has_star(select)

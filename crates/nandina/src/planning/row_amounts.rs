@@ -82,7 +82,8 @@ fn fetch_as_limit(query: &mut Query) -> Result<()> {
 
 /// A sample of what `FROM` gives, before `WHERE`.
 fn sample_of_select(select: &mut Select) -> Result<()> {
-    let [ConnectByKind::ConnectBy { nocycle: false, relationships, .. }] = select.connect_by.as_slice() else {
+    let [ConnectByKind::ConnectBy { nocycle: false, relationships, .. }] = select.connect_by.as_slice()
+    else {
         return Ok(());
     };
     let [sample] = relationships.as_slice() else { return Ok(()) };

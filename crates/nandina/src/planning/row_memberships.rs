@@ -9,11 +9,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Ident, Query, Select, SetExpr, TableAlias, TableAliasColumnDef,
     TableFactor, Value, VisitorMut,
 };
-use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 
 use crate::error::{Error, Result};
 use crate::planning::syntax;

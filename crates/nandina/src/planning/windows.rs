@@ -112,14 +112,17 @@ impl Calls<'_> {
         let (Some(name), Some(WindowType::WindowSpec(spec))) = (name, &mut function.over) else {
             return Ok(None);
         };
-        let exclusion = take_exclusion(spec);
+        let mut exclusion = take_exclusion(spec);
         let Some(what) = self.function(&name) else { return Ok(None) };
         let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
         let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
         let has_order =
             list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
-        if !has_order && !uses_frame(&what) && spec.window_frame.as_ref().is_some_and(has_odd_bounds) {
-            spec.window_frame = Some(rows_so_far());
+        if !has_order && !uses_frame(&what) {
+            exclusion = Exclusion::Nothing;
+            if spec.window_frame.as_ref().is_some_and(has_odd_bounds) {
+                spec.window_frame = Some(rows_so_far());
+            }
         }
         let frame = spec.window_frame.as_ref();
         let is_sliding = frame.is_some_and(|frame| !begins_with_partition(frame));
@@ -136,7 +139,13 @@ impl Calls<'_> {
         if is_distinct && !is_aggregate {
             return Err(Error::unsupported(format!("{name}(DISTINCT …) OVER (…) is not supported")));
         }
+        if function.filter.is_some() && !is_aggregate {
+            return Err(Error::unsupported(format!("FILTER is for aggregates, and {name} is none")));
+        }
         let mut arguments = Vec::with_capacity(list.args.len());
+        if is_aggregate && list.args.is_empty() {
+            arguments.push(number("1"));
+        }
         for argument in &mut list.args {
             match argument {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => arguments.push(take(expr)),
@@ -204,7 +213,7 @@ impl Calls<'_> {
 
     fn function(&self, name: &str) -> Option<FrameFunction> {
         Some(match name {
-            "first_value" | "first" | "arbitrary" | "any_value" => FrameFunction::FirstValue,
+            "first_value" | "first" | "arbitrary" => FrameFunction::FirstValue,
             "last_value" | "last" => FrameFunction::LastValue,
             "nth_value" => FrameFunction::NthValue,
             "lead" => FrameFunction::Lead,

@@ -19,6 +19,7 @@
 //! | `* REPLACE (x AS name)` | a name that is no column's is passed over | it is looked up |
 //! | `CAST(x AS UUID)`, `TRY(CAST(x AS INT))` | any text, no function | a function, `TRY_CAST`: [`special_casts`] |
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
+//! | `[t.a]` in a sub-query | no column of the query outside is found | `make_array(t.a)` |
 //! | `date_part('era', x)`, `add(a, b)`, `weighted_avg(x, w)` and so on | unknown | other functions: [`other_functions`] |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
@@ -178,6 +179,7 @@ impl VisitorMut for Avoid {
                 leave_out_constant_orders(function);
                 packed_structs::name_fields(function);
             }
+            Expr::Array(array) => *expr = call("make_array", std::mem::take(&mut array.elem)),
             Expr::Interval(_) | Expr::UnaryOp { .. } => return broken_by(literals::exact_interval(expr)),
             Expr::Value(_) => literals::exact_number(expr),
             Expr::Cast {

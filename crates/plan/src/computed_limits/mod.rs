@@ -24,8 +24,8 @@ use datafusion::functions_window::expr_fn::{rank, row_number};
 use datafusion::logical_expr::expr::{ScalarFunction, Sort as SortKey, WindowFunction};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Expr, ExprFunctionExt, Filter, Limit, LogicalPlan, LogicalPlanBuilder, Projection, Sort, Window, cast, col,
-    lit,
+    Expr, ExprFunctionExt, Filter, Limit, LogicalPlan, LogicalPlanBuilder, Projection, Sort, Window, cast,
+    col, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -75,11 +75,8 @@ fn limited(limit: Limit) -> Result<LogicalPlan> {
         LogicalPlan::Projection(projection) => {
             let input = Limit { input: Arc::clone(&projection.input), ..limit };
             let schema = Arc::clone(&projection.schema);
-            let again = Projection::try_new_with_schema(
-                projection.expr.clone(),
-                Arc::new(limited(input)?),
-                schema,
-            )?;
+            let again =
+                Projection::try_new_with_schema(projection.expr.clone(), Arc::new(limited(input)?), schema)?;
             Ok(LogicalPlan::Projection(again))
         }
         LogicalPlan::Sort(Sort { expr, input, fetch: None }) => numbered(&limit, expr, input),
@@ -119,7 +116,10 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
             Some(skip) => fetch.clone() + or_none(skip),
             None => fetch.clone(),
         };
-        fetch.is_null().or(number(place).lt_eq(last))
+        let within = number(place).lt_eq(last);
+        // No row is tied with the last one of none.
+        let within = if place == RANK { within.and(fetch.clone().gt(lit(0i64))) } else { within };
+        fetch.is_null().or(within)
     });
     let within = conjunction(skipped.into_iter().chain(last)).unwrap_or_else(|| lit(true));
     // A window operator has one order.

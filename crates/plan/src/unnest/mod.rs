@@ -354,8 +354,7 @@ impl Unnesting {
         if is_spool(rows) || !differ_when_repeated(rows)? {
             return Ok(Arc::clone(rows));
         }
-        let spool = Spool { number: next_spool_number(), input: rows.as_ref().clone() };
-        Ok(Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(spool) })))
+        Ok(spooled(rows))
     }
 }
 
@@ -411,6 +410,15 @@ fn differ_when_repeated(rows: &LogicalPlan) -> Result<bool> {
         ))
     };
     Ok(is_volatile(rows)? || rows.exists(is_inexact)?)
+}
+
+/// Rows that are computed once.
+fn spooled(rows: &Arc<LogicalPlan>) -> Arc<LogicalPlan> {
+    if is_spool(rows) {
+        return Arc::clone(rows);
+    }
+    let spool = Spool { number: next_spool_number(), input: rows.as_ref().clone() };
+    Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(spool) }))
 }
 
 fn is_spool(rows: &LogicalPlan) -> bool {

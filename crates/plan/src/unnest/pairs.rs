@@ -18,14 +18,12 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, Result};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
-use datafusion::logical_expr::{
-    Distinct, Expr, Join, LogicalPlan, Projection, Union, cast, lit,
-};
+use datafusion::logical_expr::{Distinct, Expr, Join, LogicalPlan, Projection, Union, cast, lit};
 use datafusion::scalar::ScalarValue;
 
 use super::dependent::{cross_joined, joined_on};
 use super::domain::by_name;
-use super::{Unnesting, Values, is_ours, outer_columns_of};
+use super::{Unnesting, Values, is_ours, outer_columns_of, spooled};
 
 /// The values of sub-queries for the different pairs of a join's rows.
 struct Pairs {
@@ -48,8 +46,14 @@ impl Unnesting {
         if !condition.exists(|part| is_ours(part, &whole))? {
             return Ok(whole);
         }
-        join.left = self.once(&join.left)?;
-        join.right = self.once(&join.right)?;
+        if join.join_type == JoinType::Full {
+            // They stand in the plan four times; in that of several such joins, many more.
+            join.left = spooled(&join.left);
+            join.right = spooled(&join.right);
+        } else {
+            join.left = self.once(&join.left)?;
+            join.right = self.once(&join.right)?;
+        }
         let (pairs, condition) = self.pairs(&join, condition, &whole)?;
         let columns = join.schema.columns().into_iter().map(Expr::Column);
         match join.join_type {
@@ -134,22 +138,18 @@ fn full(join: &Join, pairs: Pairs, condition: Expr) -> Result<LogicalPlan> {
     let right = missing.chain(own).enumerate().map(|(at, column)| column.alias(name(at)));
     let alone = project(right.collect(), alone)?;
     let all = Union::try_new(vec![Arc::new(kept), Arc::new(alone)])?;
-    let named = join.schema.iter().enumerate().map(|(at, (table, field))| {
-        by_name(name(at)).alias_qualified(table.cloned(), field.name())
-    });
+    let named = join
+        .schema
+        .iter()
+        .enumerate()
+        .map(|(at, (table, field))| by_name(name(at)).alias_qualified(table.cloned(), field.name()));
     project(named.collect(), LogicalPlan::Union(all))
 }
 
 /// The different pairs that a condition without sub-queries leaves, under the names of the sides' columns.
-fn different_pairs(
-    join: &Join,
-    left: &[Key],
-    right: &[Key],
-    condition: Option<Expr>,
-) -> Result<LogicalPlan> {
-    let named = |keys: &[Key]| -> Vec<Expr> {
-        keys.iter().map(|key| Expr::Column(key.column.clone())).collect()
-    };
+fn different_pairs(join: &Join, left: &[Key], right: &[Key], condition: Option<Expr>) -> Result<LogicalPlan> {
+    let named =
+        |keys: &[Key]| -> Vec<Expr> { keys.iter().map(|key| Expr::Column(key.column.clone())).collect() };
     let different = |columns: Vec<Expr>, rows: LogicalPlan| -> Result<LogicalPlan> {
         Ok(LogicalPlan::Distinct(Distinct::All(Arc::new(project(columns, rows)?))))
     };

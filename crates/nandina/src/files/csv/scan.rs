@@ -24,7 +24,7 @@ use super::convert::{Conversion, with_column};
 use super::extras::Extras;
 use super::formats::FoundFormats;
 use super::infer::{format_of, header_of, reason, without_line};
-use super::records::{Syntax, records_of};
+use super::records::{Record, Syntax, records_of};
 use crate::error::{self, Error};
 use crate::files::text_scan::{TextFile, TextFormat, from_thread};
 use nandina_exec::execution::meter::inherited;
@@ -262,11 +262,12 @@ impl Layout {
 
     /// The rows of a chunk without the records that cannot be read.
     fn rows_that_can_be_read(&self, chunk: &Chunk, has_header: bool) -> Result<Vec<RecordBatch>, ArrowError> {
+        let records = self.records(chunk, has_header);
+        let mut unreadable = self.unreadable(&records, usize::MAX).into_iter().peekable();
         let mut text = Vec::with_capacity(chunk.text.len());
         let mut count = 0;
-        let records = records_of(&chunk.text, chunk.first_line, Syntax::of(&self.options));
-        for record in records.skip(usize::from(has_header)) {
-            if self.rows(record.text, 1, false).is_ok() {
+        for (place, record) in records.iter().enumerate() {
+            if unreadable.next_if_eq(&place).is_none() {
                 text.extend_from_slice(record.text);
                 count += 1;
             }
@@ -276,13 +277,39 @@ impl Layout {
 
     /// An error in a chunk, with the line of the first record that has one.
     fn failed(&self, chunk: &Chunk, has_header: bool, error: &ArrowError) -> Error {
-        let records = records_of(&chunk.text, chunk.first_line, Syntax::of(&self.options));
-        for record in records.skip(usize::from(has_header)) {
-            if let Err(error) = self.rows(record.text, 1, false) {
-                return self.failed_in(record.line, &error);
-            }
+        let records = self.records(chunk, has_header);
+        let first = self.unreadable(&records, 1).first().and_then(|place| records.get(*place));
+        match first.map(|record| (record.line, self.rows(record.text, 1, false))) {
+            Some((line, Err(error))) => self.failed_in(line, &error),
+            _ => self.failed_in(chunk.first_line, error),
         }
-        self.failed_in(chunk.first_line, error)
+    }
+
+    fn records<'a>(&self, chunk: &'a Chunk, has_header: bool) -> Vec<Record<'a>> {
+        let records = records_of(&chunk.text, chunk.first_line, Syntax::of(&self.options));
+        records.skip(usize::from(has_header)).collect()
+    }
+
+    /// The places of the first of the records that cannot be read: halves of those that cannot be read as a whole.
+    fn unreadable(&self, records: &[Record<'_>], most: usize) -> Vec<usize> {
+        let mut places = Vec::new();
+        // What comes first is at the end.
+        let mut parts = vec![(0, records.len())];
+        while let Some((begin, end)) = parts.pop() {
+            let inside = records.get(begin..end).unwrap_or_default();
+            let text: Vec<u8> = inside.iter().flat_map(|record| record.text).copied().collect();
+            if places.len() == most || self.rows(&text, inside.len(), false).is_ok() {
+                continue;
+            }
+            if inside.len() < 2 {
+                places.extend(inside.first().map(|_| begin));
+                continue;
+            }
+            let middle = begin + inside.len() / 2;
+            parts.push((middle, end));
+            parts.push((begin, middle));
+        }
+        places
     }
 
     fn failed_in(&self, line: u64, error: &ArrowError) -> Error {

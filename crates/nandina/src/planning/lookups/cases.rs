@@ -8,18 +8,20 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, LambdaFunction, VisitMut, VisitorMut};
 
 use super::Column;
 use crate::planning::wrong_plans::normalized;
 
 /// Writes the names in a part of a query as the columns of its tables have them.
 pub(super) fn settle(part: &mut impl VisitMut, columns: &[Column]) {
-    let _ = part.visit(&mut Settling { columns });
+    let _ = part.visit(&mut Settling { columns, parameters: Vec::new() });
 }
 
 struct Settling<'a> {
     columns: &'a [Column],
+    /// Those of the lambdas around, which are no columns.
+    parameters: Vec<String>,
 }
 
 impl VisitorMut for Settling<'_> {
@@ -39,10 +41,22 @@ impl VisitorMut for Settling<'_> {
                     }
                 }
             }
+            Expr::Lambda(lambda) => self.parameters.extend(names_of(lambda)),
             _ => {}
         }
         ControlFlow::Continue(())
     }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Lambda(lambda) = expr {
+            self.parameters.truncate(self.parameters.len() - names_of(lambda).count());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn names_of(lambda: &LambdaFunction) -> impl Iterator<Item = String> + '_ {
+    lambda.params.iter().map(|parameter| normalized(&parameter.name))
 }
 
 impl Settling<'_> {
@@ -51,8 +65,12 @@ impl Settling<'_> {
             return;
         }
         let wanted = normalized(name);
+        if table.is_none() && self.parameters.contains(&wanted) {
+            return;
+        }
         let candidates = || {
-            let of_table = self.columns.iter().filter(|column| table.is_none() || column.table.as_ref() == table);
+            let of_table =
+                self.columns.iter().filter(|column| table.is_none() || column.table.as_ref() == table);
             of_table.map(|column| column.name.as_str())
         };
         let found = candidates().find(|candidate| *candidate == wanted).or_else(|| {

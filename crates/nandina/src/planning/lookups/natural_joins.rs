@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Lookups, Stop, Unknown};
+use crate::error::Error;
 use crate::planning::trees::join_constraint;
 
 /// Writes the joins of some tables out.
@@ -29,7 +30,16 @@ pub(super) fn resolve(lookups: &mut Lookups, tables: &mut TableWithJoins) -> Con
             unreachable!("both sides were asked for");
         };
         let right: HashSet<String> = right.collect();
-        *constraint = using(&left.filter(|column| right.contains(column)).collect::<Vec<_>>());
+        let left: Vec<String> = left.collect();
+        let differ = |column: &&String| {
+            right.iter().any(|other| other != *column && other.eq_ignore_ascii_case(column))
+        };
+        if let Some(column) = left.iter().find(differ) {
+            return ControlFlow::Break(Box::new(Err(Error::unsupported(format!(
+                "NATURAL JOIN: the column '{column}' is on the other side with other capitals; write USING or ON"
+            )))));
+        }
+        *constraint = using(&left.into_iter().filter(|column| right.contains(column)).collect::<Vec<_>>());
     }
     ControlFlow::Continue(())
 }

@@ -80,16 +80,17 @@ pub(super) fn has_star(select: &Select) -> bool {
 
 /// Writes the columns that `*` stands for.
 pub(super) fn write_stars_out(select: &mut Select, columns: &[Column]) {
-    let written = std::mem::take(&mut select.projection).into_iter().flat_map(|item| match plain_star(&item) {
-        None => vec![item],
-        Some(of_table) => {
-            let chosen = columns.iter().filter(|column| match &of_table {
-                None => true,
-                Some(_) => column.table == of_table,
-            });
-            chosen.map(|column| SelectItem::UnnamedExpr(reference(column))).collect()
-        }
-    });
+    let written =
+        std::mem::take(&mut select.projection).into_iter().flat_map(|item| match plain_star(&item) {
+            None => vec![item],
+            Some(of_table) => {
+                let chosen = columns.iter().filter(|column| match &of_table {
+                    None => true,
+                    Some(_) => column.table == of_table,
+                });
+                chosen.map(|column| SelectItem::UnnamedExpr(reference(column))).collect()
+            }
+        });
     select.projection = written.collect();
 }
 

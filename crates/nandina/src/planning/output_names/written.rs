@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     Subscript, UnaryOperator, Value, WindowSpec, WindowType,
 };
 
+use crate::planning::syntax::EXCLUSION;
 use crate::planning::wrong_plans::normalized;
 
 /// The name of a column with these values.
@@ -222,8 +223,15 @@ fn orders(orders: &[OrderByExpr]) -> String {
 fn over(window: &WindowSpec) -> String {
     let mut parts = Vec::new();
     parts.extend(window.window_name.as_ref().map(normalized));
-    if !window.partition_by.is_empty() {
-        parts.push(format!("PARTITION BY {}", texts(&window.partition_by)));
+    let (exclusion, keys) = match window.partition_by.split_first() {
+        Some((first, rest)) => match excluded(first) {
+            Some(excluded) => (Some(excluded), rest),
+            None => (None, window.partition_by.as_slice()),
+        },
+        None => (None, [].as_slice()),
+    };
+    if !keys.is_empty() {
+        parts.push(format!("PARTITION BY {}", texts(keys)));
     }
     if !window.order_by.is_empty() {
         parts.push(format!("ORDER BY {}", orders(&window.order_by)));
@@ -234,7 +242,19 @@ fn over(window: &WindowSpec) -> String {
             None => format!("{} {}", frame.units, frame.start_bound),
         });
     }
+    parts.extend(exclusion.map(|excluded| format!("EXCLUDE {excluded}")));
     parts.join(" ")
+}
+
+/// What a frame leaves out, which stands among the keys of partitions.
+fn excluded(key: &Expr) -> Option<&str> {
+    let Expr::Value(value) = key else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    Some(match text.strip_prefix(EXCLUSION)? {
+        "CURRENT" => "CURRENT ROW",
+        "NO" => "NO OTHERS",
+        other => other,
+    })
 }
 
 /// A type under the name that DuckDB gives it.

@@ -38,22 +38,21 @@ pub(super) fn sample(tokens: &[TokenWithSpan], at: usize) -> Option<(Vec<Token>,
     let mut next = at;
     let mut method = None;
     let mut seed = Token::make_keyword("NULL");
-    let amount;
-    let unit;
     if let Some(Token::Word(word)) = token(tokens, at) {
         method = Some(word.value.to_lowercase());
         next += 1;
     }
     let is_in_brackets = token(tokens, next) == Some(&Token::LParen);
     next += usize::from(is_in_brackets);
-    amount = token(tokens, next).filter(|token| matches!(token, Token::Number(..) | Token::Placeholder(_)))?;
+    let amount =
+        token(tokens, next).filter(|token| matches!(token, Token::Number(..) | Token::Placeholder(_)))?;
     next += 1;
-    match token(tokens, next) {
-        Some(Token::Mod) => unit = Some("percent"),
-        Some(Token::Word(word)) if is(word, "percent") => unit = Some("percent"),
-        Some(Token::Word(word)) if is(word, "rows") => unit = Some("rows"),
-        _ => unit = None,
-    }
+    let unit = match token(tokens, next) {
+        Some(Token::Mod) => Some("percent"),
+        Some(Token::Word(word)) if is(word, "percent") => Some("percent"),
+        Some(Token::Word(word)) if is(word, "rows") => Some("rows"),
+        _ => None,
+    };
     next += usize::from(unit.is_some());
     if is_in_brackets {
         (token(tokens, next)? == &Token::RParen).then_some(())?;
