@@ -86,7 +86,7 @@ fn of_numbers(numbers: Float64Array, data_type: &DataType) -> Result<ArrayRef> {
     if !is_whole {
         return Ok(cast(&(Arc::new(numbers) as ArrayRef), data_type)?);
     }
-    let whole: Int64Array = numbers.unary(|number| number.round() as i64);
+    let whole: Int64Array = numbers.unary(|number| number as i64);
     Ok(match data_type {
         DataType::Date32 => cast(&cast(&whole, &DataType::Int32)?, data_type)?,
         _ => cast(&whole, data_type)?,

@@ -131,6 +131,7 @@ impl CsvText {
         });
         let texts: Vec<StringViewArray> = texts.collect::<Result<_>>()?;
         let forced: Vec<bool> = rows.schema().fields().iter().map(|field| self.is_forced(field)).collect();
+        let is_alone = texts.len() == 1;
         let mut out = String::new();
         for row in 0..rows.num_rows() {
             out.push_str(if self.frame.is_some() { "\n" } else { "" });
@@ -138,6 +139,8 @@ impl CsvText {
                 out.push_str(if place > 0 { &self.delimiter } else { "" });
                 match texts.is_valid(row) {
                     true => self.write(texts.value(row), *is_forced, &mut out),
+                    // An empty line is no record.
+                    false if is_alone && self.null.is_empty() => out.extend([self.quote, self.quote]),
                     false => out.push_str(&self.null),
                 }
             }
