@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(found("id,note\n1,'a, b'\n2,'c'\n"), (',', '\'', None, None, 0));
         assert_eq!(found("id,note\n1,it's\n2,c\n"), (',', '"', None, None, 0));
         assert_eq!(found("id,note\n1,\"say \\\"x\\\", or\"\n2,c\n"), (',', '"', Some('\\'), None, 0));
-        assert_eq!(found("# made by x, y and z\nid,note\n1,a\n"), (',', '"', None, Some('#'), 0));
+        assert_eq!(found("# made by x, y, z\nid,note\n1,a\n"), (',', '"', None, Some('#'), 0));
         assert_eq!(found("#id,note\n1,a\n"), (',', '"', None, None, 0));
         assert_eq!(found("Report\nof today\n\nid,note\n1,a\n2,b\n"), (',', '"', None, None, 3));
         assert_eq!(found("a,b\n1,2\n3,4,5\n6,7\n"), (',', '"', None, None, 0));
