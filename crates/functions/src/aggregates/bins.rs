@@ -134,7 +134,9 @@ impl States for Bins {
                 sorted.dedup();
                 *state = Some((sorted.into_iter().map(|bound| (bound, 0)).collect(), 0));
             }
-            let Some((bounds, beyond)) = state else { continue };
+            let Some((bounds, beyond)) = state else {
+                unreachable!("a group has bounds from its first value on")
+            };
             let key = keys.row(row);
             let place = bounds.partition_point(|(bound, _)| bound.as_ref() < key.as_ref());
             match bounds.get_mut(place) {
@@ -160,11 +162,10 @@ impl States for Bins {
                 let key = keys.row(key as usize + element);
                 let number = numbers.value(count as usize + element);
                 match known.binary_search_by(|(bound, _)| bound.as_ref().cmp(key.as_ref())) {
-                    Ok(place) => {
-                        if let Some((_, count)) = known.get_mut(place) {
-                            *count += number;
-                        }
-                    }
+                    Ok(place) => match known.get_mut(place) {
+                        Some((_, count)) => *count += number,
+                        None => unreachable!("a bound that was found is at its place"),
+                    },
                     Err(place) => known.insert(place, (key.as_ref().into(), number)),
                 }
             }

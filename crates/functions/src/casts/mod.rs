@@ -43,6 +43,7 @@ use datafusion::logical_expr::{
 };
 
 pub use self::enums::enum_texts;
+pub(crate) use self::nested_texts::element_range;
 pub use self::texts::of_values as texts_of;
 use crate::function::{arguments, invoke};
 use crate::types::sql_type;

@@ -84,7 +84,9 @@ impl Writer {
             Writer::List { lists, elements } => {
                 let offsets = lists.as_list::<i32>().value_offsets();
                 text.push('[');
-                separated(text, range(offsets, row), |text, element| elements.write_or_null(element, text));
+                separated(text, element_range(offsets, row), |text, element| {
+                    elements.write_or_null(element, text)
+                });
                 text.push(']');
             }
             Writer::Struct { names: None, fields, .. } => {
@@ -103,7 +105,7 @@ impl Writer {
             }
             Writer::Map { maps, keys, values } => {
                 text.push('{');
-                separated(text, range(maps.as_map().value_offsets(), row), |text, entry| {
+                separated(text, element_range(maps.as_map().value_offsets(), row), |text, entry| {
                     keys.write_or_null(entry, text);
                     text.push('=');
                     values.write_or_null(entry, text);
@@ -124,9 +126,12 @@ pub(super) fn are_unnamed<'a>(mut fields: impl Iterator<Item = &'a Field>) -> bo
     })
 }
 
-fn range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
-    let at = |row: usize| offsets.get(row).map_or(0, |offset| *offset as usize);
-    at(row)..at(row + 1)
+/// The elements of a list's row.
+pub(crate) fn element_range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
+    match offsets.get(row..row + 2) {
+        Some(&[begin, end]) => begin as usize..end as usize,
+        _ => unreachable!("lists have an offset more than rows"),
+    }
 }
 
 fn separated<T>(text: &mut String, parts: impl IntoIterator<Item = T>, write: impl Fn(&mut String, T)) {

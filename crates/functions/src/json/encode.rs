@@ -12,7 +12,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, exec_datafusion_err};
 
 use super::is_json;
-use crate::casts::{Failed, cast_array};
+use crate::casts::{Failed, cast_array, element_range};
 use crate::function::{element, list_of};
 
 /// How dates and timestamps are written, where not as in casts to texts; in the format of `chrono`.
@@ -125,7 +125,7 @@ impl JsonEncoder {
             Of::Texts(texts) => write_text(texts.value(row), out),
             Of::Lists(offsets, elements) => {
                 out.push('[');
-                for (place, element) in range(offsets, row).enumerate() {
+                for (place, element) in element_range(offsets, row).enumerate() {
                     out.push_str(if place > 0 { "," } else { "" });
                     elements.write(element, out);
                 }
@@ -133,7 +133,7 @@ impl JsonEncoder {
             }
             Of::Maps(offsets, keys, values) => {
                 out.push('{');
-                for (place, entry) in range(offsets, row).enumerate() {
+                for (place, entry) in element_range(offsets, row).enumerate() {
                     out.push_str(if place > 0 { "," } else { "" });
                     write_text(keys.value(entry), out);
                     out.push(':');
@@ -176,11 +176,6 @@ fn of_map(map: &MapArray, formats: &TimeFormats) -> Result<Of> {
     };
     let values = JsonEncoder::new(value, map.values(), formats)?;
     Ok(Of::Maps(map.offsets().clone(), texts(map.keys())?, Box::new(values)))
-}
-
-fn range(offsets: &OffsetBuffer<i32>, row: usize) -> std::ops::Range<usize> {
-    let at = |row: usize| offsets.get(row).map_or(0, |&offset| offset as usize);
-    at(row)..at(row + 1)
 }
 
 /// A text in quotes.
