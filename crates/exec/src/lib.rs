@@ -11,6 +11,7 @@ pub mod batch;
 mod error;
 pub mod exchange;
 pub mod execution;
+pub mod fetch;
 pub mod join;
 pub mod keys;
 pub mod memory;

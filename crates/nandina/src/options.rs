@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::ResidentBound;
+use nandina_plan::SortAlgorithm;
 use nandina_spill::{Compression, Discard, Preallocation};
 
 use crate::error::{Error, Result};
@@ -80,6 +81,8 @@ pub struct Options {
     pub temp_discard: Discard,
     /// Whether what does not fit into memory is compressed.
     pub temp_compression: Compression,
+    /// How sorts are done.
+    pub sort_algorithm: SortAlgorithm,
     /// Workers per operator. Default: the processors available to this process.
     pub threads: Option<usize>,
     /// How requests reach the device.
@@ -107,6 +110,7 @@ impl Default for Options {
             temp_preallocation: Preallocation::default(),
             temp_discard: Discard::default(),
             temp_compression: Compression::default(),
+            sort_algorithm: SortAlgorithm::default(),
             threads: None,
             io_backend: IoBackend::default(),
             batch_size: None,
@@ -163,6 +167,7 @@ pub struct Settings {
     pub temp_preallocation: Preallocation,
     pub temp_discard: Discard,
     pub temp_compression: Compression,
+    pub sort_algorithm: SortAlgorithm,
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
@@ -186,6 +191,7 @@ impl Settings {
             temp_preallocation: options.temp_preallocation,
             temp_discard: options.temp_discard,
             temp_compression: options.temp_compression,
+            sort_algorithm: options.sort_algorithm,
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,

@@ -8,11 +8,10 @@
 
 mod others;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-
-use nandina_spill::SpillError;
 
 use crate::catalog::names::SchemaName;
 use crate::error::{Error, Result};
@@ -21,7 +20,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 14] = [
+pub const NAMES: [(&str, &str); 15] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -36,6 +35,10 @@ pub const NAMES: [(&str, &str); 14] = [
     (
         "temp_compression",
         "whether what does not fit into memory is compressed: auto (where the disk is what queries wait for), on or off",
+    ),
+    (
+        "sort_algorithm",
+        "auto (what costs less), merge (of whole rows) or ssd (of keys; the other columns are fetched in order)",
     ),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
@@ -237,6 +240,7 @@ impl Settings {
             "temp_preallocation" => changed.temp_preallocation = policy(name, value)?,
             "temp_discard" => changed.temp_discard = policy(name, value)?,
             "temp_compression" => changed.temp_compression = policy(name, value)?,
+            "sort_algorithm" => changed.sort_algorithm = policy(name, value)?,
             "threads" => changed.threads = number(name, value)?,
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
@@ -260,6 +264,7 @@ impl Settings {
             "temp_preallocation" => changed.temp_preallocation = start.temp_preallocation,
             "temp_discard" => changed.temp_discard = start.temp_discard,
             "temp_compression" => changed.temp_compression = start.temp_compression,
+            "sort_algorithm" => changed.sort_algorithm = start.sort_algorithm,
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
@@ -279,6 +284,7 @@ impl Settings {
             "temp_preallocation" => self.temp_preallocation.to_string(),
             "temp_discard" => self.temp_discard.to_string(),
             "temp_compression" => self.temp_compression.to_string(),
+            "sort_algorithm" => self.sort_algorithm.to_string(),
             "threads" => self.threads.to_string(),
             "batch_size" => match self.batch_size {
                 Some(rows) => rows.to_string(),
@@ -333,8 +339,8 @@ fn number(name: &str, value: &str) -> Result<usize> {
     value.parse().map_err(|_| Error::setting(format!("{name} is a whole number, not '{value}'")))
 }
 
-fn policy<T: FromStr<Err = SpillError>>(name: &str, value: &str) -> Result<T> {
-    value.parse().map_err(|error| Error::setting(format!("{name}: {error}")))
+fn policy<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T> {
+    value.parse::<T>().map_err(|error| Error::setting(format!("{name}: {error}")))
 }
 
 fn directory(value: &str) -> Result<PathBuf> {

@@ -53,8 +53,8 @@ pub trait PagePruner: Debug + Send + Sync {
 pub struct ScanOptions {
     /// Columns of the table, in the order they are wanted; all if `None`.
     pub projection: Option<Vec<usize>>,
-    /// Adds a last column `row_id` (UInt64) with the bits of each row's [`RowId`].
-    pub row_ids: bool,
+    /// Adds a last column of this name (UInt64) with the bits of each row's [`RowId`].
+    pub row_ids: Option<Arc<str>>,
     pub pruner: Option<Arc<dyn PagePruner>>,
     /// Only rows that it keeps are returned.
     pub row_filter: Option<Arc<dyn RowFilter>>,
@@ -144,9 +144,9 @@ impl Scan {
             });
         }
         let mut schema = table.schema().project(&projection)?;
-        if options.row_ids {
+        if let Some(name) = &options.row_ids {
             let mut fields = schema.fields().to_vec();
-            fields.push(Arc::new(Field::new("row_id", DataType::UInt64, false)));
+            fields.push(Arc::new(Field::new(name.as_ref(), DataType::UInt64, false)));
             schema = Schema::new_with_metadata(fields, schema.metadata);
         }
         let sizes = table.store().device().sizes();
@@ -560,7 +560,7 @@ impl ScanReader {
         for position in 0..self.scan.handed_out {
             arrays.push(columns.at(position)?);
         }
-        if self.scan.options.row_ids {
+        if self.scan.options.row_ids.is_some() {
             let first = RowId::new(page.segment.page_number(page.number), 0).to_bits();
             arrays.push(Arc::new((first..first + u64::from(page.rows)).collect::<UInt64Array>()));
         }

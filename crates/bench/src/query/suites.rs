@@ -73,7 +73,7 @@ impl Query {
 const TPCH_TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-static SUITES: [Suite; 5] = [
+static SUITES: [Suite; 6] = [
     Suite {
         name: "joins",
         title: "Joins beyond memory",
@@ -134,6 +134,55 @@ static SUITES: [Suite; 5] = [
         queries: &TPCH,
         is_exact: false,
         is_sum: true,
+    },
+    Suite {
+        name: "first-rows",
+        title: "The first rows of an order, on own tables beyond memory",
+        about: "The first rows of TPC-H tables and joins of them, with all columns, on tables in each engine's own format",
+        data: Data::Tpch,
+        tables: &["customer", "lineitem", "orders"],
+        source: Source::OwnTables,
+        engines: &[Engine::Duckdb, Engine::Nandina],
+        queries: &FIRST_ROWS,
+        is_exact: false,
+        is_sum: false,
+    },
+];
+
+const FIRST_ROWS: [Query; 6] = [
+    Query {
+        name: "F1",
+        title: "the 100 dearest lines",
+        sql: "SELECT * FROM lineitem ORDER BY l_extendedprice DESC, l_orderkey, l_linenumber LIMIT 100",
+    },
+    Query {
+        name: "F2",
+        title: "1,000 lines of a filter",
+        sql: "SELECT * FROM lineitem WHERE l_shipmode = 'AIR' \
+              ORDER BY l_partkey, l_orderkey, l_linenumber LIMIT 1000",
+    },
+    Query {
+        name: "F3",
+        title: "ten lines behind 10,000 others",
+        sql: "SELECT * FROM lineitem ORDER BY l_suppkey, l_orderkey, l_linenumber LIMIT 10 OFFSET 10000",
+    },
+    Query {
+        name: "F4",
+        title: "the ten largest orders",
+        sql: "SELECT * FROM orders ORDER BY o_totalprice DESC, o_orderkey LIMIT 10",
+    },
+    Query {
+        name: "F5",
+        title: "a join with both tables' columns",
+        sql: "SELECT lineitem.*, orders.* FROM lineitem JOIN orders ON l_orderkey = o_orderkey \
+              ORDER BY o_totalprice DESC, l_orderkey, l_linenumber LIMIT 100",
+    },
+    Query {
+        name: "F6",
+        title: "an outer join of three tables",
+        sql: "SELECT customer.*, orders.*, l_comment FROM customer LEFT JOIN orders ON c_custkey = o_custkey \
+              LEFT JOIN lineitem ON o_orderkey = l_orderkey AND l_quantity > 40 \
+              ORDER BY c_acctbal DESC, c_custkey, o_orderkey, l_linenumber LIMIT 100",
     },
 ];
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -51,6 +51,8 @@ pub struct TableScanExec {
     statistics: Arc<TableStatistics>,
     /// Columns of the table, in the order of the output.
     projection: Vec<usize>,
+    /// The name of a last column, of row ids, if there is one.
+    row_ids: Option<Arc<str>>,
     /// On columns of the table.
     filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Share of the rows that pass the query's filters, if a sample was taken.
@@ -86,18 +88,22 @@ impl TableScanExec {
         let statistics = Arc::new(table.statistics().map_err(storage_error)?);
         let partitions =
             table.file_bytes().div_ceil(PARTITION_BYTES).clamp(1, target_partitions.max(1) as u64);
-        Self::assemble(table, statistics, projection, filters, limit, partitions as usize)
+        Self::assemble(table, statistics, projection, None, filters, limit, partitions as usize)
     }
 
     fn assemble(
         table: Table,
         statistics: Arc<TableStatistics>,
         projection: Vec<usize>,
+        row_ids: Option<Arc<str>>,
         filters: Vec<Arc<dyn PhysicalExpr>>,
         limit: Option<usize>,
         partitions: usize,
     ) -> Result<Self> {
-        let schema: SchemaRef = Arc::new(table.schema().project(&projection)?);
+        let mut schema: SchemaRef = Arc::new(table.schema().project(&projection)?);
+        if let Some(name) = &row_ids {
+            schema = with_row_ids(&schema, name);
+        }
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(partitions),
@@ -109,6 +115,7 @@ impl TableScanExec {
             table,
             statistics,
             projection,
+            row_ids,
             filters,
             selectivity: None,
             limit,
@@ -127,8 +134,15 @@ impl TableScanExec {
         limit: Option<usize>,
     ) -> Result<Self> {
         let (table, statistics) = (self.table.clone(), Arc::clone(&self.statistics));
-        let changed = Self::assemble(table, statistics, projection, filters, limit, self.partitions)?;
+        let (row_ids, partitions) = (self.row_ids.clone(), self.partitions);
+        let changed = Self::assemble(table, statistics, projection, row_ids, filters, limit, partitions)?;
         Ok(changed.with_selectivity(self.selectivity))
+    }
+
+    /// The same scan with a last column of this name, which has the ids of rows.
+    pub(super) fn with_row_ids(mut self, name: &str) -> Result<Self> {
+        self.row_ids = Some(name.into());
+        self.changed(self.projection.clone(), self.filters.clone(), self.limit)
     }
 
     /// Share of the rows that pass the query's filters, found by a sample.
@@ -141,7 +155,7 @@ impl TableScanExec {
         &self.table
     }
 
-    /// Columns of the table, in the order of the output.
+    /// Columns of the table, in the order of the output; one of row ids may follow.
     pub fn projection(&self) -> &[usize] {
         &self.projection
     }
@@ -154,6 +168,12 @@ impl TableScanExec {
 
     /// Statistics of the rows that pass the query's filters, as far as bounds tell.
     fn filtered_statistics(&self, args: &StatisticsArgs) -> Statistics {
+        let mut statistics = self.statistics_of_columns(args);
+        statistics.column_statistics.extend(self.row_ids.iter().map(|_| ColumnStatistics::new_unknown()));
+        statistics
+    }
+
+    fn statistics_of_columns(&self, args: &StatisticsArgs) -> Statistics {
         let unfiltered = || table_statistics(&self.statistics, self.table.schema(), &self.projection);
         let filters: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         if filters.is_empty() {
@@ -200,6 +220,7 @@ impl TableScanExec {
         let row_filter = TableRowFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
         let options = ScanOptions {
             projection: Some(self.projection.clone()),
+            row_ids: self.row_ids.clone(),
             pruner: pruner.map(|pruner| Arc::new(pruner) as _),
             row_filter: row_filter.map(|filter| Arc::new(filter) as _),
             account: Some(Arc::clone(&account)),
@@ -325,6 +346,9 @@ impl ExecutionPlan for TableScanExec {
         projection: &ProjectionExec,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         // Only what leaves names alone: columns of the scan, some or all, in another order.
+        if self.row_ids.is_some() {
+            return Ok(None);
+        }
         let mut columns = Vec::with_capacity(projection.expr().len());
         for projected in projection.expr() {
             let Some(column) = projected.expr.downcast_ref::<Column>() else { return Ok(None) };
@@ -364,6 +388,13 @@ impl ExecutionPlan for TableScanExec {
         let changed = self.changed(self.projection.clone(), filters, self.limit)?;
         Ok(propagation.with_updated_node(Arc::new(changed)))
     }
+}
+
+/// Columns with those of row ids behind them.
+pub(super) fn with_row_ids(schema: &SchemaRef, name: &str) -> SchemaRef {
+    let row_ids = Arc::new(Field::new(name, DataType::UInt64, false));
+    let fields: Vec<FieldRef> = schema.fields().iter().cloned().chain([row_ids]).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// DataFusion's statistics of the projected columns.

@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNode as _;
-use datafusion::common::{DFSchema, Result, SchemaExt, Statistics, not_impl_err};
+use datafusion::common::{ColumnStatistics, DFSchema, Result, SchemaExt, Statistics, not_impl_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use nandina_storage::{Table, WriteMode};
 
-use super::exec::{TableScanExec, table_statistics};
+use super::exec::{TableScanExec, table_statistics, with_row_ids};
 use super::sample::sampled_selectivity;
 use super::sink::TableSink;
 
@@ -21,23 +21,42 @@ use super::sink::TableSink;
 #[derive(Debug)]
 pub struct NativeTableProvider {
     table: Table,
+    /// The columns of the table, and behind them the ids of its rows if they are given out.
+    schema: SchemaRef,
     statistics: OnceLock<Option<Statistics>>,
 }
 
 impl NativeTableProvider {
     pub fn new(table: Table) -> Self {
-        Self { table, statistics: OnceLock::new() }
+        Self { schema: Arc::clone(table.schema()), table, statistics: OnceLock::new() }
+    }
+
+    /// The same snapshot with one more column, which has the ids of rows.
+    pub fn with_row_ids(&self, name: &str) -> Self {
+        let schema = with_row_ids(self.table.schema(), name);
+        Self { table: self.table.clone(), schema, statistics: OnceLock::new() }
     }
 
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Columns of the table, and the name of the column of row ids if it is wanted: it is the last one of all, and stands
+    /// last wherever it is projected.
+    fn projected(&self, projection: Option<&Vec<usize>>) -> (Vec<usize>, Option<&str>) {
+        let columns = self.table.schema().fields().len();
+        let name = self.schema.fields().get(columns).map(|field| field.name().as_str());
+        let mut projection = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let has_row_ids = projection.last() == Some(&columns);
+        projection.truncate(projection.len() - usize::from(has_row_ids));
+        (projection, name.filter(|_| has_row_ids))
     }
 }
 
 #[async_trait]
 impl TableProvider for NativeTableProvider {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(self.table.schema())
+        Arc::clone(&self.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -56,9 +75,13 @@ impl TableProvider for NativeTableProvider {
             .iter()
             .map(|filter| state.create_physical_expr(filter.clone(), &schema))
             .collect::<Result<_>>()?;
-        let projection = projection.map(Vec::as_slice);
+        let (of_table, row_ids) = self.projected(projection);
         let partitions = state.config().target_partitions();
-        let scan = TableScanExec::try_new(self.table.clone(), projection, filters, limit, partitions)?;
+        let mut scan =
+            TableScanExec::try_new(self.table.clone(), Some(&of_table), filters, limit, partitions)?;
+        if let Some(name) = row_ids {
+            scan = scan.with_row_ids(name)?;
+        }
         let selectivity = sampled_selectivity(&scan).await;
         Ok(Arc::new(scan.with_selectivity(selectivity)))
     }
@@ -75,7 +98,10 @@ impl TableProvider for NativeTableProvider {
         let statistics = self.statistics.get_or_init(|| match self.table.statistics() {
             Ok(statistics) => {
                 let all: Vec<usize> = (0..statistics.columns.len()).collect();
-                Some(table_statistics(&statistics, self.table.schema(), &all))
+                let mut statistics = table_statistics(&statistics, self.table.schema(), &all);
+                let others = self.schema.fields().len() - all.len();
+                statistics.column_statistics.extend((0..others).map(|_| ColumnStatistics::new_unknown()));
+                Some(statistics)
             }
             Err(error) => {
                 // The scan will say so; planning goes on without.

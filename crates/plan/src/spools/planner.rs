@@ -15,6 +15,7 @@ use nandina_exec::spool::SpoolExec;
 use super::common::spool_common_parts;
 use super::node::Spool;
 use super::volatile;
+use crate::late::{LateFetchPlanner, with_late_columns};
 
 /// Makes physical plans of optimised logical ones, in which equal parts are [spooled](super).
 #[derive(Debug)]
@@ -27,8 +28,11 @@ impl QueryPlanner for Planner {
         logical_plan: &LogicalPlan,
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(SpoolPlanner)]);
-        planner.create_physical_plan(&spool_common_parts(logical_plan)?, session).await
+        let extensions: Vec<Arc<dyn ExtensionPlanner + Send + Sync>> =
+            vec![Arc::new(SpoolPlanner), Arc::new(LateFetchPlanner)];
+        let planner = DefaultPhysicalPlanner::with_extension_planners(extensions);
+        let plan = with_late_columns(spool_common_parts(logical_plan)?, session)?;
+        planner.create_physical_plan(&plan, session).await
     }
 }
 

@@ -23,6 +23,7 @@ mod first_rows;
 mod hungry_plans;
 mod join_types;
 mod join_types_in_sql;
+mod late_columns;
 mod nested_loop_joins;
 mod nested_loop_joins_end_cleanly;
 mod nested_loop_joins_in_sql;

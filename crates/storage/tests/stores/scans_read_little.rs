@@ -147,7 +147,7 @@ fn row_ids_find_their_rows() {
     let store = store();
     let mut table = create(&store, "t", 0..50_000);
     table = append(&table, 50_000..60_000);
-    let (batch, _) = figures(&table, ScanOptions { row_ids: true, ..options(&[0]) });
+    let (batch, _) = figures(&table, ScanOptions { row_ids: Some("row_id".into()), ..options(&[0]) });
     let ids = batch.column(1).as_primitive::<UInt64Type>().values().to_vec();
     assert!(ids.is_sorted());
     // Every 97th row, backwards, some twice.

@@ -299,7 +299,8 @@ fn values_longer_than_pages() {
     let expected =
         arrow_select::concat::concat_batches(&schema(), &(0..40).map(batch).collect::<Vec<_>>()).unwrap();
     assert_batches_equal(&read(&table), &expected);
-    let with_ids = scan(&table, ScanOptions { row_ids: true, ..Default::default() }).unwrap();
+    let with_ids =
+        scan(&table, ScanOptions { row_ids: Some("row_id".into()), ..Default::default() }).unwrap();
     let ids: Vec<RowId> =
         arrow_array::cast::AsArray::as_primitive::<arrow_array::types::UInt64Type>(with_ids.column(5))
             .values()

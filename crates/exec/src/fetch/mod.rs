@@ -1,0 +1,17 @@
+//! Late materialisation: columns of a stored table that are read by row id, once it is known which rows are wanted.
+//!
+//! ```text
+//!  input ──► window of rows ──► ids, sorted ──► Table::fetch: each mini-page once, a deep queue ──► rows in the
+//!            (grows: the first     │                                                                input's order
+//!             row comes soon)      └── several windows at a time, each in a task of its own
+//! ```
+//!
+//! What stands below carries a number of 8 bytes per row and table in place of the columns. An id that is null, of a row
+//! that an outer join has added, gives null.
+
+mod exec;
+mod stream;
+mod window;
+
+pub use exec::{FetchExec, FetchedTable};
+pub use stream::window_bytes;

@@ -1,0 +1,232 @@
+//! From the input of a fetch to its stream of results.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_stream::try_stream;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
+};
+use futures::{Stream, StreamExt as _};
+use nandina_device::{IoAccount, Priority};
+use nandina_storage::FetchOptions;
+
+use super::exec::FetchedTable;
+use super::window::fetch_window;
+use crate::batch::HeldBatch;
+use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
+use crate::execution::meter::inherited;
+use crate::execution::query_flow;
+use crate::memory::{HeldMemory, output_bytes, pool_limit};
+
+/// Rows of the first window. Each has twice those of the one before, until it is as large as windows get.
+const FIRST_ROWS: usize = 1 << 10;
+/// The share of memory that one window may take.
+const WINDOW_SHARE: usize = 32;
+/// The bounds of a window in bytes. More rows have more of them on one page, which is read once per window.
+const LEAST_WINDOW_BYTES: usize = 256 << 10;
+const MOST_WINDOW_BYTES: usize = 32 << 20;
+
+/// Bytes of rows that are fetched at once under `limit`.
+pub fn window_bytes(limit: Option<usize>) -> usize {
+    let share = limit.map_or(MOST_WINDOW_BYTES, |limit| limit / WINDOW_SHARE);
+    share.clamp(LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES)
+}
+
+/// Figures of one partition.
+pub(super) struct FetchMetrics {
+    baseline: BaselineMetrics,
+    windows: Count,
+    bytes_read: Count,
+    requests: Count,
+    mean_queue_depth_x100: Gauge,
+    peak_memory: Gauge,
+}
+
+impl FetchMetrics {
+    pub fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            windows: MetricBuilder::new(set).counter("windows", partition),
+            bytes_read: MetricBuilder::new(set).counter("bytes_read", partition),
+            requests: MetricBuilder::new(set).counter("read_requests", partition),
+            mean_queue_depth_x100: MetricBuilder::new(set).gauge("mean_queue_depth_x100", partition),
+            peak_memory: MetricBuilder::new(set).gauge("peak_mem_used", partition),
+        }
+    }
+}
+
+/// What the windows of one partition have in common.
+pub(super) struct Fetching {
+    tables: Arc<[FetchedTable]>,
+    schema: SchemaRef,
+    /// Windows at a time.
+    tasks: usize,
+    batch_rows: usize,
+    /// Of an output batch.
+    batch_bytes: usize,
+    /// Of a window.
+    most_bytes: usize,
+    /// Bytes that are fetched for a row, about.
+    fetched_row_bytes: usize,
+    memory: HeldMemory,
+    account: Arc<IoAccount>,
+    metrics: FetchMetrics,
+}
+
+impl Fetching {
+    pub fn new(
+        tables: Arc<[FetchedTable]>,
+        schema: SchemaRef,
+        tasks: usize,
+        metrics: FetchMetrics,
+        context: &TaskContext,
+    ) -> Self {
+        let pool: &Arc<dyn MemoryPool> = context.memory_pool();
+        let limit = pool_limit(pool.as_ref());
+        Self {
+            fetched_row_bytes: tables.iter().map(fetched_row_bytes).sum::<usize>().max(1),
+            tables,
+            schema,
+            tasks: tasks.max(1),
+            batch_rows: context.session_config().batch_size().max(1),
+            batch_bytes: output_bytes(limit),
+            most_bytes: window_bytes(limit),
+            memory: HeldMemory::new(pool, "FetchExec", metrics.peak_memory.clone()),
+            account: IoAccount::of_flow(query_flow(context), Priority::Scan),
+            metrics,
+        }
+    }
+
+    /// The rows of a window, in a task of its own.
+    fn start(&self, window: Window) -> SpawnedTask<Result<(RecordBatch, HeldMemory)>> {
+        let (tables, schema) = (Arc::clone(&self.tables), Arc::clone(&self.schema));
+        let options = FetchOptions { account: Some(Arc::clone(&self.account)), ..Default::default() };
+        self.metrics.windows.add(1);
+        let timer = self.metrics.baseline.elapsed_compute().clone();
+        SpawnedTask::spawn(inherited(async move {
+            let _timer = timer.timer();
+            let Window { batches, memory, .. } = window;
+            Ok((fetch_window(batches, &tables, &schema, &options).await?, memory))
+        }))
+    }
+
+    fn report(&self) {
+        let io = self.account.statistics();
+        self.metrics.bytes_read.add(io.bytes_read as usize);
+        self.metrics.requests.add(io.read_requests as usize);
+        self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0).round() as usize);
+    }
+}
+
+/// Bytes of the columns that a row gets. Texts are as long as the table's mean row says.
+fn fetched_row_bytes(fetched: &FetchedTable) -> usize {
+    let table = &fetched.table;
+    let stored = table.statistics().map_or(0, |statistics| statistics.page_bytes / statistics.rows.max(1));
+    let text_bytes =
+        text_bytes(table.schema(), stored as usize).map_or(TEXT_BYTES, |bytes| bytes.max(TEXT_BYTES));
+    fetched.columns.iter().map(|(_, field)| column_bytes(field.data_type(), text_bytes)).sum()
+}
+
+/// Rows that are fetched for at once.
+struct Window {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    most_rows: usize,
+    memory: HeldMemory,
+}
+
+impl Window {
+    fn new(most_rows: usize, memory: HeldMemory) -> Self {
+        Self { batches: Vec::new(), rows: 0, most_rows, memory }
+    }
+
+    /// Adds rows, and says whether that was all that the window takes: as many as were wanted, or as memory has room for.
+    fn add(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<bool> {
+        let held = HeldBatch::new(batch)?;
+        let bytes = held.bytes + held.rows.num_rows() * fetching.fetched_row_bytes;
+        self.rows += held.rows.num_rows();
+        self.batches.push(held.rows);
+        let has_room = self.memory.try_grow(bytes);
+        if !has_room {
+            // The rows are there; what is fetched for them is as much as one batch, which goes out next.
+            self.memory.grow(bytes);
+        }
+        Ok(!has_room || self.rows >= self.most_rows || self.memory.bytes() >= fetching.most_bytes)
+    }
+}
+
+type Fetched = SpawnedTask<Result<(RecordBatch, HeldMemory)>>;
+
+enum Event {
+    /// The oldest window is there.
+    Done(Result<(RecordBatch, HeldMemory)>),
+    Input(Option<Result<RecordBatch>>),
+}
+
+/// The rows of `input` with what is fetched for them.
+pub(super) fn fetched(
+    fetching: Fetching,
+    mut input: SendableRecordBatchStream,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    try_stream! {
+        let mut running: VecDeque<Fetched> = VecDeque::new();
+        let mut window = Window::new(FIRST_ROWS, fetching.memory.another());
+        let mut has_ended = false;
+        loop {
+            let may_start = !has_ended && running.len() <= fetching.tasks;
+            if !may_start && running.is_empty() {
+                break;
+            }
+            let event = tokio::select! {
+                biased;
+                done = oldest(&mut running), if !running.is_empty() => Event::Done(done),
+                batch = input.next(), if may_start => Event::Input(batch),
+            };
+            let is_full = match event {
+                Event::Done(done) => {
+                    let (rows, memory) = done?;
+                    for batch in cut(&rows, &fetching) {
+                        fetching.metrics.baseline.record_output(batch.num_rows());
+                        yield batch;
+                    }
+                    drop(memory);
+                    continue;
+                }
+                Event::Input(Some(batch)) => {
+                    let batch = batch?;
+                    batch.num_rows() > 0 && window.add(batch, &fetching)?
+                }
+                Event::Input(None) => {
+                    has_ended = true;
+                    window.rows > 0
+                }
+            };
+            if is_full {
+                let next = Window::new(window.most_rows.saturating_mul(2), fetching.memory.another());
+                running.push_back(fetching.start(std::mem::replace(&mut window, next)));
+            }
+        }
+        fetching.report();
+    }
+}
+
+async fn oldest(running: &mut VecDeque<Fetched>) -> Result<(RecordBatch, HeldMemory)> {
+    let Some(task) = running.front_mut() else { unreachable!("windows are waited for while there are some") };
+    let done = task.await.map_err(|error| DataFusionError::External(Box::new(error)));
+    running.pop_front();
+    done?
+}
+
+/// Batches as large as consumers expect them.
+fn cut<'a>(rows: &'a RecordBatch, fetching: &Fetching) -> impl Iterator<Item = RecordBatch> + use<'a> {
+    let row_bytes = (crate::batch::data_bytes(rows) / rows.num_rows().max(1)).max(1);
+    let most = (fetching.batch_bytes / row_bytes).clamp(1, fetching.batch_rows);
+    (0..rows.num_rows()).step_by(most).map(move |start| rows.slice(start, most.min(rows.num_rows() - start)))
+}

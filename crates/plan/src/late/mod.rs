@@ -1,0 +1,28 @@
+//! Late materialisation: columns that nothing but the result needs are read when it is known which rows it has.
+//!
+//! ```text
+//!   Sort: first 10                        Projection: columns as they were
+//!     Join                                  LateFetch: payload of t, payload of u
+//!       TableScan t: key, payload    ─►       Sort: first 10
+//!       TableScan u: key, payload               Join
+//!                                                 TableScan t: key, row ids of t
+//!                                                 TableScan u: key, row ids of u
+//! ```
+//!
+//! [`origins`] says which columns of a plan come from a stored table as they are, and which are used on the way;
+//! [`row_ids`] makes a plan hand out the ids of the rows that it is made of; [`cost`] decides whether reading few pages
+//! at random takes less time than reading all pages of those columns. What is not wanted any more below a [`LateFetch`] is
+//! removed by DataFusion's rule, which goes over the plan once more.
+//!
+//! This is the last step before operators are chosen: no logical rule sees these nodes.
+
+mod algorithm;
+mod cost;
+mod node;
+mod origins;
+mod planner;
+mod row_ids;
+mod sorts;
+
+pub use algorithm::SortAlgorithm;
+pub(crate) use planner::{LateFetchPlanner, with_late_columns};
