@@ -1,0 +1,79 @@
+//! Parts of `VARIANT`s (`v.a`, `v['a'][1]`), and lists in which some elements are `VARIANT`s.
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column, DFSchema, Result, TableReference, plan_err};
+use datafusion::functions::core::expr_fn::get_field;
+use datafusion::functions_nested::make_array::make_array;
+use datafusion::logical_expr::planner::{PlannerResult, RawFieldAccessExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit};
+use nandina_functions::{is_variant, variant_extract};
+
+use super::mixed_texts::settle;
+
+/// A part of a `VARIANT`, or an element of a list whose number is one; none of other values.
+pub(super) fn part(access: &RawFieldAccessExpr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let RawFieldAccessExpr { expr, field_access } = access;
+    let is_variant = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| is_variant(&of));
+    Ok(match field_access {
+        GetFieldAccess::NamedStructField { name } if is_variant(expr) => {
+            Some(variant_extract(expr.clone(), lit(name.clone())))
+        }
+        GetFieldAccess::ListIndex { key } if is_variant(expr) => {
+            Some(variant_extract(expr.clone(), key.as_ref().clone()))
+        }
+        GetFieldAccess::ListRange { .. } if is_variant(expr) => {
+            return plan_err!("a VARIANT has no slices; cast it to the type of a list first");
+        }
+        _ => None,
+    })
+}
+
+/// `v.a.b`, where `v` is a column that is a `VARIANT` or has one as a field; none for other columns.
+pub(super) fn path(field: &Field, table: Option<&TableReference>, names: &[String]) -> Option<Expr> {
+    let mut part = Expr::Column(Column::from((table, field)));
+    let mut of = field.data_type();
+    let mut has_variant = false;
+    for name in names {
+        has_variant |= is_variant(of);
+        part = match has_variant {
+            true => variant_extract(part, lit(name.as_str())),
+            false => get_field(part, name.as_str()),
+        };
+        of = match of {
+            DataType::Struct(fields) if !has_variant => {
+                fields.iter().find(|field| field.name() == name)?.data_type()
+            }
+            of if has_variant => of,
+            _ => return None,
+        };
+    }
+    has_variant.then_some(part)
+}
+
+/// An element by a number that is a `VARIANT`.
+pub(super) fn place(access: RawFieldAccessExpr, schema: &DFSchema) -> PlannerResult<RawFieldAccessExpr> {
+    PlannerResult::Original(match access {
+        RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
+            if key.get_type(schema).is_ok_and(|of| is_variant(&of)) =>
+        {
+            let key = Box::new(cast(*key, DataType::Int64));
+            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
+        }
+        other => other,
+    })
+}
+
+/// A list of values of which some are `VARIANT`s, or of a `UNION`: all of them are.
+pub(super) fn list(mut elements: Vec<Expr>, schema: &DFSchema) -> PlannerResult<Vec<Expr>> {
+    let are_new = settle_marked(elements.iter_mut().collect(), schema);
+    match are_new {
+        true => PlannerResult::Planned(make_array(elements)),
+        false => PlannerResult::Original(elements),
+    }
+}
+
+/// Makes values `VARIANT`s, or those of a `UNION`, where one of them is. True if some become it.
+pub(super) fn settle_marked(values: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let is_marked = |value: &Expr| value.get_type(schema).is_ok_and(|of| super::mixed_texts::takes_all(&of));
+    values.iter().any(|value| is_marked(value)) && settle(values, schema)
+}
