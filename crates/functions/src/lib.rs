@@ -43,7 +43,8 @@ use datafusion::logical_expr::registry::FunctionRegistry;
 pub use bit_strings::bit_operation;
 pub use casts::unions::{compare_unions, is_union};
 pub use casts::{
-    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, takes_all,
+    texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;

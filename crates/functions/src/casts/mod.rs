@@ -282,6 +282,16 @@ fn loses_digits(from: &DataType, to: &DataType) -> bool {
     }
 }
 
+/// Whether a type, or one that it is made of, is one that values of any type become.
+pub fn takes_all(of: &DataType) -> bool {
+    match of {
+        of if is_variant(of) || unions::is_union(of) => true,
+        DataType::Struct(fields) => fields.iter().any(|field| takes_all(field.data_type())),
+        DataType::Map(entries, _) => takes_all(entries.data_type()),
+        of => crate::function::element(of).is_some_and(takes_all),
+    }
+}
+
 /// A cast as a function of a value.
 pub fn cast_call(value: Expr, to: &DataType, failed: Failed) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);

@@ -13,9 +13,9 @@ use arrow::array::{
     make_comparator, new_null_array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::SortOptions;
+use arrow::compute::{SortOptions, cast};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit, UInt8Type};
-use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
 
 use super::enums::enum_type;
 use super::huge_integers::HUGE;
@@ -114,6 +114,9 @@ pub(super) fn of_values(values: &ArrayRef, to: &DataType, failed: Failed) -> Res
     if let Some(known) = members(values.data_type()) {
         return of_union(values.as_struct(), known, wanted, to, failed);
     }
+    if let Some(tagged) = of_tagged(values, wanted, to)? {
+        return Ok(tagged);
+    }
     let number = member_for(values.data_type(), wanted, to)?;
     let Some(member) = wanted.get(number) else { return internal_err!("a UNION without its member") };
     of_member(number, cast_array(values, member.data_type(), failed)?, to)
@@ -153,6 +156,39 @@ fn of_union(
     Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, unions.len())?))
 }
 
+/// Structs of a `tag` and all members, of which the one that the tag says is there; none of other values.
+fn of_tagged(values: &ArrayRef, wanted: &[FieldRef], to: &DataType) -> Result<Option<ArrayRef>> {
+    let (DataType::Struct(from), DataType::Struct(fields)) = (values.data_type(), to) else {
+        return Ok(None);
+    };
+    let Some((first, given)) = from.split_first() else { return Ok(None) };
+    let is_member = |(given, wanted): (&FieldRef, &FieldRef)| {
+        let are_alike = sql_type(given.data_type()) == sql_type(wanted.data_type());
+        given.name().eq_ignore_ascii_case(wanted.name()) && are_alike
+    };
+    let is_tag = first.name().eq_ignore_ascii_case("tag") && *first.data_type() == DataType::UInt8;
+    if !is_tag || given.len() != wanted.len() || !given.iter().zip(wanted).all(is_member) {
+        return Ok(None);
+    }
+    let structs = values.as_struct();
+    for row in (0..structs.len()).filter(|&row| structs.is_valid(row)) {
+        let number = tag(structs, row).map(usize::from);
+        if number.is_none_or(|number| number >= wanted.len()) {
+            return exec_err!("the tag of a value of {} is none of its members", sql_type(to));
+        }
+        let is_other = |(place, member): (usize, &ArrayRef)| Some(place) != number && member.is_valid(row);
+        if structs.columns().iter().skip(1).enumerate().any(is_other) {
+            return exec_err!("a value of {} has members beside the one that its tag says", sql_type(to));
+        }
+    }
+    let mut columns = structs.columns().to_vec();
+    for (column, field) in columns.iter_mut().zip(fields.iter()) {
+        *column = cast(column, field.data_type())?;
+    }
+    let nulls = structs.nulls().cloned();
+    Ok(Some(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, structs.len())?)))
+}
+
 /// The member that values of a type become.
 fn member_for(from: &DataType, wanted: &[FieldRef], to: &DataType) -> Result<usize> {
     let costs =
@@ -180,13 +216,10 @@ fn cost(from: &DataType, to: &DataType) -> Option<u32> {
     if from == to || (from.is_string() && to.is_string()) || sql_type(from) == sql_type(to) {
         return Some(0);
     }
-    let is_plain = |of: &DataType| !of.is_nested();
     let takes = match (from, to) {
         (DataType::Int64, DataType::Int32) => return Some(100),
         (from, to) if from.is_integer() && to.is_integer() => widens(from, to),
-        (from, to) if from.is_integer() => {
-            return (to.is_floating() || to.is_decimal()).then(|| of_type(to)).or_else(|| of_text(to));
-        }
+        (from, to) if from.is_integer() => to.is_floating() || to.is_decimal(),
         (from, to) if from.is_decimal() => to.is_floating() || to.is_decimal(),
         (DataType::Float32, DataType::Float64) => true,
         // Numbers with a point that are written have 64 bits.
@@ -200,10 +233,7 @@ fn cost(from: &DataType, to: &DataType) -> Option<u32> {
             _ => false,
         },
     };
-    if takes {
-        return Some(of_type(to));
-    }
-    if is_plain(from) { of_text(to) } else { None }
+    takes.then(|| of_type(to))
 }
 
 fn are_alike(from: &Fields, to: &Fields) -> bool {
@@ -212,11 +242,6 @@ fn are_alike(from: &Fields, to: &Fields) -> bool {
         from.name().eq_ignore_ascii_case(to.name()) && is_kept
     };
     from.len() == to.len() && from.iter().zip(to.iter()).all(is_field)
-}
-
-/// Anything plain has a text, but becomes one last.
-fn of_text(to: &DataType) -> Option<u32> {
-    to.is_string().then_some(149)
 }
 
 fn of_type(to: &DataType) -> u32 {
@@ -255,13 +280,19 @@ pub(super) fn texts_of(values: &ArrayRef) -> Result<StringViewArray> {
     Ok((0..unions.len()).map(text).collect())
 }
 
-/// The number of each row's member, without those of nulls.
+/// The number of each row's member.
+pub(crate) fn tags(unions: &StructArray) -> Vec<Option<usize>> {
+    (0..unions.len()).map(|row| tag(unions, row).map(usize::from)).collect()
+}
+
+/// The same, without those of members that are null.
 pub(crate) fn present(unions: &StructArray) -> Vec<Option<usize>> {
-    let member = |row| {
-        let number = usize::from(tag(unions, row)?);
-        unions.columns().get(number + 1)?.is_valid(row).then_some(number)
+    let nulls: Vec<_> = unions.columns().iter().skip(1).map(|member| member.logical_nulls()).collect();
+    let is_there = |number: usize, row: usize| {
+        nulls.get(number).is_some_and(|nulls| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)))
     };
-    (0..unions.len()).map(member).collect()
+    let tags = tags(unions).into_iter().enumerate();
+    tags.map(|(row, number)| number.filter(|&number| is_there(number, row))).collect()
 }
 
 /// Whether values are equal, less or both; null where either is, or both have one member and it is null in either.

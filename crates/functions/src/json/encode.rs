@@ -83,7 +83,7 @@ impl JsonEncoder {
             of if is_union(of) => {
                 let unions = values.as_struct();
                 let members = of_fields(unions, formats)?.into_iter().skip(1).collect();
-                Of::Unions(unions::present(unions), members)
+                Of::Unions(unions::tags(unions), members)
             }
             DataType::Struct(_) => Of::Structs(of_fields(values.as_struct(), formats)?),
             DataType::Map(..) => of_map(values.as_map(), formats)?,

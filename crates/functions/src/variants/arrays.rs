@@ -3,13 +3,13 @@
 //! | of | becomes |
 //! |---|---|
 //! | lists, structs without names | a list |
-//! | structs | an object, in the order of the names |
+//! | structs | an object, whose members are in the order of their names |
 //! | maps | a list of objects with a `key` and a `value` |
 //! | an `ENUM` | its text |
 //! | a `UNION` | the value that it has |
 //! | texts that are known to be JSON | what they say |
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use arrow::array::{Array as _, ArrayRef, AsArray as _, ListArray, MapArray, StringViewArray, StructArray};
 use arrow::compute::cast;
@@ -64,11 +64,7 @@ impl Source {
                 let structs = values.as_struct();
                 let is_unnamed = are_unnamed(fields.iter().map(AsRef::as_ref));
                 let names = fields.iter().map(|field| (!is_unnamed).then(|| field.name().clone()));
-                let mut sources: Vec<_> = names.zip(of_fields(structs)?).collect();
-                if !is_unnamed {
-                    sources.sort_by(|(one, _), (other, _)| one.cmp(other));
-                }
-                Source::Struct(structs.clone(), sources)
+                Source::Struct(structs.clone(), names.zip(of_fields(structs)?).collect())
             }
             DataType::Map(entries, _) => {
                 let maps = values.as_map();
@@ -122,7 +118,7 @@ impl Source {
                 let values = fields.iter().map(|(name, values)| Ok((name.clone(), values.value(row)?)));
                 let values = values.collect::<Result<Vec<_>>>()?;
                 match values.iter().all(|(name, _)| name.is_some()) && !values.is_empty() {
-                    true => Value::Object(
+                    true => Value::object(
                         values.into_iter().map(|(name, value)| (name.unwrap_or_default(), value)).collect(),
                     ),
                     false => Value::List(values.into_iter().map(|(_, value)| value).collect()),
@@ -148,7 +144,7 @@ impl Source {
     }
 }
 
-/// What a JSON text says; of members with one name, the last, in the place of the first.
+/// What a JSON text says.
 fn of_json(json: Json) -> Value {
     match json {
         Json::Null => Value::Null,
@@ -159,19 +155,10 @@ fn of_json(json: Json) -> Value {
         Json::Text(text) => Value::text(&text),
         Json::List(values) => Value::List(values.into_iter().map(of_json).collect()),
         Json::Object(members) => {
-            let mut kept: Vec<(String, Value)> = Vec::with_capacity(members.len());
-            let mut places: HashMap<String, usize> = HashMap::new();
-            for (name, value) in members {
-                let value = of_json(value);
-                match places.get(&name).and_then(|&place| kept.get_mut(place)) {
-                    Some((_, known)) => *known = value,
-                    None => {
-                        places.insert(name.clone(), kept.len());
-                        kept.push((name, value));
-                    }
-                }
-            }
-            Value::Object(kept)
+            // Of those with one name, the last.
+            let members: BTreeMap<_, _> =
+                members.into_iter().map(|(name, value)| (name, of_json(value))).collect();
+            Value::Object(members.into_iter().collect())
         }
     }
 }

@@ -145,33 +145,12 @@ impl Parts<'_> {
     }
 
     fn object(&mut self, level: usize) -> Result<Value> {
-        // The places come before what the members' values have, and how many there are is told by the key.
-        let is_sorted = match self.shape.byte()? {
-            shape::SORTED => true,
-            shape::PLACED => false,
-            _ => return Err(damaged()),
-        };
-        let mut places = Vec::new();
-        if !is_sorted {
-            let mut ahead = Bytes(self.key.0);
-            while !ahead.ends() {
-                ahead.byte()?;
-                ahead.skip_delimited()?;
-                ahead.skip(level + 1)?;
-                places.push(u32::from_le_bytes(self.shape.array()?) as usize);
-            }
-        }
-        let mut members = Vec::new();
+        let mut members: Vec<(String, Value)> = Vec::new();
         while !self.key.ends() {
             self.key.byte()?;
             members.push((self.key.text()?, self.value(level + 1)?));
         }
-        if is_sorted {
-            return Ok(Value::Object(members));
-        }
-        let mut placed: Vec<_> = places.into_iter().zip(members).collect();
-        placed.sort_by_key(|(place, _)| *place);
-        Ok(Value::Object(placed.into_iter().map(|(_, member)| member).collect()))
+        Ok(Value::Object(members))
     }
 
     fn plain(&mut self, class: u8) -> Result<ScalarValue> {

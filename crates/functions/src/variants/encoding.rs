@@ -35,9 +35,6 @@ pub(super) mod shape {
     pub const DOUBLE: u8 = 2;
     pub const DATE: u8 = 0;
     pub const UNITS: [u8; 4] = [1, 2, 3, 4];
-    /// Members that are in the order of their names, and those whose places follow.
-    pub const SORTED: u8 = 0;
-    pub const PLACED: u8 = 1;
 }
 
 pub(super) const ESCAPED: u8 = 0xFF;
@@ -83,17 +80,8 @@ impl Parts {
                 self.key.push(class::END);
             }
             Value::Object(members) => {
-                let mut places: Vec<usize> = (0..members.len()).collect();
-                places.sort_by_key(|&place| members.get(place).map(|(name, _)| name));
-                match places.is_sorted() {
-                    true => self.shape.push(shape::SORTED),
-                    false => {
-                        self.shape.push(shape::PLACED);
-                        places.iter().for_each(|&place| self.shape.extend((place as u32).to_le_bytes()));
-                    }
-                }
                 self.key.push(class::OBJECT);
-                for (name, value) in places.iter().filter_map(|&place| members.get(place)) {
+                for (name, value) in members {
                     self.delimited(class::MEMBER, name.as_bytes());
                     self.add(value, level + 1)?;
                 }

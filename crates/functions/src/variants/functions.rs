@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{Array as _, ArrayRef, AsArray as _, ListArray, StringViewArray};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::cast::as_string_view_array;
-use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::expr::ScalarFunction;
 
@@ -72,7 +72,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(&["variant_contains"], &[&[Any, Any]], |_| Ok(DataType::Boolean), contains),
     Kernel::new(&["variant_normalize"], &[&[Any]], variant, |given, _| {
         let [values] = arguments(given)?;
-        encoded(variants(values)?.into_iter().map(sorted).collect::<Vec<_>>().iter())
+        cast_array(values, &variant_type(), Failed::IsError)
     }),
     Kernel::new(
         &["variant_comparator"],
@@ -84,7 +84,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         },
     ),
     // What `variant_group_object(name, value)` is planned as.
-    Kernel::new(&["variant_object_of"], &[&[Texts, List]], variant, objects),
+    Kernel::new(&["variant_object_of"], &[&[List]], variant, objects),
 ];
 
 /// A member by its name, or an element by its number.
@@ -287,41 +287,34 @@ fn has(value: &Value, wanted: &Value) -> Result<bool> {
     }
 }
 
-/// With the members of all objects in the order of their names.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::List(elements) => Value::List(elements.into_iter().map(sorted).collect()),
-        Value::Object(members) => {
-            let mut members: Vec<_> =
-                members.into_iter().map(|(name, value)| (name, sorted(value))).collect();
-            members.sort_by(|(one, _), (other, _)| one.cmp(other));
-            Value::Object(members)
-        }
-        value => value,
-    }
-}
-
-/// Objects of lists of names and values.
+/// Objects of lists of names and values, which are structs of both.
 fn objects(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
-    let [names, values] = arguments(given)?;
-    let (names, values): (&ListArray, &ListArray) = (names.as_list(), values.as_list());
+    let [members] = arguments(given)?;
+    let members: &ListArray = members.as_list();
     let object = |row: usize| {
-        if names.is_null(row) || values.is_null(row) {
+        if members.is_null(row) {
             return Ok(Value::Null);
         }
-        let of_row = names.value(row);
+        let of_row = members.value(row);
+        let [names, values] = of_row.as_struct().columns() else {
+            return internal_err!("members of objects are names and values");
+        };
+        let names = cast_array(names, &DataType::Utf8View, Failed::IsError)?;
         let mut members: Vec<(String, Value)> = Vec::new();
-        for (name, value) in as_string_view_array(&of_row)?.iter().zip(variants(&values.value(row))?) {
+        for (name, value) in as_string_view_array(&names)?.iter().zip(variants(values)?) {
             let Some(name) = name else {
                 return exec_err!("a name that variant_group_object was given is NULL");
             };
             members.push((name.to_owned(), value));
         }
-        members.sort_by(|(one, _), (other, _)| one.cmp(other));
-        if let Some([(twice, _), _]) = members.array_windows().find(|[one, other]| one.0 == other.0) {
-            return exec_err!("variant_group_object was given the name '{twice}' twice");
+        let object = Value::object(members);
+        match &object {
+            Value::Object(members) => match members.array_windows().find(|[one, other]| one.0 == other.0) {
+                Some([(twice, _), _]) => exec_err!("variant_group_object was given the name '{twice}' twice"),
+                None => Ok(object),
+            },
+            _ => Ok(object),
         }
-        Ok(Value::Object(members))
     };
-    encoded((0..names.len()).map(object).collect::<Result<Vec<_>>>()?.iter())
+    encoded((0..members.len()).map(object).collect::<Result<Vec<_>>>()?.iter())
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   {'a': 1::SMALLINT, 'b': ['x']}   key    object  a  number 1  b  list  text x  end  end
-//!                                    shape  as sorted  SMALLINT
+//!                                    shape  SMALLINT
 //! ```
 //!
 //! The bytes stand in a list of one element that is called so: the type itself is the mark, as that of an `ENUM`, and storage
@@ -61,13 +61,18 @@ pub(crate) enum Value {
     /// The digits of a string of bits.
     Bits(String),
     List(Vec<Value>),
-    /// Names, none twice, and their values.
+    /// Names, none twice, in their order, and their values.
     Object(Vec<(String, Value)>),
 }
 
 impl Value {
     fn text(text: &str) -> Self {
         Value::Plain(ScalarValue::Utf8View(Some(text.to_owned())))
+    }
+
+    fn object(mut members: Vec<(String, Value)>) -> Self {
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Value::Object(members)
     }
 
     fn member(&self, name: &str) -> Option<&Value> {

@@ -106,7 +106,12 @@ impl<'a> Parts<'a> {
         }
         for (_, values, rows) in kinds {
             let array = ScalarValue::iter_to_array(values)?;
-            self.add(cast_array(&array, self.to, failed)?, rows);
+            match cast_array(&array, self.to, failed) {
+                Ok(array) => self.add(array, rows),
+                // There is no such cast.
+                Err(_) if failed == Failed::IsNull => {}
+                Err(error) => return Err(error),
+            }
         }
         if !digits.1.is_empty() {
             let bits = cast_array(&ScalarValue::iter_to_array(digits.0)?, &bits::bit_type(), failed)?;

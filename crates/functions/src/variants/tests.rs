@@ -15,7 +15,7 @@ fn double(number: f64) -> Value {
 }
 
 fn object(members: &[(&str, Value)]) -> Value {
-    Value::Object(members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+    Value::object(members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
 }
 
 /// Values, each less than the next.
@@ -76,9 +76,7 @@ fn ordered() -> Vec<Value> {
 
 #[test]
 fn values_come_back_from_their_bytes() {
-    let unsorted =
-        object(&[("b", object(&[("z", int(1)), ("y", double(1.5))])), ("a", int(2)), ("c", decimal(100, 2))]);
-    for value in ordered().into_iter().chain([unsorted]) {
+    for value in ordered() {
         let bytes = encoding::bytes(&value).unwrap();
         assert_eq!(decoding::value(&bytes).unwrap(), value);
     }
@@ -99,7 +97,7 @@ fn values_of_different_types_are_equal() {
         (int(1), decimal(100, 2)),
         (int(0), decimal(0, 2)),
         (int(-10), decimal(-10_000, 3)),
-        (object(&[("a", int(1)), ("b", int(2))]), object(&[("b", int(2)), ("a", decimal(10, 1))])),
+        (object(&[("a", int(1)), ("b", int(2))]), object(&[("a", decimal(10, 1)), ("b", int(2))])),
     ] {
         assert!(encoding::are_equal(&one, &other).unwrap(), "{one:?} {other:?}");
     }

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement,
     TableFactor, TableObject, Value, Values,
 };
-use nandina_functions::{is_union, is_variant, sql_type};
+use nandina_functions::{sql_type, takes_all};
 use nandina_storage::TableRules;
 
 use super::creation::name_apart;
@@ -141,10 +141,7 @@ impl Target {
         let Some(table) = place.tables.table(&place, &names).await? else { return Ok(None) };
         let columns = table.schema().fields().iter().map(|field| field.name().clone()).collect();
         let types = table.schema();
-        let marked = types
-            .fields()
-            .iter()
-            .filter(|field| is_variant(field.data_type()) || is_union(field.data_type()));
+        let marked = types.fields().iter().filter(|field| takes_all(field.data_type()));
         let taking_all = marked.map(|field| (field.name().clone(), sql_type(field.data_type()))).collect();
         Ok(Some(Target { name: place.qualified(), columns, taking_all, rules: place.tables.rules(&place) }))
     }
