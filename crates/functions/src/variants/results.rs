@@ -104,7 +104,14 @@ impl<'a> Parts<'a> {
                 _ => {}
             }
         }
-        for (_, values, rows) in kinds {
+        let is_made_of_others =
+            self.to.is_nested() && !bits::is_bit(self.to) && enum_texts(self.to).is_none();
+        for (of, values, rows) in kinds {
+            if is_made_of_others && !of.is_string() {
+                // Arrow would make a list of one.
+                values.into_iter().try_for_each(|value| refuse(&Value::Plain(value), self.to, failed))?;
+                continue;
+            }
             let array = ScalarValue::iter_to_array(values)?;
             match cast_array(&array, self.to, failed) {
                 Ok(array) => self.add(array, rows),

@@ -137,7 +137,7 @@ pub(super) fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
 }
 
 /// Whether values of any other type become those of a type that they meet.
-pub(super) fn takes_all(of: &DataType) -> bool {
+pub(crate) fn takes_all(of: &DataType) -> bool {
     is_variant(of) || is_union(of)
 }
 

@@ -27,7 +27,7 @@ mod replaced_column;
 mod similar;
 mod substrings;
 mod times;
-mod variants;
+pub(crate) mod variants;
 
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ use datafusion::functions::core::expr_fn::get_field;
 use datafusion::functions_nested::make_array::make_array;
 use datafusion::logical_expr::planner::{PlannerResult, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit};
-use nandina_functions::{is_variant, variant_extract};
+use nandina_functions::{enum_texts, is_variant, variant_extract};
 
-use super::mixed_texts::settle;
+use super::mixed_texts::{settle, takes_all};
 
 /// A part of a `VARIANT`, or an element of a list whose number is one; none of other values.
 pub(super) fn part(access: &RawFieldAccessExpr, schema: &DFSchema) -> Result<Option<Expr>> {
@@ -74,6 +74,26 @@ pub(super) fn list(mut elements: Vec<Expr>, schema: &DFSchema) -> PlannerResult<
 
 /// Makes values `VARIANT`s, or those of a `UNION`, where one of them is. True if some become it.
 pub(super) fn settle_marked(values: Vec<&mut Expr>, schema: &DFSchema) -> bool {
-    let is_marked = |value: &Expr| value.get_type(schema).is_ok_and(|of| super::mixed_texts::takes_all(&of));
+    let is_marked = |value: &Expr| value.get_type(schema).is_ok_and(|of| takes_all(&of));
     values.iter().any(|value| is_marked(value)) && settle(values, schema)
+}
+
+/// The same for columns of the branches of a union, of which different `ENUM`s become texts.
+pub(crate) fn settle_branches(columns: &mut [&mut Expr], types: &[DataType]) -> bool {
+    let mut given = types.iter().filter(|of| !of.is_null());
+    let Some(first) = given.next() else { return false };
+    if given.all(|of| of == first) {
+        return false;
+    }
+    let to = match types.iter().find(|of| takes_all(of)) {
+        Some(all) => all,
+        None if types.iter().any(|of| enum_texts(of).is_some()) => &DataType::Utf8View,
+        None => return false,
+    };
+    for (column, of) in columns.iter_mut().zip(types) {
+        if !of.is_null() && of != to {
+            **column = cast(std::mem::take(*column), to.clone());
+        }
+    }
+    true
 }
