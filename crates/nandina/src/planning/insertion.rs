@@ -11,8 +11,8 @@
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement,
-    TableFactor, TableObject, Value, Values,
+    Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement, TableFactor,
+    TableObject, Value, Values,
 };
 use nandina_functions::{sql_type, takes_all};
 use nandina_storage::TableRules;
@@ -108,12 +108,12 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
                 for (value, column) in
                     row.content.iter_mut().zip(columns.iter().chain(missing.iter().copied()))
                 {
-                    target.cast(state, column, value)?;
+                    target.cast(column, value)?;
                 }
             }
         }
         _ if defaults.is_empty() && !target.has_any(&columns) => {}
-        _ => **source = with_outputs(state, &target, source, &columns, defaults)?,
+        _ => **source = with_outputs(&target, source, &columns, defaults)?,
     }
     if !missing.is_empty() {
         let all = columns.iter().chain(missing);
@@ -158,11 +158,14 @@ impl Target {
     }
 
     /// Casts what goes into a column that takes values of any type: a plan would have to know how first.
-    fn cast(&self, state: &SessionState, column: &str, value: &mut Expr) -> Result<()> {
+    fn cast(&self, column: &str, value: &mut Expr) -> Result<()> {
         let Some((_, of)) = self.taking_all.iter().find(|(name, _)| name == column) else { return Ok(()) };
-        let data_type = new_parser(state, of)?.parse_data_type().map_err(Error::from_parser)?;
-        let expr = Box::new(std::mem::replace(value, Expr::Value(Value::Null.with_empty_span())));
-        *value = Expr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None };
+        // A type is read behind an expression.
+        let mut written = syntax::expression(&format!("CAST(NULL AS {of})"))?;
+        if let Expr::Cast { expr, .. } = &mut written {
+            std::mem::swap(expr.as_mut(), value);
+        }
+        *value = written;
         Ok(())
     }
 }
@@ -193,13 +196,7 @@ fn is_default(value: &Expr) -> bool {
 }
 
 /// `SELECT columns, defaults FROM (query) AS t(columns)`
-fn with_outputs(
-    state: &SessionState,
-    target: &Target,
-    query: &Query,
-    columns: &[String],
-    defaults: Vec<Expr>,
-) -> Result<Query> {
+fn with_outputs(target: &Target, query: &Query, columns: &[String], defaults: Vec<Expr>) -> Result<Query> {
     let quoted: Vec<String> = columns.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
     let text = format!("SELECT * FROM (SELECT 1) AS inserted({})", quoted.join(", "));
     let mut outer = syntax::query(&text)?;
@@ -217,7 +214,7 @@ fn with_outputs(
             select.projection.clear();
             for column in columns {
                 let mut expr = Expr::Identifier(Ident::with_quote('"', column));
-                target.cast(state, column, &mut expr)?;
+                target.cast(column, &mut expr)?;
                 select
                     .projection
                     .push(SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', column) });

@@ -113,6 +113,10 @@ pub(super) fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let mut others = types.iter().filter(|of| !of.is_null() && !of.is_string());
     let Some(first) = others.next() else { return false };
     if let Some(all) = types.iter().find(|of| takes_all(of)) {
+        let mut operands = operands;
+        if is_variant(all) {
+            operands.iter_mut().for_each(|operand| super::variants::say_decimals(operand));
+        }
         return cast_those(operands, &types, |of| !of.is_null() && of != all, all);
     }
     let is_enum = |of: &DataType| enum_texts(of).is_some();

@@ -1,7 +1,7 @@
 //! Parts of `VARIANT`s (`v.a`, `v['a'][1]`), and lists in which some elements are `VARIANT`s.
 
 use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::common::{Column, DFSchema, Result, TableReference, plan_err};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference, plan_err};
 use datafusion::functions::core::expr_fn::get_field;
 use datafusion::functions_nested::make_array::make_array;
 use datafusion::logical_expr::planner::{PlannerResult, RawFieldAccessExpr};
@@ -9,6 +9,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit};
 use nandina_functions::{enum_texts, is_variant, variant_extract};
 
 use super::mixed_texts::{settle, takes_all};
+use super::numbers::as_decimal;
 
 /// A part of a `VARIANT`, or an element of a list whose number is one; none of other values.
 pub(super) fn part(access: &RawFieldAccessExpr, schema: &DFSchema) -> Result<Option<Expr>> {
@@ -76,6 +77,24 @@ pub(super) fn list(mut elements: Vec<Expr>, schema: &DFSchema) -> PlannerResult<
 pub(super) fn settle_marked(values: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let is_marked = |value: &Expr| value.get_type(schema).is_ok_and(|of| takes_all(&of));
     values.iter().any(|value| is_marked(value)) && settle(values, schema)
+}
+
+/// Lets numbers with a point be the decimals as which they were written, which a `VARIANT` of them would be.
+pub(super) fn say_decimals(value: &mut Expr) {
+    match value {
+        Expr::Literal(ScalarValue::Float64(_), _) => {
+            if let Some(decimal) = as_decimal(value) {
+                *value = decimal;
+            }
+        }
+        Expr::Negative(negated) => say_decimals(negated),
+        Expr::ScalarFunction(function)
+            if matches!(function.func.name(), "make_array" | "named_struct" | "struct") =>
+        {
+            function.args.iter_mut().for_each(say_decimals);
+        }
+        _ => {}
+    }
 }
 
 /// The same for columns of the branches of a union, of which different `ENUM`s become texts.

@@ -81,6 +81,8 @@ fn say_types(expr: &mut Expr) {
         Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => say_types(inner),
         Expr::Array(array) => array.elem.iter_mut().for_each(say_types),
         Expr::Dictionary(fields) => fields.iter_mut().for_each(|field| say_types(&mut field.value)),
+        // As a part of something else it would be a text.
+        Expr::Cast { data_type: DataType::JSON, .. } => *expr = variant(take(expr)),
         Expr::Value(value) => {
             let Value::Number(digits, _) = &value.value else { return };
             if let Some(of) = type_of(digits) {
