@@ -39,7 +39,7 @@ use arrow::array::{
 use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::cast::as_string_view_array;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -128,6 +128,13 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
     }
     if unions::is_union(to) {
         return unions::of_values(values, to, failed);
+    }
+    if unions::is_union(from) && !to.is_string() {
+        return plan_err!(
+            "a value of type {}{CANNOT_BE_CAST}{}; name a member, as u.a",
+            sql_type(from),
+            sql_type(to)
+        );
     }
     let of_bits = match (bits::is_bit(from), bits::is_bit(to)) {
         (false, true) => bits::of_values(values, failed)?,

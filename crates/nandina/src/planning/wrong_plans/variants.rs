@@ -79,10 +79,8 @@ fn settle(values: Vec<&mut Expr>) {
 fn say_types(expr: &mut Expr) {
     match expr {
         Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => say_types(inner),
-        Expr::Array(array) => array.elem.iter_mut().for_each(say_types),
-        Expr::Dictionary(fields) => fields.iter_mut().for_each(|field| say_types(&mut field.value)),
-        // As a part of something else it would be a text.
-        Expr::Cast { data_type: DataType::JSON, .. } => *expr = variant(take(expr)),
+        Expr::Array(array) => array.elem.iter_mut().for_each(say_type_of_part),
+        Expr::Dictionary(fields) => fields.iter_mut().for_each(|field| say_type_of_part(&mut field.value)),
         Expr::Value(value) => {
             let Value::Number(digits, _) = &value.value else { return };
             if let Some(of) = type_of(digits) {
@@ -90,6 +88,14 @@ fn say_types(expr: &mut Expr) {
             }
         }
         _ => {}
+    }
+}
+
+/// The same of what stands in something else, of which JSON would be a text.
+fn say_type_of_part(expr: &mut Expr) {
+    match expr {
+        Expr::Cast { data_type: DataType::JSON, .. } => *expr = variant(take(expr)),
+        other => say_types(other),
     }
 }
 
