@@ -30,6 +30,7 @@ mod text;
 mod time;
 mod type_names;
 mod types;
+mod variants;
 mod windows;
 
 use std::collections::HashMap;
@@ -40,8 +41,10 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
+pub use casts::unions::{compare_unions, is_union};
 pub use casts::{
-    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, takes_all,
+    texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
@@ -50,12 +53,13 @@ pub use maps::map_value;
 pub use time::{function_of_part, interval_multiple};
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
+pub use variants::{is_variant, variant_extract, variant_keys, variant_type};
 pub use windows::{Exclusion, Frame, FrameBound, FrameFunction, FrameUnits, WindowCall};
 
 /// Other names of scalar functions.
 const ALIASES: &[(&str, &[&str])] = &[
     ("make_array", &["list_value", "list_pack", "array_value"]),
-    ("get_field", &["struct_extract"]),
+    ("get_field", &["struct_extract", "union_extract"]),
     ("character_length", &["len"]),
     ("starts_with", &["prefix"]),
     ("ends_with", &["suffix"]),
@@ -122,6 +126,8 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         maps::FUNCTIONS,
         graphemes::FUNCTIONS,
         bit_strings::FUNCTIONS,
+        variants::FUNCTIONS,
+        casts::unions::FUNCTIONS,
         casts::uuids::FUNCTIONS,
         casts::huge_integers::FUNCTIONS,
     ];

@@ -10,6 +10,7 @@
 //! | `BIT`, `BITSTRING`, `VARBIT` | strings of bits |
 //! | `TIMESTAMP`, `DATETIME`, `TIMESTAMPTZ` | microseconds since 1970 |
 //! | `TIMESTAMP_S`, `_MS`, `_NS`, `TIME`, `TIME_NS` | times of their units; a `TIME` has nanoseconds |
+//! | `VARIANT`; `UNION(a INT, b TEXT)` | a value that says its type; one of several members |
 //! | `INT[]`, `INT[3]`, `STRUCT(a INT)`, `ROW(a INT)`, `MAP(k, v)` | nested types |
 
 use std::collections::BTreeMap;
@@ -23,18 +24,21 @@ use datafusion::common::{Result, not_impl_err, plan_err};
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, EnumMember, ExactNumberInfo, Ident, StructField, TimezoneInfo,
+    UnionField,
 };
 
 use crate::casts::bits::bit_type;
 use crate::casts::enums::enum_type;
 use crate::casts::huge_integers::HUGE;
+use crate::casts::unions::union_type;
+use crate::variants::variant_type;
 
 /// Digits of a decimal that says none, and how many of them stand behind the point.
 const USUAL_DIGITS: (u64, i64) = (18, 3);
 /// Digits of a floating-point number of 32 bits, in the bits that Postgres counts.
 const BITS_OF_REAL: u64 = 24;
 /// The zone of a session, as long as it cannot be set.
-const SESSION_ZONE: &str = "+00:00";
+pub(crate) const SESSION_ZONE: &str = "+00:00";
 
 /// Types that statements have made, by their names in small letters.
 #[derive(Debug, Default)]
@@ -146,6 +150,11 @@ pub fn type_of(name: &SqlType, own: &OwnTypes) -> Result<DataType> {
             });
             enum_type(&texts.collect::<Result<Vec<_>>>()?)?
         }
+        SqlType::Union(members) => {
+            let member =
+                |member: &UnionField| Ok((normalized(&member.field_name), named(&member.field_type)?));
+            union_type(members.iter().map(member).collect::<Result<_>>()?)?
+        }
         SqlType::Map(key, value) => map(named(key)?, named(value)?),
         SqlType::Custom(custom, modifiers) => {
             let last = custom.0.last().and_then(|part| part.as_ident());
@@ -169,6 +178,7 @@ fn of_word(word: &str, modifiers: &[String]) -> Option<DataType> {
         ("uinteger", []) => DataType::UInt32,
         ("logical", []) => DataType::Boolean,
         ("null", []) => DataType::Null,
+        ("variant", []) => variant_type(),
         ("float", []) => DataType::Float32,
         ("bpchar" | "text" | "string", _) | ("guid" | "json", []) => DataType::Utf8View,
         ("bitstring", _) => bit_type(),

@@ -17,6 +17,12 @@ pub fn sql_type(data_type: &DataType) -> String {
         let texts: Vec<_> = texts.iter().map(|text| format!("'{}'", text.replace('\'', "''"))).collect();
         return format!("ENUM({})", texts.join(", "));
     }
+    if crate::variants::is_variant(data_type) {
+        return "VARIANT".to_owned();
+    }
+    if let Some(members) = crate::casts::unions::members(data_type) {
+        return format!("UNION({})", named(members.iter().map(AsRef::as_ref)));
+    }
     let name = match data_type {
         DataType::Null => "\"NULL\"",
         DataType::Boolean => "BOOLEAN",

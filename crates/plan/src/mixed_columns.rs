@@ -1,6 +1,8 @@
 //! Columns of floating-point numbers that meet columns of decimals, in unions, as keys of joins and in `IN` with a query.
 //!
 //! Both are taken for floating-point numbers, as in [`meanings`](crate::meanings). DataFusion takes them for decimals.
+//!
+//! What meets a `VARIANT`, or a value of a `UNION`, in a union becomes one, and different `ENUM`s are texts there.
 
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan, Projectio
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::meanings::numbers::{as_decimal, settle};
+use crate::meanings::variants::settle_branches;
 
 /// Casts decimals in unions and keys of joins.
 #[derive(Debug)]
@@ -83,7 +86,7 @@ fn of_one_kind(union: Union) -> Result<Transformed<LogicalPlan>> {
                 **column = constant;
             }
         }
-        let is_settled = settle(&mut columns, &types);
+        let is_settled = settle(&mut columns, &types) || settle_branches(&mut columns, &types);
         let all = columns.into_iter().zip(before).zip(&union.inputs).zip(&mut is_new).zip(&types);
         for ((((column, before), branch), is_new), data_type) in all {
             let is_cast = is_settled && column.get_type(branch.schema())? != *data_type;

@@ -173,7 +173,7 @@ fn text(bits: &BooleanArray) -> String {
     bits.values().iter().map(|bit| if bit { '1' } else { '0' }).collect()
 }
 
-pub(super) fn texts_of(values: &ArrayRef) -> StringViewArray {
+pub(crate) fn texts_of(values: &ArrayRef) -> StringViewArray {
     let strings = values.as_list::<i32>();
     strings.iter().map(|bits| bits.map(|bits| text(bits.as_boolean()))).collect()
 }

@@ -63,7 +63,7 @@ fn lists(field: &FieldRef, numbers: UInt16Array) -> Result<ArrayRef> {
     Ok(Arc::new(FixedSizeListArray::try_new(Arc::clone(field), 1, Arc::new(numbers), nulls.finish())?))
 }
 
-pub(super) fn texts_of(values: &ArrayRef) -> StringViewArray {
+pub(crate) fn texts_of(values: &ArrayRef) -> StringViewArray {
     let texts = enum_texts(values.data_type()).unwrap_or_default();
     let lists = values.as_fixed_size_list();
     let numbers = lists.values().as_primitive::<UInt16Type>();

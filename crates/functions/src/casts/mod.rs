@@ -7,6 +7,8 @@
 //!        ──► nested      splitting: [1, 2], {a: 1}
 //!        ──► enums       one of a few texts
 //!        ──► bits        0101, from and to numbers and bytes, too
+//!
+//!   any type ──► unions     as one of their members           any type ◄──► VARIANT: [`variants`](crate::variants)
 //! ```
 //!
 //! Arrow casts what is left: between numbers, rounded first where they become integers, and between times. A value that has
@@ -25,6 +27,7 @@ mod numbers;
 mod splitting;
 mod texts;
 mod times;
+pub(crate) mod unions;
 pub(crate) mod uuids;
 
 use std::sync::Arc;
@@ -36,17 +39,19 @@ use arrow::array::{
 use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::cast::as_string_view_array;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 pub use self::enums::enum_texts;
-pub(crate) use self::nested_texts::element_range;
+pub(crate) use self::nested::check_keys;
+pub(crate) use self::nested_texts::{are_unnamed, element_range, write_part, write_quoted};
 pub use self::texts::of_values as texts_of;
 use crate::function::{arguments, invoke};
 use crate::types::sql_type;
+use crate::variants::{self, is_variant};
 
 /// What comes of a value that cannot be cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +88,7 @@ impl Failed {
 /// Begins what a message says about the type that a value could not be cast to.
 pub const CANNOT_BE_CAST: &str = " cannot be cast to ";
 
-fn cannot_be_cast(value: &str, to: &DataType) -> DataFusionError {
+pub(crate) fn cannot_be_cast(value: &str, to: &DataType) -> DataFusionError {
     const MOST_CHARACTERS: usize = 100;
     let way_out = match to {
         DataType::Time32(_) | DataType::Time64(_) => "; write hours and minutes, as '11:00'",
@@ -114,6 +119,22 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
     }
     if from.is_null() {
         return Ok(new_null_array(to, values.len()));
+    }
+    if is_variant(to) {
+        return variants::of_values(&Field::new("", from.clone(), true), values);
+    }
+    if is_variant(from) {
+        return variants::to_values(values, to, failed);
+    }
+    if unions::is_union(to) {
+        return unions::of_values(values, to, failed);
+    }
+    if unions::is_union(from) && !to.is_string() {
+        return plan_err!(
+            "a value of type {}{CANNOT_BE_CAST}{}; name a member, as u.a",
+            sql_type(from),
+            sql_type(to)
+        );
     }
     let of_bits = match (bits::is_bit(from), bits::is_bit(to)) {
         (false, true) => bits::of_values(values, failed)?,
@@ -223,7 +244,9 @@ pub fn is_own_cast(from: &DataType, to: &DataType) -> bool {
     if let DataType::Dictionary(_, of) = from {
         return is_own_cast(of, to);
     }
-    let is_marked = |of: &DataType| bits::is_bit(of) || enum_texts(of).is_some();
+    let is_marked = |of: &DataType| {
+        bits::is_bit(of) || enum_texts(of).is_some() || is_variant(of) || unions::is_union(of)
+    };
     if from != to && (is_marked(from) || is_marked(to)) && !from.is_null() {
         return true;
     }
@@ -263,6 +286,16 @@ fn loses_digits(from: &DataType, to: &DataType) -> bool {
         (true, false) => bits(from) >= bits(to),
         (false, true) => true,
         _ => bits(from) > bits(to),
+    }
+}
+
+/// Whether a type, or one that it is made of, is one that values of any type become.
+pub fn takes_all(of: &DataType) -> bool {
+    match of {
+        of if is_variant(of) || unions::is_union(of) => true,
+        DataType::Struct(fields) => fields.iter().any(|field| takes_all(field.data_type())),
+        DataType::Map(entries, _) => takes_all(entries.data_type()),
+        of => crate::function::element(of).is_some_and(takes_all),
     }
 }
 
@@ -319,7 +352,11 @@ impl ScalarUDFImpl for Cast {
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         invoke(&call, |given, to| {
             let [values] = arguments(given)?;
-            cast_array(values, to, self.failed)
+            match call.arg_fields.first() {
+                // Its field tells whether a text is JSON.
+                Some(field) if is_variant(to) => variants::of_values(field, values),
+                _ => cast_array(values, to, self.failed),
+            }
         })
     }
 }

@@ -150,7 +150,7 @@ fn maps(texts: &StringViewArray, entries: &FieldRef, to: &DataType, failed: Fail
 }
 
 /// Refuses maps that have a key twice.
-fn check_keys(keys: &ArrayRef, offsets: &OffsetBuffer<i32>) -> Result<()> {
+pub(crate) fn check_keys(keys: &ArrayRef, offsets: &OffsetBuffer<i32>) -> Result<()> {
     let texts = cast(&super::cast_array(keys, &DataType::Utf8, Failed::IsError)?, &DataType::Utf8)?;
     let texts: &StringArray = texts.as_string();
     for (begin, end) in offsets.iter().zip(offsets.iter().skip(1)) {

@@ -5,8 +5,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, not_impl_err};
 
-use super::{bits, enums, texts};
+use super::{bits, enums, texts, unions};
 use crate::types::sql_type;
+use crate::variants::{self, is_variant};
 
 pub(super) fn of_values(values: &ArrayRef) -> Result<StringViewArray> {
     let writer = Writer::of(values)?;
@@ -27,9 +28,27 @@ pub(super) fn of_values(values: &ArrayRef) -> Result<StringViewArray> {
 /// Writes the values of an array.
 enum Writer {
     Plain(StringViewArray),
-    List { lists: ArrayRef, elements: Box<Writer> },
-    Struct { structs: ArrayRef, names: Option<Vec<String>>, fields: Vec<Writer> },
-    Map { maps: ArrayRef, keys: Box<Writer>, values: Box<Writer> },
+    List {
+        lists: ArrayRef,
+        elements: Box<Writer>,
+    },
+    Struct {
+        structs: ArrayRef,
+        names: Option<Vec<String>>,
+        fields: Vec<Writer>,
+    },
+    Map {
+        maps: ArrayRef,
+        keys: Box<Writer>,
+        values: Box<Writer>,
+    },
+    /// Texts as parts are written.
+    Written(StringViewArray),
+    /// Members, and which of them each row has.
+    Union {
+        present: Vec<Option<usize>>,
+        members: Vec<Writer>,
+    },
 }
 
 impl Writer {
@@ -38,6 +57,12 @@ impl Writer {
         Ok(match values.data_type() {
             of if enums::enum_texts(of).is_some() => Writer::Plain(enums::texts_of(values)),
             of if bits::is_bit(of) => Writer::Plain(bits::texts_of(values)),
+            of if is_variant(of) => Writer::Written(variants::texts_of(values, variants::Form::Part)?),
+            of if unions::is_union(of) => {
+                let columns = values.as_struct().columns().iter().skip(1);
+                let members = columns.map(Writer::of).collect::<Result<_>>()?;
+                Writer::Union { present: unions::present(values.as_struct()), members }
+            }
             DataType::List(_) => {
                 let elements = boxed(values.as_list::<i32>().values())?;
                 Writer::List { lists: ArrayRef::clone(values), elements }
@@ -67,7 +92,8 @@ impl Writer {
 
     fn is_null(&self, row: usize) -> bool {
         match self {
-            Writer::Plain(texts) => texts.is_null(row),
+            Writer::Plain(texts) | Writer::Written(texts) => texts.is_null(row),
+            Writer::Union { present, .. } => present.get(row).is_none_or(Option::is_none),
             Writer::List { lists: values, .. }
             | Writer::Struct { structs: values, .. }
             | Writer::Map { maps: values, .. } => values.is_null(row),
@@ -81,6 +107,13 @@ impl Writer {
     fn write(&self, row: usize, text: &mut String) {
         match self {
             Writer::Plain(texts) => write_part(text, texts.value(row)),
+            Writer::Written(texts) => text.push_str(texts.value(row)),
+            Writer::Union { present, members } => {
+                let member = present.get(row).copied().flatten().and_then(|number| members.get(number));
+                if let Some(member) = member {
+                    member.write(row, text);
+                }
+            }
             Writer::List { lists, elements } => {
                 let offsets = lists.as_list::<i32>().value_offsets();
                 text.push('[');
@@ -117,7 +150,7 @@ impl Writer {
 }
 
 /// Whether the fields of a struct have the names that are given to those without.
-pub(super) fn are_unnamed<'a>(mut fields: impl Iterator<Item = &'a Field>) -> bool {
+pub(crate) fn are_unnamed<'a>(mut fields: impl Iterator<Item = &'a Field>) -> bool {
     let mut number = 0;
     fields.all(|field| {
         let is_unnamed = field.name().strip_prefix('c').is_some_and(|rest| *rest == number.to_string());
@@ -143,7 +176,7 @@ fn separated<T>(text: &mut String, parts: impl IntoIterator<Item = T>, write: im
     }
 }
 
-fn write_part(text: &mut String, part: &str) {
+pub(crate) fn write_part(text: &mut String, part: &str) {
     let is_odd = |letter: char| "\"'(),:=[\\]{}".contains(letter);
     let has_spaces = part.starts_with(char::is_whitespace) || part.ends_with(char::is_whitespace);
     let needs_quotes =
@@ -151,7 +184,7 @@ fn write_part(text: &mut String, part: &str) {
     if needs_quotes { write_quoted(text, part) } else { text.push_str(part) }
 }
 
-fn write_quoted(text: &mut String, part: &str) {
+pub(crate) fn write_quoted(text: &mut String, part: &str) {
     text.push('\'');
     for letter in part.chars() {
         if matches!(letter, '\'' | '\\') {

@@ -26,13 +26,16 @@ use datafusion::common::{Result, exec_datafusion_err};
 use super::calendar::{
     INFINITE_DATE, INFINITE_TIMESTAMP, NANOSECONDS_OF_DAY, write_date, write_fraction, write_time,
 };
-use super::{bits, bytes, enums};
+use super::{bits, bytes, enums, unions};
+use crate::variants;
 
 /// The texts of values of any type that has some.
 pub fn of_values(values: &ArrayRef) -> Result<StringViewArray> {
     match values.data_type() {
         of if enums::enum_texts(of).is_some() => Ok(enums::texts_of(values)),
         of if bits::is_bit(of) => Ok(bits::texts_of(values)),
+        of if variants::is_variant(of) => variants::texts_of(values, variants::Form::Text),
+        of if unions::is_union(of) => unions::texts_of(values),
         of if of.is_nested() => super::nested_texts::of_values(values),
         DataType::Float32 => texts(values.as_primitive::<Float32Type>(), |text, value| {
             write_float(text, value.into(), format_args!("{value:e}"))

@@ -12,8 +12,10 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, exec_datafusion_err};
 
 use super::is_json;
+use crate::casts::unions::{self, is_union};
 use crate::casts::{Failed, cast_array, element_range};
 use crate::function::{element, list_of};
+use crate::variants::{self, is_variant};
 
 /// How dates and timestamps are written, where not as in casts to texts; in the format of `chrono`.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +70,8 @@ enum Of {
     Maps(OffsetBuffer<i32>, StringViewArray, Box<JsonEncoder>),
     /// Names with their quotes.
     Structs(Vec<(String, JsonEncoder)>),
+    /// The same of members, and which of them each row has.
+    Unions(Vec<Option<usize>>, Vec<(String, JsonEncoder)>),
 }
 
 impl JsonEncoder {
@@ -75,6 +79,12 @@ impl JsonEncoder {
     pub fn new(field: &Field, values: &ArrayRef, formats: &TimeFormats) -> Result<Self> {
         let of = match values.data_type() {
             DataType::Null => Of::Null,
+            of if is_variant(of) => Of::Plain(variants::texts_of(values, variants::Form::Json)?),
+            of if is_union(of) => {
+                let unions = values.as_struct();
+                let members = of_fields(unions, formats)?.into_iter().skip(1).collect();
+                Of::Unions(unions::tags(unions), members)
+            }
             DataType::Struct(_) => Of::Structs(of_fields(values.as_struct(), formats)?),
             DataType::Map(..) => of_map(values.as_map(), formats)?,
             DataType::Dictionary(_, of) => {
@@ -141,6 +151,19 @@ impl JsonEncoder {
                 }
                 out.push('}');
             }
+            Of::Unions(present, members) => {
+                let member = present.get(row).copied().flatten().and_then(|number| members.get(number));
+                match member {
+                    Some((name, values)) => {
+                        out.push('{');
+                        out.push_str(name);
+                        out.push(':');
+                        values.write(row, out);
+                        out.push('}');
+                    }
+                    None => out.push_str("null"),
+                }
+            }
             Of::Structs(fields) => {
                 out.push('{');
                 for (place, (name, values)) in fields.iter().enumerate() {
@@ -179,7 +202,7 @@ fn of_map(map: &MapArray, formats: &TimeFormats) -> Result<Of> {
 }
 
 /// A text in quotes.
-pub(super) fn write_text(text: &str, out: &mut String) {
+pub(crate) fn write_text(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
         match letter {

@@ -24,7 +24,8 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::logical_expr::ScalarUDF;
 
-use value::Json;
+pub(crate) use encode::write_text;
+pub(crate) use value::Json;
 
 pub use encode::{JsonEncoder, TimeFormats};
 
@@ -34,7 +35,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 /// The tree of a text.
-fn parse(text: &str) -> Result<Json> {
+pub(crate) fn parse(text: &str) -> Result<Json> {
     const MOST_SHOWN: usize = 60;
     Json::parse(text).map_err(|error| {
         let shown: String = text.chars().take(MOST_SHOWN).collect();

@@ -90,6 +90,9 @@ impl VisitorMut for Forms {
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
+            Expr::CompoundFieldAccess { root, access_chain } if has_calls(access_chain) => {
+                Some(with_calls(take(root), std::mem::take(access_chain)))
+            }
             Expr::CompoundFieldAccess { root, access_chain } => {
                 settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
                 None
@@ -224,6 +227,33 @@ fn output_of(query: &Query) -> Option<String> {
         [SelectItem::UnnamedExpr(Expr::Identifier(name))] => Some(name.value.clone()),
         _ => None,
     }
+}
+
+fn has_calls(chain: &[AccessExpr]) -> bool {
+    chain.iter().any(|access| matches!(access, AccessExpr::Dot(Expr::Function(_))))
+}
+
+/// `x.a.f(y)` as `f(x.a, y)`.
+fn with_calls(root: Expr, chain: Vec<AccessExpr>) -> Expr {
+    let mut value = root;
+    let mut fields = Vec::new();
+    let accessed = |root: Expr, access_chain: Vec<AccessExpr>| match access_chain.is_empty() {
+        true => root,
+        false => Expr::CompoundFieldAccess { root: Box::new(root), access_chain },
+    };
+    for access in chain {
+        match access {
+            AccessExpr::Dot(Expr::Function(mut function)) => {
+                let of = accessed(value, std::mem::take(&mut fields));
+                if let FunctionArguments::List(list) = &mut function.args {
+                    list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(of)));
+                }
+                value = Expr::Function(function);
+            }
+            access => fields.push(access),
+        }
+    }
+    accessed(value, fields)
 }
 
 /// Names fields by their texts, but for what may be the column of a table, and the bounds that slices leave out.

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Insert, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement, TableFactor,
     TableObject, Value, Values,
 };
+use nandina_functions::{sql_type, takes_all};
 use nandina_storage::TableRules;
 
 use super::creation::name_apart;
@@ -101,9 +102,18 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
         .collect();
     let defaults = missing.iter().map(|name| target.default(state, name)).collect::<Result<Vec<_>>>()?;
     match source.body.as_mut() {
-        SetExpr::Values(values) => fill_in(state, &target, values, &columns, &defaults)?,
-        _ if defaults.is_empty() => {}
-        _ => **source = with_outputs(source, &columns, defaults)?,
+        SetExpr::Values(values) => {
+            fill_in(state, &target, values, &columns, &defaults)?;
+            for row in &mut values.rows {
+                for (value, column) in
+                    row.content.iter_mut().zip(columns.iter().chain(missing.iter().copied()))
+                {
+                    target.cast(column, value)?;
+                }
+            }
+        }
+        _ if defaults.is_empty() && !target.has_any(&columns) => {}
+        _ => **source = with_outputs(&target, source, &columns, defaults)?,
     }
     if !missing.is_empty() {
         let all = columns.iter().chain(missing);
@@ -116,6 +126,8 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
 struct Target {
     name: String,
     columns: Vec<String>,
+    /// The types that values of any other type become, of columns that have one.
+    taking_all: Vec<(String, String)>,
     rules: TableRules,
 }
 
@@ -128,7 +140,10 @@ impl Target {
         let Some(place) = names.find(&reference) else { return Ok(None) };
         let Some(table) = place.tables.table(&place, &names).await? else { return Ok(None) };
         let columns = table.schema().fields().iter().map(|field| field.name().clone()).collect();
-        Ok(Some(Target { name: place.qualified(), columns, rules: place.tables.rules(&place) }))
+        let types = table.schema();
+        let marked = types.fields().iter().filter(|field| takes_all(field.data_type()));
+        let taking_all = marked.map(|field| (field.name().clone(), sql_type(field.data_type()))).collect();
+        Ok(Some(Target { name: place.qualified(), columns, taking_all, rules: place.tables.rules(&place) }))
     }
 
     fn default(&self, state: &SessionState, column: &str) -> Result<Expr> {
@@ -136,6 +151,22 @@ impl Target {
             Some(expression) => new_parser(state, expression)?.parse_expr().map_err(Error::from_parser),
             None => Ok(Expr::Value(Value::Null.with_empty_span())),
         }
+    }
+
+    fn has_any(&self, columns: &[String]) -> bool {
+        self.taking_all.iter().any(|(name, _)| columns.contains(name))
+    }
+
+    /// Casts what goes into a column that takes values of any type: a plan would have to know how first.
+    fn cast(&self, column: &str, value: &mut Expr) -> Result<()> {
+        let Some((_, of)) = self.taking_all.iter().find(|(name, _)| name == column) else { return Ok(()) };
+        // A type is read behind an expression.
+        let mut written = syntax::expression(&format!("CAST(NULL AS {of})"))?;
+        if let Expr::Cast { expr, .. } = &mut written {
+            std::mem::swap(expr.as_mut(), value);
+        }
+        *value = written;
+        Ok(())
     }
 }
 
@@ -164,8 +195,8 @@ fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
-/// `SELECT *, defaults FROM (query) AS t(columns)`
-fn with_outputs(query: &Query, columns: &[String], defaults: Vec<Expr>) -> Result<Query> {
+/// `SELECT columns, defaults FROM (query) AS t(columns)`
+fn with_outputs(target: &Target, query: &Query, columns: &[String], defaults: Vec<Expr>) -> Result<Query> {
     let quoted: Vec<String> = columns.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
     let text = format!("SELECT * FROM (SELECT 1) AS inserted({})", quoted.join(", "));
     let mut outer = syntax::query(&text)?;
@@ -179,6 +210,16 @@ fn with_outputs(query: &Query, columns: &[String], defaults: Vec<Expr>) -> Resul
             expr,
             alias: Ident::with_quote('"', format!("default {number}")),
         };
+        if target.has_any(columns) {
+            select.projection.clear();
+            for column in columns {
+                let mut expr = Expr::Identifier(Ident::with_quote('"', column));
+                target.cast(column, &mut expr)?;
+                select
+                    .projection
+                    .push(SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', column) });
+            }
+        }
         select.projection.extend(defaults.into_iter().enumerate().map(alias));
     }
     Ok(outer)

@@ -21,6 +21,7 @@
 //! | `TABLESAMPLE`, `FOR UPDATE`, `COLLATE` and the like | are forgotten | refused: [`ignored_words`] |
 //! | `[t.a]` in a sub-query | no column of the query outside is found | `make_array(t.a)` |
 //! | `date_part('era', x)`, `add(a, b)`, `weighted_avg(x, w)` and so on | unknown | other functions: [`other_functions`] |
+//! | `union_value(a := 1)`, `x::VARIANT IS DISTINCT FROM y` | refused | other functions: [`variants`] |
 //! | `RIGHT` and `FULL JOIN … USING (k)`, `NATURAL` | `k` is the left table's, null where only the right has a row | [`merged_columns`] |
 
 mod ignored_words;
@@ -33,6 +34,7 @@ mod operators;
 mod other_functions;
 mod packed_structs;
 mod special_casts;
+mod variants;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -158,6 +160,7 @@ impl VisitorMut for Avoid {
         operators::write_as_function(expr);
         json_aggregates::write_out(expr);
         broken_by(special_casts::write_out(expr))?;
+        variants::write_out(expr);
         broken_by(other_functions::write_out(expr))?;
         match expr {
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {

@@ -8,11 +8,11 @@
 //! | `R` | floating point | `0.25`, `3.0`, `1e300`, `NaN`, `inf`, rounded to 12 digits: sums of parts differ in the last ones |
 //! | `T` | text | as it is, a line break as `\n`, nothing as `(empty)` |
 //! | `D`, `P`, `H` | date, timestamp (point in time), time (hours) | ISO 8601 |
-//! | `?` | everything else: lists, structs, maps, intervals, bytes, the untyped null | as Arrow shows it |
+//! | `?` | everything else: lists, structs, maps, intervals, bytes, the untyped null | as Arrow shows it; with a `VARIANT` or a `UNION`, as text |
 //!
 //! Null is `NULL`. Values are separated by a space, so a text with spaces reads like two: put brackets round it.
 
-use arrow::array::{Array, AsArray as _, RecordBatch};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -57,12 +57,15 @@ pub fn rows(batch: &RecordBatch) -> Result<Vec<Vec<String>>, ArrowError> {
     Ok((0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect())
 }
 
-fn values(column: &impl AsRef<dyn Array>) -> Result<Vec<String>, ArrowError> {
-    let column = column.as_ref();
+fn values(column: &ArrayRef) -> Result<Vec<String>, ArrowError> {
     if column.data_type().is_floating() {
         let doubles = arrow::compute::cast(column, &DataType::Float64)?;
         let doubles = doubles.as_primitive::<Float64Type>();
         return Ok(doubles.iter().map(|value| value.map_or_else(|| "NULL".to_owned(), float)).collect());
+    }
+    if nandina_functions::takes_all(column.data_type()) {
+        let texts = nandina::texts_of(column).map_err(|error| ArrowError::ComputeError(error.to_string()))?;
+        return Ok(texts.iter().map(|text| text.map_or_else(|| "NULL".to_owned(), visible)).collect());
     }
     let options = FormatOptions::default().with_null("NULL");
     let formatter = ArrayFormatter::try_new(column, &options)?;

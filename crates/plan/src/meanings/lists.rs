@@ -8,11 +8,11 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::filter;
-use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::list_ndims;
-use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, TableReference, exec_err, internal_err, plan_err};
 use datafusion::functions::core::expr_fn::greatest;
 use datafusion::functions::unicode::expr_fn::{character_length, substring};
 use datafusion::functions_nested::concat::array_concat;
@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
 
 use super::function::{call, call_giving};
-use super::mixed_texts;
+use super::{mixed_texts, variants};
 
 #[derive(Debug)]
 pub(super) struct ListFunctions;
@@ -222,6 +222,9 @@ impl ExprPlanner for Operators {
         access: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        if let Some(part) = variants::part(&access, schema)? {
+            return Ok(PlannerResult::Planned(part));
+        }
         match access {
             RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListIndex { key } }
                 if is_text(&expr.get_type(schema)?) =>
@@ -244,8 +247,24 @@ impl ExprPlanner for Operators {
             {
                 Ok(PlannerResult::Planned(map_value(expr, *key)))
             }
-            other => Ok(PlannerResult::Original(other)),
+            other => Ok(variants::place(other, schema)),
         }
+    }
+
+    fn plan_compound_identifier(
+        &self,
+        field: &Field,
+        table: Option<&TableReference>,
+        names: &[String],
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(match variants::path(field, table, names) {
+            Some(part) => PlannerResult::Planned(part),
+            None => PlannerResult::Original(Vec::new()),
+        })
+    }
+
+    fn plan_array_literal(&self, elements: Vec<Expr>, schema: &DFSchema) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(variants::list(elements, schema))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A text that is compared with another type is cast to it, as in Postgres and DuckDB: `true = 'yes'`, `[1] = '[1]'`. A truth
 //! value that is compared with a number is one: `2 = true` is false. An `ENUM` is a text wherever it does not meet its own
-//! kind.
+//! kind. Anything that meets a `VARIANT`, or a value of a `UNION`, becomes one.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -12,13 +12,17 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use nandina_functions::enum_texts;
+use nandina_functions::{enum_texts, is_union, is_variant};
 
+use super::variants::settle_marked;
 use crate::typed_operators::compares;
 
 /// Functions that take values of an `ENUM` as what they are.
 const OF_ANY_TYPE: [&str; 8] =
     ["typeof", "arrow_typeof", "make_array", "named_struct", "struct", "coalesce", "cast", "try_cast"];
+
+/// Functions whose arguments are all of one type.
+const OF_ONE_TYPE: [&str; 2] = ["make_array", "coalesce"];
 
 #[derive(Debug)]
 pub(super) struct MixedTexts;
@@ -46,6 +50,15 @@ impl FunctionRewrite for MixedTexts {
                 let is_new = settle(operands.collect());
                 Transformed::new_transformed(Expr::InList(list), is_new)
             }
+            Expr::ScalarFunction(mut function) if OF_ONE_TYPE.contains(&function.func.name()) => {
+                let is_new = settle_marked(function.args.iter_mut().collect(), schema);
+                Transformed::new_transformed(Expr::ScalarFunction(function), is_new)
+            }
+            Expr::Case(mut case) => {
+                let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let is_new = settle_marked(results.chain(case.else_expr.as_deref_mut()).collect(), schema);
+                Transformed::new_transformed(Expr::Case(case), is_new)
+            }
             Expr::ScalarFunction(mut function) if !OF_ANY_TYPE.contains(&function.func.name()) => {
                 let mut is_new = false;
                 for argument in &mut function.args {
@@ -72,6 +85,7 @@ pub(super) fn operation(
         BinaryOperator::LtEq => Operator::LtEq,
         BinaryOperator::Gt => Operator::Gt,
         BinaryOperator::GtEq => Operator::GtEq,
+        BinaryOperator::Spaceship => Operator::IsNotDistinctFrom,
         BinaryOperator::StringConcat => Operator::StringConcat,
         _ => return None,
     };
@@ -93,11 +107,18 @@ fn as_text(value: &mut Expr, schema: &DFSchema) -> bool {
 }
 
 /// Casts texts, or truth values, to the one type that others have. True if there are any.
-fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+pub(super) fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let types: Vec<DataType> =
         operands.iter().map(|operand| operand.get_type(schema).unwrap_or(DataType::Null)).collect();
     let mut others = types.iter().filter(|of| !of.is_null() && !of.is_string());
     let Some(first) = others.next() else { return false };
+    if let Some(all) = types.iter().find(|of| takes_all(of)) {
+        let mut operands = operands;
+        if is_variant(all) {
+            operands.iter_mut().for_each(|operand| super::variants::say_decimals(operand));
+        }
+        return cast_those(operands, &types, |of| !of.is_null() && of != all, all);
+    }
     let is_enum = |of: &DataType| enum_texts(of).is_some();
     if types.iter().any(is_enum) {
         let are_of_one = types.iter().all(|of| of.is_null() || of == first);
@@ -117,6 +138,11 @@ fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether values of any other type become those of a type that they meet.
+pub(crate) fn takes_all(of: &DataType) -> bool {
+    is_variant(of) || is_union(of)
 }
 
 /// Whether texts are cast to a type here. Those that are compared with numbers and dates DataFusion casts by itself; a

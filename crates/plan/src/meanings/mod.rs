@@ -11,6 +11,7 @@
 //! | `1e-20::DOUBLE > 0::DECIMAL`, `coalesce(d, 1e-20)` | false, 0: of decimals | true, a small number: [`numbers`] |
 //! | `map(k, v)` of lists of different lengths | pairs of other rows | an error |
 //! | `true = 'yes'`, `2 = true`, `[1] = '[1]'` | refused | the text is cast to what it is compared with: [`mixed_texts`] |
+//! | `v.a`, `v[1]`, `v = 1` of a `VARIANT` | refused | its parts, a `VARIANT` of 1: [`variants`] |
 //! | `'aaa' SIMILAR TO 'a'` | true: a part is | false: [`similar`] |
 //! | `to_timestamp(1e17)` | the largest timestamp | an error: [`times`] |
 //! | `(SELECT 1 FROM t)` | never null | null if there is no row: [`empty_scalars`] |
@@ -26,6 +27,7 @@ mod replaced_column;
 mod similar;
 mod substrings;
 mod times;
+pub(crate) mod variants;
 
 use std::sync::Arc;
 

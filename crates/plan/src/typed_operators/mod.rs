@@ -10,6 +10,7 @@
 //! | `[1] < [NULL]`, `max` of lists and structs | nulls inside come first | last, as in `ORDER BY`: [`nested`] |
 //! | `PARTITION BY 0.0 * x`, `-0.0 IN (0.0, 1.0)`, `nullif(-0.0, 0.0)` | -0.0 and 0.0 apart | equal, as in `GROUP BY`: [`floats`] |
 //! | `CAST('1e3' AS DECIMAL(5, 1))`, `CAST(6.67 AS INT)`, `CAST([1] AS TEXT)` | an error, 6, refused | 1000.0, 7, `[1]`: [`casts`] |
+//! | `1::VARIANT = 1.0::VARIANT` | false: other bytes | true: [`variants`] |
 //! | `date_trunc('hour', …)` of the first timestamp | one of 2262 | an error: [`truncation`] |
 //!
 //! The expressions become functions, since constants are folded before there is a physical plan.
@@ -21,6 +22,7 @@ mod integers;
 mod lengths;
 mod nested;
 mod truncation;
+mod variants;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -31,6 +33,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
+use nandina_functions::is_variant;
 
 /// Gives operators the meaning that they have for people of DuckDB and Postgres.
 #[derive(Debug)]
@@ -77,6 +80,7 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let of_types = integers::operation(&operation, &types)
                 .or_else(|| decimals::operation(&operation, &types, schema))
                 .or_else(|| lengths::comparison(&operation, &types))
+                .or_else(|| variants::comparison(&operation, &types))
                 .or_else(|| nested::comparison(&operation, &types))
                 .or_else(|| floats::quotient(&operation, &types));
             match of_types {
@@ -90,12 +94,15 @@ fn settled(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::Between(between) => {
             let compared = type_of(&between.expr, schema);
-            lengths::between(between, &compared, |between| nested::between(between, &compared))
+            lengths::between(between, &compared, |between| {
+                variants::between(between, &compared, |between| nested::between(between, &compared))
+            })
         }
         Expr::InList(list) => {
             let compared = type_of(&list.expr, schema);
             lengths::in_list(list, &compared).transform_data(|settled| {
                 Ok(match settled {
+                    Expr::InList(list) if is_variant(&compared) => variants::in_list(list, &compared),
                     Expr::InList(list) => floats::in_list(list, schema),
                     other => Transformed::no(other),
                 })

@@ -123,7 +123,7 @@ fn of_function(function: &mut Function) -> Result<Option<Expr>> {
 }
 
 /// Copies of the arguments of a call, if they are plain.
-fn arguments(function: &Function) -> Option<Vec<Expr>> {
+pub(super) fn arguments(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let plain = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
