@@ -1,17 +1,19 @@
 //! Aggregate functions, for the states of many groups at once.
 //!
 //! ```text
-//!   Aggregate (a name, its arguments, a Shape) ──► States of one of four kinds ──► Grouped: many groups
+//!   Aggregate (a name, its arguments, a Shape) ──► States of one of five kinds ──► Grouped: many groups
 //!                                                   folds      a few numbers    └─► Single: one, also in windows
 //!                                                   counts     values and how often each is there
 //!                                                   decimals   a sum and a number of values
 //!                                                   extremes   the least or greatest key and what stands beside it
+//!                                                   bits       a string of bits
 //! ```
 //!
 //! States merge in any order to the same result, but for the last digits of floating-point numbers: what is
 //! undecided in SQL (which of several modes, which of several rows with the least key) is the least value here.
 
 mod bins;
+mod bits;
 mod continuous;
 mod counts;
 mod decimals;
@@ -28,6 +30,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::cast::as_float64_array;
 use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::functions_aggregate::bit_and_or_xor::{bit_and_udaf, bit_or_udaf, bit_xor_udaf};
 use datafusion::functions_aggregate::median::median_udaf;
 use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
 use datafusion::logical_expr::binary::type_union_coercion;
@@ -37,16 +40,18 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
 
+use crate::aggregates::bits::Operation;
 use crate::aggregates::counts::{Counts, Finish};
 use crate::aggregates::extremes::Extremes;
 use crate::aggregates::folds::{FOLDS, Fold, Folds};
+use crate::casts::bits::is_bit;
 use crate::function::{Kind, element, list_of};
 use crate::types::sql_type;
 
 /// All of them.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     let folds = FOLDS.iter().map(|fold| (fold.names, Shape::Fold(fold)));
-    let others: [(&'static [&'static str], Shape); 12] = [
+    let others: [(&'static [&'static str], Shape); 15] = [
         (&["mode"], Shape::Mode),
         (&["histogram"], Shape::Histogram),
         (&["entropy"], Shape::Entropy),
@@ -59,6 +64,9 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
         (&["arg_max", "argmax", "max_by"], Shape::Extreme { greatest: true, with_nulls: false }),
         (&["arg_min_null"], Shape::Extreme { greatest: false, with_nulls: true }),
         (&["arg_max_null"], Shape::Extreme { greatest: true, with_nulls: true }),
+        (&["bit_and"], Shape::Bits(Operation::And)),
+        (&["bit_or"], Shape::Bits(Operation::Or)),
+        (&["bit_xor"], Shape::Bits(Operation::Xor)),
     ];
     folds.chain(others).map(|(names, shape)| Arc::new(AggregateUDF::from(Aggregate::new(names, shape))))
 }
@@ -80,6 +88,7 @@ enum Shape {
         greatest: bool,
         with_nulls: bool,
     },
+    Bits(Operation),
 }
 
 #[derive(Debug)]
@@ -115,7 +124,7 @@ impl Aggregate {
     fn keeps_values(&self, is_distinct: bool) -> bool {
         match self.shape {
             Shape::Fold(_) => is_distinct,
-            Shape::Extreme { .. } | Shape::DecimalAverage => false,
+            Shape::Extreme { .. } | Shape::DecimalAverage | Shape::Bits(_) => false,
             _ => true,
         }
     }
@@ -127,6 +136,11 @@ impl Aggregate {
         match self.shape {
             Shape::Median if is_number => Some(median_udaf()),
             Shape::Continuous if is_number && !is_list => Some(percentile_cont_udaf()),
+            Shape::Bits(operation) if !first.is_some_and(is_bit) => Some(match operation {
+                Operation::And => bit_and_udaf(),
+                Operation::Or => bit_or_udaf(),
+                Operation::Xor => bit_xor_udaf(),
+            }),
             _ => None,
         }
     }
@@ -145,6 +159,10 @@ impl Aggregate {
             Ok(Box::new(Counts::new(first, finish, call.is_distinct)?))
         };
         match self.shape {
+            Shape::Bits(Operation::Xor) if call.is_distinct => {
+                exec_err!("bit_xor(DISTINCT …) is there for integers, and not for strings of bits")
+            }
+            Shape::Bits(operation) => Ok(Box::new(bits::Bits::new(operation))),
             Shape::Fold(fold) if call.is_distinct => counted(Finish::Fold(fold)),
             Shape::Fold(fold) => Ok(Box::new(Folds::new(fold))),
             Shape::Mode => counted(Finish::Mode),
@@ -249,7 +267,8 @@ impl AggregateUDFImpl for Aggregate {
             (Shape::Fold(_) | Shape::Deviation, [value]) => {
                 Kind::Float.accept(value).map(|value| vec![value])
             }
-            (Shape::Mode | Shape::Histogram | Shape::Entropy, [_]) | (Shape::Extreme { .. }, [_, _]) => {
+            (Shape::Mode | Shape::Histogram | Shape::Entropy | Shape::Bits(_), [_])
+            | (Shape::Extreme { .. }, [_, _]) => {
                 Some(given.to_vec())
             }
             (Shape::Quantile, [value, fraction]) => match element(fraction) {
@@ -295,6 +314,7 @@ impl AggregateUDFImpl for Aggregate {
             | Shape::Median
             | Shape::Continuous
             | Shape::DecimalAverage
+            | Shape::Bits(_)
             | Shape::Extreme { .. } => first.clone(),
         })
     }
@@ -327,6 +347,7 @@ impl AggregateUDFImpl for Aggregate {
                 let scale = if let DataType::Decimal128(_, scale) = argument(0)? { scale } else { 0 };
                 vec![field(0, DataType::Decimal128(38, scale)), field(1, DataType::Int64)]
             }
+            Shape::Bits(_) => vec![field(0, argument(0)?)],
             _ => vec![field(0, argument(0)?), field(1, argument(1)?), field(2, DataType::Boolean)],
         })
     }

@@ -134,6 +134,7 @@ pub(crate) struct Kernel {
     forms: &'static [&'static [Kind]],
     /// Whether the last argument may come any number of times, also not at all.
     repeats: bool,
+    volatility: Volatility,
     returns: Returns,
     compute: Compute,
 }
@@ -145,11 +146,17 @@ impl Kernel {
         returns: Returns,
         compute: Compute,
     ) -> Self {
-        Kernel { names, forms, repeats: false, returns, compute }
+        Kernel { names, forms, repeats: false, volatility: Volatility::Immutable, returns, compute }
     }
 
     pub(crate) const fn repeating(mut self) -> Self {
         self.repeats = true;
+        self
+    }
+
+    /// A function that does something each time it is called.
+    pub(crate) const fn volatile(mut self) -> Self {
+        self.volatility = Volatility::Volatile;
         self
     }
 
@@ -192,7 +199,7 @@ impl Kernel {
 
     pub(crate) fn function(&'static self) -> Arc<ScalarUDF> {
         let aliases = self.names.iter().skip(1).map(|&name| name.to_owned()).collect();
-        let signature = Signature::user_defined(Volatility::Immutable);
+        let signature = Signature::user_defined(self.volatility);
         Arc::new(ScalarUDF::new_from_impl(Function { kernel: self, aliases, signature }))
     }
 }

@@ -13,6 +13,7 @@
 mod aggregates;
 mod bit_strings;
 mod casts;
+mod digests;
 mod encodings;
 mod enums;
 mod formats;
@@ -25,9 +26,11 @@ mod lists;
 mod maps;
 mod numbers;
 mod patterns;
+mod sort_keys;
 mod structs;
 mod text;
 mod time;
+mod tried;
 mod type_names;
 mod types;
 mod windows;
@@ -40,14 +43,17 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
+pub use casts::bits::is_bit as is_bit_type;
 pub use casts::{
-    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, texts_of,
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_cast_of_points,
+    is_own_cast, texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
 pub use json::{JsonEncoder, TimeFormats};
 pub use maps::map_value;
 pub use time::{function_of_part, interval_multiple};
+pub use tried::TRY_FUNCTION;
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
 pub use windows::{Exclusion, Frame, FrameBound, FrameFunction, FrameUnits, WindowCall};
@@ -105,6 +111,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udwf(Arc::new(function.as_ref().clone().with_aliases(aliases.iter().copied())))?;
         registry.register_udwf(function)?;
     }
+    registry.register_higher_order_function(tried::function())?;
     for function in lists::lambdas::functions() {
         registry.register_higher_order_function(function)?;
     }
@@ -115,6 +122,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         numbers::FUNCTIONS,
         time::FUNCTIONS,
         lists::FUNCTIONS,
+        lists::slices::FUNCTIONS,
         structs::FUNCTIONS,
         encodings::FUNCTIONS,
         enums::FUNCTIONS,
@@ -122,6 +130,8 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         maps::FUNCTIONS,
         graphemes::FUNCTIONS,
         bit_strings::FUNCTIONS,
+        sort_keys::FUNCTIONS,
+        digests::FUNCTIONS,
         casts::uuids::FUNCTIONS,
         casts::huge_integers::FUNCTIONS,
     ];

@@ -4,6 +4,7 @@
 
 pub(crate) mod aggregates;
 pub(crate) mod lambdas;
+pub(crate) mod slices;
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

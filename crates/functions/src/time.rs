@@ -8,10 +8,11 @@ mod parts;
 mod text;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray,
-    StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray,
+    StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::compute::kernels::temporal::{DatePart, date_part};
 use arrow::compute::{CastOptions, cast, cast_with_options};
@@ -187,6 +188,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         },
         time_bucket,
     ),
+    Kernel::new(&["sleep_ms"], &[&[Integer]], |_| Ok(DataType::Null), sleep).volatile(),
     Kernel::new(&["strftime"], &[&[Moment, Text], &[Text, Moment]], varchar, text::strftime),
     Kernel::new(&["strptime"], &[&[Text, Text], &[Text, Texts]], timestamp, |given, _| {
         text::strptime(given, false)
@@ -217,6 +219,15 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
 
 fn integer(_: &[DataType]) -> Result<DataType> {
     Ok(DataType::Int64)
+}
+
+/// Waits for so many milliseconds, row by row, and gives nulls.
+fn sleep(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
+    let [counts] = arguments(given)?;
+    for millis in as_int64_array(counts)?.iter().flatten() {
+        std::thread::sleep(Duration::from_millis(u64::try_from(millis).unwrap_or_default()));
+    }
+    Ok(new_null_array(&DataType::Null, counts.len()))
 }
 
 fn varchar(_: &[DataType]) -> Result<DataType> {

@@ -137,6 +137,7 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
         (from, to) if to.is_string() && !from.is_string() => texts::in_form(texts::of_values(values)?, to),
         _ => nested::of_nested(values, to, failed)
             .or_else(|| times::of_timestamps(values, to))
+            .or_else(|| times::of_infinite(values, to, failed))
             .unwrap_or_else(|| of_arrow(values, to, failed)),
     }
 }
@@ -251,6 +252,11 @@ pub fn is_own_cast(from: &DataType, to: &DataType) -> bool {
             (from, to) => (from.is_floating() && to.is_decimal()) || times::is_of_timestamps(from, to),
         },
     }
+}
+
+/// Whether a cast of ours may be left to Arrow in a comparison, which rules that prune look into.
+pub fn is_cast_of_points(from: &DataType, to: &DataType) -> bool {
+    times::is_but_for_infinite(from, to)
 }
 
 /// Whether numbers of a type may be none of an integer type.

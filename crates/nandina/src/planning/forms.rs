@@ -9,7 +9,8 @@
 //! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
 //! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
 //! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
-//! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
+//! | `f(x).a`, `lambda x: x.a` | `f(x)['a']`, `lambda x: x['a']` |
+//! | `l[2:]`, `l[5:1:-1]`, `(x).f()`, `t.x.f(y)` | `list_slice(l, 2, [])`, `f(x)`, `f(t.x, y)`: [`accesses`] |
 //! | `DISTINCT ON (a) … ORDER BY b` | a query over it, by `distinct_on` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
 
@@ -28,7 +29,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result};
 use crate::planning::trees::{call, take};
 use crate::planning::wrong_plans::{normalized, visit_queries};
-use crate::planning::{distinct_on, syntax};
+use crate::planning::{accesses, distinct_on, syntax};
 
 /// Writes them.
 pub(crate) fn write(statement: &mut Statement) -> Result<()> {
@@ -91,8 +92,11 @@ impl VisitorMut for Forms {
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
             Expr::CompoundFieldAccess { root, access_chain } => {
-                settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
-                None
+                let called = accesses::write(root, access_chain);
+                if called.is_none() {
+                    settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
+                }
+                called
             }
             Expr::Lambda(lambda) => {
                 let names = lambda.params.iter().map(|parameter| normalized(&parameter.name)).collect();
@@ -163,6 +167,9 @@ fn is_one_column(item: &SelectItem) -> bool {
 
 /// Functions that are other expressions.
 fn of_function(function: &mut Function) -> Option<Expr> {
+    if let Some(called) = accesses::of_column(function) {
+        return Some(called);
+    }
     let name = function.name.to_string().to_lowercase();
     match (name.as_str(), &mut function.args) {
         ("if" | "iif", FunctionArguments::List(list)) => {
@@ -226,7 +233,7 @@ fn output_of(query: &Query) -> Option<String> {
     }
 }
 
-/// Names fields by their texts, but for what may be the column of a table, and the bounds that slices leave out.
+/// Names fields by their texts, but for what may be the column of a table.
 fn settle_accesses(begins_with_name: bool, chain: &mut [AccessExpr]) {
     let mut may_be_column = begins_with_name;
     for access in chain {
@@ -238,23 +245,9 @@ fn settle_accesses(begins_with_name: bool, chain: &mut [AccessExpr]) {
 }
 
 fn settle_access(access: &mut AccessExpr) {
-    let number = |text: &str| Expr::Value(Value::Number(text.to_owned(), false).with_empty_span());
-    match access {
-        AccessExpr::Dot(field) => {
-            if let Expr::Identifier(name) = field {
-                let name = Value::SingleQuotedString(normalized(name)).with_empty_span();
-                *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
-            }
-        }
-        // Which bounds are left out of one with a stride depends on its sign.
-        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-            lower_bound.get_or_insert_with(|| number("1"));
-            upper_bound.get_or_insert_with(|| Expr::UnaryOp {
-                op: UnaryOperator::Minus,
-                expr: Box::new(number("1")),
-            });
-        }
-        AccessExpr::Subscript(Subscript::Slice { .. } | Subscript::Index { .. }) => {}
+    if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+        let name = Value::SingleQuotedString(normalized(name)).with_empty_span();
+        *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
     }
 }
 

@@ -13,8 +13,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue, exec_err, internal_err, plan_err};
-use datafusion::functions::core::expr_fn::greatest;
-use datafusion::functions::unicode::expr_fn::{character_length, substring};
+use datafusion::functions::unicode::expr_fn::substring;
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
@@ -228,11 +227,6 @@ impl ExprPlanner for Operators {
             {
                 Ok(PlannerResult::Planned(substring(expr, *key, lit(1_i64))))
             }
-            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListRange { start, stop, .. } }
-                if is_text(&expr.get_type(schema)?) =>
-            {
-                Ok(PlannerResult::Planned(characters(expr, *start, *stop)?))
-            }
             RawFieldAccessExpr {
                 expr: Expr::AggregateFunction(list),
                 field_access: GetFieldAccess::ListIndex { key },
@@ -247,20 +241,6 @@ impl ExprPlanner for Operators {
             other => Ok(PlannerResult::Original(other)),
         }
     }
-}
-
-/// The characters of a text from one to another, which are counted from its end if they are negative.
-fn characters(text: Expr, from: Expr, to: Expr) -> Result<Expr> {
-    let length = character_length(text.clone());
-    let place = |place: Expr| {
-        let place = cast(place, DataType::Int64);
-        when(place.clone().lt(lit(0_i64)), cast(length.clone(), DataType::Int64) + place.clone() + lit(1_i64))
-            .otherwise(place)
-    };
-    let any_is_null = from.clone().is_null().or(to.clone().is_null());
-    let from = greatest(vec![place(from)?, lit(1_i64)]);
-    let count = greatest(vec![place(to)? - from.clone() + lit(1_i64), lit(0_i64)]);
-    when(any_is_null, lit(ScalarValue::Null)).otherwise(substring(text, from, count))
 }
 
 /// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.
