@@ -1,30 +1,55 @@
-//! `sha1`: FIPS 180-4, section 6.1. DataFusion has the others.
+//! `sha1` (FIPS 180-4, section 6.1) and `sha256`, in hexadecimal digits. DataFusion gives the bytes of the latter, and has no `sha1`.
 
 use std::sync::Arc;
 
-use arrow::array::StringViewArray;
-use arrow::datatypes::DataType;
-use datafusion::common::cast::{as_binary_array, as_string_view_array};
+use arrow::array::{Array as _, ArrayRef, StringViewArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::Result;
+use datafusion::common::cast::as_binary_array;
+use datafusion::functions::crypto::sha256;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use crate::function::Kind::{Blob, Text};
 use crate::function::{Kernel, arguments};
 
-pub(crate) static FUNCTIONS: &[Kernel] = &[Kernel::new(
-    &["sha1"],
-    &[&[Text], &[Blob]],
-    |_| Ok(DataType::Utf8View),
-    |given, _| {
-        let [values] = arguments(given)?;
-        let digests: StringViewArray = match values.data_type() {
-            DataType::Utf8View => {
-                let texts = as_string_view_array(values)?.iter();
-                texts.map(|text| text.map(|text| sha1(text.as_bytes()))).collect()
-            }
-            _ => as_binary_array(values)?.iter().map(|bytes| bytes.map(sha1)).collect(),
-        };
-        Ok(Arc::new(digests))
-    },
-)];
+pub(crate) static FUNCTIONS: &[Kernel] = &[
+    Kernel::new(
+        &["sha1"],
+        &[&[Text], &[Blob]],
+        |_| Ok(DataType::Utf8View),
+        |given, _| {
+            let [values] = arguments(given)?;
+            let bytes = cast(values, &DataType::Binary)?;
+            let digests = as_binary_array(&bytes)?.iter().map(|bytes| bytes.map(sha1));
+            Ok(Arc::new(digests.collect::<StringViewArray>()))
+        },
+    ),
+    Kernel::new(
+        &["sha256"],
+        &[&[Text], &[Blob]],
+        |_| Ok(DataType::Utf8View),
+        |given, _| {
+            let [values] = arguments(given)?;
+            let digests = cast(&bytes_of_sha256(values)?, &DataType::Binary)?;
+            let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let digests = as_binary_array(&digests)?.iter().map(|bytes| bytes.map(digits));
+            Ok(Arc::new(digests.collect::<StringViewArray>()))
+        },
+    ),
+];
+
+fn bytes_of_sha256(values: &ArrayRef) -> Result<ArrayRef> {
+    let argument = Field::new("bytes", values.data_type().clone(), true);
+    let call = ScalarFunctionArgs {
+        args: vec![ColumnarValue::Array(Arc::clone(values))],
+        arg_fields: vec![Arc::new(argument)],
+        number_rows: values.len(),
+        return_field: Arc::new(Field::new("sha256", DataType::Binary, true)),
+        config_options: Arc::default(),
+    };
+    sha256().invoke_with_args(call)?.into_array(values.len())
+}
 
 const BYTES_OF_BLOCK: usize = 64;
 

@@ -115,6 +115,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in lists::lambdas::functions() {
         registry.register_higher_order_function(function)?;
     }
+    lists::coerced::register(registry)?;
     let tables = [
         text::FUNCTIONS,
         patterns::FUNCTIONS,

@@ -3,6 +3,8 @@
 //! They are computed in microseconds, and are `TIMESTAMP`s with nanoseconds again, which refuses those that these
 //! cannot hold.
 
+mod buckets;
+mod made;
 mod multiples;
 mod parts;
 mod text;
@@ -12,10 +14,10 @@ use std::time::Duration;
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray,
-    StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray, new_null_array,
+    StringViewArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::compute::kernels::temporal::{DatePart, date_part};
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Date32Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
 };
@@ -28,7 +30,7 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err}
 
 pub use self::multiples::interval_multiple;
 pub use self::parts::function_of_part;
-use crate::function::Kind::{Float, Integer, Interval, Moment, Text, Texts, Timestamp};
+use crate::function::Kind::{Any, Float, Integer, Interval, Moment, Text, Texts, Timestamp};
 use crate::function::{INTERVAL, Kernel, MICROSECONDS, NANOSECONDS, arguments};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -106,7 +108,8 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         |given, _| {
             let [times] = arguments(given)?;
             let days = |micros: i64| micros as f64 / MICROS_PER_DAY as f64 + 2_440_588.0;
-            let times = as_timestamp_microsecond_array(times)?.iter();
+            let times = finite(times);
+            let times = as_timestamp_microsecond_array(&times)?.iter();
             Ok(Arc::new(times.map(|time| time.map(days)).collect::<Float64Array>()))
         },
     ),
@@ -143,6 +146,18 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         },
     ),
     Kernel::new(
+        &["make_date"],
+        &[&[Integer, Integer, Integer], &[Integer], &[Any]],
+        |_| Ok(DataType::Date32),
+        |given, _| made::dates(given),
+    ),
+    Kernel::new(
+        &["make_time"],
+        &[&[Integer, Integer, Float]],
+        |_| Ok(DataType::Time64(TimeUnit::Nanosecond)),
+        |given, _| made::times(given),
+    ),
+    Kernel::new(
         &["date_part_of"],
         &[&[Text, Moment]],
         |_| Ok(DataType::Float64),
@@ -176,6 +191,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             &[Interval, Moment],
             &[Interval, Moment, Interval],
             &[Interval, Moment, Timestamp],
+            &[Interval, Moment, Text],
             &[Interval, Moment, Moment],
         ],
         |given| match given.get(1) {
@@ -186,7 +202,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             }
             _ => Ok(MICROSECONDS),
         },
-        time_bucket,
+        buckets::time_bucket,
     ),
     Kernel::new(&["sleep_ms"], &[&[Integer]], |_| Ok(DataType::Null), sleep).volatile(),
     Kernel::new(&["strftime"], &[&[Moment, Text], &[Text, Moment]], varchar, text::strftime),
@@ -253,8 +269,22 @@ fn periods_of(year: i64, years: i64) -> i64 {
 
 fn parts(given: &[ArrayRef], part: DatePart) -> Result<Int64Array> {
     let [times] = arguments(given)?;
-    let values = cast(&date_part(&finite(times), part)?, &DataType::Int64)?;
+    let values = match (times.data_type(), part) {
+        // Those of the day know its end, 24:00, which Arrow does not.
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Hour) => of_day(times, NANOS_PER_DAY / 24, 25)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Minute) => of_day(times, 60_000_000_000, 60)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Second) => of_day(times, 1_000_000_000, 60)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Nanosecond) => of_day(times, 1, 1_000_000_000)?,
+        _ => cast(&date_part(&finite(times), part)?, &DataType::Int64)?,
+    };
     Ok(as_int64_array(&values)?.clone())
+}
+
+/// How many whole units have passed of times of the day, of which so many make a larger one.
+fn of_day(times: &ArrayRef, unit_nanos: i64, units: i64) -> Result<ArrayRef> {
+    let nanos = cast(&cast(times, &DataType::Time64(TimeUnit::Nanosecond))?, &DataType::Int64)?;
+    let passed: Int64Array = as_int64_array(&nanos)?.unary(|nanos| nanos / unit_nanos % units);
+    Ok(Arc::new(passed))
 }
 
 fn part(given: &[ArrayRef], part: DatePart, of: impl Fn(i64) -> i64) -> Result<ArrayRef> {
@@ -536,93 +566,6 @@ fn negated(length: IntervalMonthDayNano) -> IntervalMonthDayNano {
     IntervalMonthDayNano::new(-length.months, -length.days, -length.nanoseconds)
 }
 
-/// Where the buckets of days begin: a Monday. Those of months begin with the year.
-const MONDAY_2000: i64 = 946_857_600 * MICROS_PER_SECOND;
-
-fn time_bucket(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
-    let [widths, times] = arguments(given)?;
-    let times = of_first_day(times)?;
-    let widths = as_interval_mdn_array(widths)?;
-    let third = match given.get(2) {
-        Some(third) if *third.data_type() != INTERVAL => Some(of_first_day(third)?),
-        third => third.cloned(),
-    };
-    let third = third.as_ref();
-    let offsets =
-        third.filter(|third| *third.data_type() == INTERVAL).map(|third| as_interval_mdn_array(third));
-    let origins = third.filter(|third| *third.data_type() != INTERVAL).map(times_of).transpose()?;
-    let offsets = offsets.transpose()?;
-    let mut origins = origins.map(|origins| origins.collect::<Vec<_>>().into_iter());
-    let rows = widths.iter().zip(times_of(&times)?).enumerate();
-    let buckets = rows.map(|(row, (width, time))| {
-        let origin = match &mut origins {
-            Some(origins) => match origins.next().flatten() {
-                Some(origin) => Some(origin),
-                None => return Ok(None),
-            },
-            None => None,
-        };
-        let Some((width, time)) = width.zip(time) else { return Ok(None) };
-        match offsets {
-            Some(offsets) if offsets.is_null(row) => Ok(None),
-            Some(offsets) => {
-                let offset = offsets.value(row);
-                Ok(Some(later(bucket(width, later(time, negated(offset))?, origin)?, offset)?))
-            }
-            None => Ok(Some(bucket(width, time, origin)?)),
-        }
-    });
-    if *returned == MICROSECONDS {
-        return timestamps(buckets);
-    }
-    let micros: TimestampMicrosecondArray =
-        buckets.map(|bucket| Ok(bucket?.map(micros_of))).collect::<Result<_>>()?;
-    if let DataType::Time64(_) = returned {
-        let of_day: Time64NanosecondArray = micros.unary(|micros| micros.rem_euclid(MICROS_PER_DAY) * 1000);
-        return Ok(Arc::new(of_day));
-    }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    Ok(cast_with_options(&micros, returned, &options)?)
-}
-
-/// Points in time in microseconds; times of the day are of the first day of 1970.
-fn of_first_day(times: &ArrayRef) -> Result<ArrayRef> {
-    if !matches!(times.data_type(), DataType::Time32(_) | DataType::Time64(_)) {
-        return Ok(cast(times, &MICROSECONDS)?);
-    }
-    let of_day = cast(times, &DataType::Time64(TimeUnit::Microsecond))?;
-    Ok(cast(&cast(&of_day, &DataType::Int64)?, &MICROSECONDS)?)
-}
-
-fn bucket(
-    width: IntervalMonthDayNano,
-    time: NaiveDateTime,
-    origin: Option<NaiveDateTime>,
-) -> Result<NaiveDateTime, DataFusionError> {
-    let out_of_range = || exec_datafusion_err!("the bucket of {time} is out of the range of timestamps");
-    let (months, rest) =
-        (i64::from(width.months), i64::from(width.days) * MICROS_PER_DAY + width.nanoseconds / 1000);
-    match (months, rest) {
-        (1.., 0) => {
-            let first = origin.map_or(2000 * 12, month_number);
-            let month = (month_number(time) - first).div_euclid(months) * months + first;
-            let year = i32::try_from(month.div_euclid(12)).map_err(|_| out_of_range())?;
-            let date = NaiveDate::from_ymd_opt(year, month.rem_euclid(12) as u32 + 1, 1);
-            date.and_then(|date| date.and_hms_opt(0, 0, 0)).ok_or_else(out_of_range)
-        }
-        (0, 1..) => {
-            let first = origin.map_or(MONDAY_2000, micros_of);
-            let passed = micros_of(time).checked_sub(first).ok_or_else(out_of_range)?;
-            let begins =
-                passed.checked_sub(passed.rem_euclid(rest)).and_then(|begins| begins.checked_add(first));
-            begins.and_then(time_at).ok_or_else(out_of_range)
-        }
-        (0, _) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
-        (_, 0) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
-        _ => exec_err!("time_bucket: buckets have either months or days and hours as their width"),
-    }
-}
-
 fn lengths(given: &[ArrayRef], months: i64, days: i64, nanos: i64) -> Result<ArrayRef> {
     let [counts] = arguments(given)?;
     let length = |count: i64| {
@@ -678,20 +621,5 @@ mod tests {
         assert_eq!(months_days("2020-03-01T00:00:00", "2020-01-31T00:00:00"), (1, 1, 0));
         assert_eq!(months_days("2020-01-31T00:00:00", "2020-03-01T00:00:00"), (-1, -1, 0));
         assert_eq!(months_days("2001-04-10T00:00:00", "1957-06-13T00:00:00"), (43 * 12 + 9, 27, 0));
-    }
-
-    #[test]
-    fn buckets_begin_on_mondays_and_with_years() {
-        let days = |days| IntervalMonthDayNano::new(0, days, 0);
-        let time = at("2020-05-17T10:47:11");
-        assert_eq!(bucket(days(14), time, None).unwrap(), at("2020-05-11T00:00:00"));
-        assert_eq!(
-            bucket(days(7), time, Some(at("2020-05-01T00:00:00"))).unwrap(),
-            at("2020-05-15T00:00:00")
-        );
-        let months = IntervalMonthDayNano::new(3, 0, 0);
-        assert_eq!(bucket(months, at("1999-05-17T10:00:00"), None).unwrap(), at("1999-04-01T00:00:00"));
-        assert!(bucket(IntervalMonthDayNano::new(1, 1, 0), time, None).is_err());
-        assert!(bucket(days(-1), time, None).is_err());
     }
 }

@@ -176,6 +176,7 @@ fn of_word(word: &str, modifiers: &[String]) -> Option<DataType> {
         ("timestamp_ms", []) => DataType::Timestamp(TimeUnit::Millisecond, None),
         ("timestamp_us", []) => DataType::Timestamp(TimeUnit::Microsecond, None),
         ("timestamp_ns", []) => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ("timestamptz_ns", []) => DataType::Timestamp(TimeUnit::Nanosecond, Some(SESSION_ZONE.into())),
         ("time_ns", []) => DataType::Time64(TimeUnit::Nanosecond),
         _ => return None,
     })

@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _};
+use arrow::array::{ArrayRef, AsArray as _};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::EmitTo;
 

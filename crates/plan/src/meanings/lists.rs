@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, GenericListArray, OffsetSizeTrait,
-    UInt64Array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::filter;
@@ -24,7 +23,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, w
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
 
-use super::function::{call, call_giving};
+use super::function::call;
 use super::mixed_texts;
 
 #[derive(Debug)]
@@ -76,14 +75,6 @@ fn of_function(function: ScalarFunction, type_of: impl Fn(&Expr) -> DataType) ->
             let known = Expr::ScalarFunction(ScalarFunction::new_udf(function.func, known.into()));
             // Once more over the same function, when the plan is analyzed again, changes nothing but the time it takes.
             Ok(Transformed::yes(when(any_is_null, lit(ScalarValue::Boolean(None))).otherwise(known)?))
-        }
-        ("array_position", [list, element]) if type_of(element).is_null() && is_list(&type_of(list)) => {
-            Ok(Transformed::yes(call_giving(
-                DataType::UInt64,
-                "position_of_null",
-                first_nulls,
-                vec![list.clone()],
-            )))
         }
         ("flatten", [lists]) => match type_of(lists) {
             DataType::List(field) if field.data_type().is_null() => {
@@ -137,29 +128,6 @@ fn elements_that_are<O: OffsetSizeTrait>(lists: &GenericListArray<O>, field: &Fi
     let values = filter(lists.values(), &BooleanArray::new(kept.finish(), None))?;
     let offsets: OffsetBuffer<O> = OffsetBuffer::from_lengths(lengths);
     Ok(Arc::new(GenericListArray::try_new(Arc::clone(field), offsets, values, lists.nulls().cloned())?))
-}
-
-/// The first element of each list that is null, counted from 1; null where there is none.
-fn first_nulls(lists: &[ArrayRef]) -> Result<ArrayRef> {
-    let [lists] = lists else { return internal_err!("the first null of {} lists", lists.len()) };
-    let wide = datafusion::arrow::compute::cast(lists, &large(lists.data_type()))?;
-    let wide = wide.as_list::<i64>();
-    let first = |elements: ArrayRef| {
-        let nulls = elements.logical_nulls()?;
-        (0..elements.len()).find(|&element| nulls.is_null(element)).map(|element| element as u64 + 1)
-    };
-    let positions: UInt64Array = wide.iter().map(|elements| first(elements?)).collect();
-    Ok(Arc::new(positions))
-}
-
-/// The type of the same lists with offsets of 64 bits.
-fn large(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-            DataType::LargeList(Arc::clone(field))
-        }
-        other => other.clone(),
-    }
 }
 
 /// `||` of lists: null if one of them is, as of texts. DataFusion's forgets a null list, and appends a null without a type.

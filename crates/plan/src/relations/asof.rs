@@ -257,7 +257,7 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
         windows.push(next_row(col(is_left), keys.clone(), order.clone()).alias(is_partner));
     }
     let has_partner = col(is_left).and(col(is_matched).is_not_null());
-    let is_alone = col(is_left).not().and(col(is_partner).is_not_true());
+    let is_alone = col(is_left).is_not_true().and(col(is_partner).is_not_true());
     let is_wanted = match kind {
         Kind::Right => has_partner.or(is_alone),
         Kind::Full => col(is_left).or(is_alone),

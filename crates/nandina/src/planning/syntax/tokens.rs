@@ -14,6 +14,7 @@
 //! | `OVER (ROWS … EXCLUDE TIES)` | a key of the partitions that [`exclusions`] writes |
 //! | `rank(ORDER BY x)` | `rank(* ORDER BY x)` |
 //! | `l[-:2]`, `l[1:-:2]` | `l[[]:2]`, `l[1:[]:2]`: a bound that is left out |
+//! | the type `DECIMAL()` | `DECIMAL` |
 //! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
 
 use std::collections::HashMap;
@@ -286,6 +287,14 @@ impl Rewriting<'_> {
             Keyword::ORDER if self.is_order_alone(at) => {
                 self.write(Token::Mul, span);
                 return None;
+            }
+            // A type without its digits.
+            Keyword::DECIMAL | Keyword::NUMERIC | Keyword::DEC
+                if self.token(at + 1) == Some(&Token::LParen)
+                    && self.token(at + 2) == Some(&Token::RParen) =>
+            {
+                self.written.push(token.clone());
+                return Some(3);
             }
             Keyword::ASOF if self.is_join(at + 1) => {
                 self.write_word("GLOBAL", span);
