@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::casts::offset_times::is_timetz;
 use crate::types::sql_type;
 
 /// What an argument may be, and the type that the kernel sees.
@@ -74,7 +75,7 @@ impl Kind {
             }
             Kind::Moment => match given {
                 DataType::Null => Some(MICROSECONDS),
-                given => given.is_temporal().then(|| given.clone()),
+                given => (given.is_temporal() || is_timetz(given)).then(|| given.clone()),
             },
             Kind::List => match given {
                 DataType::Null => Some(list_of(DataType::Null)),

@@ -43,16 +43,15 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
-pub use casts::bits::is_bit as is_bit_type;
 pub use casts::{
     CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_cast_of_points,
-    is_own_cast, texts_of,
+    is_marked, is_own_cast, texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
 pub use json::{JsonEncoder, TimeFormats};
 pub use maps::map_value;
-pub use time::{function_of_part, interval_multiple};
+pub use time::{function_of_part, interval_multiple, moment_of_sum};
 pub use tried::TRY_FUNCTION;
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;

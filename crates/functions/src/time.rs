@@ -28,8 +28,11 @@ use datafusion::common::cast::{
 };
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 
+pub use self::made::moment_of_sum;
 pub use self::multiples::interval_multiple;
 pub use self::parts::function_of_part;
+use crate::casts::offset_times::{is_timetz, locals};
+use crate::casts::{Failed, cast_array};
 use crate::function::Kind::{Any, Float, Integer, Interval, Moment, Text, Texts, Timestamp};
 use crate::function::{INTERVAL, Kernel, MICROSECONDS, NANOSECONDS, arguments};
 
@@ -163,9 +166,10 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         |_| Ok(DataType::Float64),
         |given, _| parts::of_names(given),
     ),
-    Kernel::new(&["timezone", "timezone_hour", "timezone_minute"], &[&[Moment]], integer, |given, _| {
-        // Points in time are shown in the time of Greenwich.
-        part(given, DatePart::Hour, |_| 0)
+    Kernel::new(&["timezone"], &[&[Moment]], integer, |given, _| ahead(given, |seconds| seconds)),
+    Kernel::new(&["timezone_hour"], &[&[Moment]], integer, |given, _| ahead(given, |seconds| seconds / 3600)),
+    Kernel::new(&["timezone_minute"], &[&[Moment]], integer, |given, _| {
+        ahead(given, |seconds| seconds / 60 % 60)
     }),
     Kernel::new(&["date_diff", "datediff"], &[&[Text, Timestamp, Timestamp]], integer, |given, _| {
         between(given, boundaries)
@@ -180,6 +184,15 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             rows.map(|(time, length)| time.zip(length).map(|(time, length)| later(time, length)).transpose()),
         )
     }),
+    Kernel::new(
+        &["moment_of"],
+        &[&[Timestamp, Any]],
+        |given| match given {
+            [_, time] if is_timetz(time) => Ok(DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()))),
+            _ => timestamp(given),
+        },
+        made::moments,
+    ),
     Kernel::new(&["age"], &[&[Timestamp, Timestamp]], interval, |given, _| {
         let [ends, starts] = arguments(given)?;
         let ages = times_of(ends)?.zip(times_of(starts)?).map(|(end, start)| Some(age(end?, start?)));
@@ -269,6 +282,7 @@ fn periods_of(year: i64, years: i64) -> i64 {
 
 fn parts(given: &[ArrayRef], part: DatePart) -> Result<Int64Array> {
     let [times] = arguments(given)?;
+    let times = &without_offset(times)?;
     let values = match (times.data_type(), part) {
         // Those of the day know its end, 24:00, which Arrow does not.
         (DataType::Time32(_) | DataType::Time64(_), DatePart::Hour) => of_day(times, NANOS_PER_DAY / 24, 25)?,
@@ -280,11 +294,29 @@ fn parts(given: &[ArrayRef], part: DatePart) -> Result<Int64Array> {
     Ok(as_int64_array(&values)?.clone())
 }
 
+/// The times of the day that those with an offset show.
+fn without_offset(times: &ArrayRef) -> Result<ArrayRef> {
+    match is_timetz(times.data_type()) {
+        true => cast_array(times, &DataType::Time64(TimeUnit::Nanosecond), Failed::IsError),
+        false => Ok(Arc::clone(times)),
+    }
+}
+
 /// How many whole units have passed of times of the day, of which so many make a larger one.
 fn of_day(times: &ArrayRef, unit_nanos: i64, units: i64) -> Result<ArrayRef> {
     let nanos = cast(&cast(times, &DataType::Time64(TimeUnit::Nanosecond))?, &DataType::Int64)?;
     let passed: Int64Array = as_int64_array(&nanos)?.unary(|nanos| nanos / unit_nanos % units);
     Ok(Arc::new(passed))
+}
+
+/// How far points in time are ahead of UTC, in which they are shown, and times with an offset by theirs.
+fn ahead(given: &[ArrayRef], of: impl Fn(i64) -> i64) -> Result<ArrayRef> {
+    let [times] = arguments(given)?;
+    if is_timetz(times.data_type()) {
+        let parts = locals(times).map(|local| Some(of(local?.1)));
+        return Ok(Arc::new(parts.collect::<Int64Array>()));
+    }
+    part(given, DatePart::Hour, |_| 0)
 }
 
 fn part(given: &[ArrayRef], part: DatePart, of: impl Fn(i64) -> i64) -> Result<ArrayRef> {
@@ -351,7 +383,7 @@ fn timestamps(times: impl Iterator<Item = Result<Option<NaiveDateTime>>>) -> Res
 /// How long after 1970 in nanoseconds, or how long an interval or time of the day is.
 fn nanoseconds(given: &[ArrayRef]) -> Result<std::vec::IntoIter<Option<i128>>> {
     let [times] = arguments(given)?;
-    let times = &finite(times);
+    let times = &finite(&without_offset(times)?);
     let scaled = |data_type: DataType, unit_nanos: i64| -> Result<Vec<Option<i128>>> {
         let counts = cast(&cast(times, &data_type)?, &DataType::Int64)?;
         let counts = as_int64_array(&counts)?.iter();
@@ -441,10 +473,13 @@ enum Unit {
     Months(i64),
     Days(i64),
     Micros(i64),
+    /// Before and after the first year.
+    Era,
 }
 
 fn unit(name: &str) -> Result<Unit> {
     Ok(match name.to_lowercase().as_str() {
+        "era" => Unit::Era,
         "millennium" | "millennia" | "mil" | "millenniums" | "millenium" => Unit::Months(12_000),
         "century" | "centuries" | "cent" | "c" => Unit::Months(1200),
         "decade" | "decades" | "dec" | "decs" => Unit::Months(120),
@@ -502,6 +537,7 @@ fn boundaries(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
         Unit::Months(months) => month_number(end).div_euclid(months) - month_number(start).div_euclid(months),
         Unit::Days(days) => (day_number(end) - day_number(start)) / days,
         Unit::Micros(micros) => micros_of(end).div_euclid(micros) - micros_of(start).div_euclid(micros),
+        Unit::Era => i64::from(end.year() > 0) - i64::from(start.year() > 0),
     }
 }
 
@@ -509,6 +545,7 @@ fn boundaries(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
 fn whole_periods(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
     let micros = micros_of(end).saturating_sub(micros_of(start));
     match unit {
+        Unit::Era => boundaries(unit, start, end),
         Unit::Months(_) if end < start => -whole_periods(unit, end, start),
         Unit::Months(months) => {
             let is_last_day = end.date().succ_opt().is_none_or(|next| next.day() == 1);

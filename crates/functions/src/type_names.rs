@@ -9,6 +9,7 @@
 //! | `BLOB`, `BYTEA`, `BINARY`, `VARBINARY` | bytes |
 //! | `BIT`, `BITSTRING`, `VARBIT` | strings of bits |
 //! | `TIMESTAMP`, `DATETIME`, `TIMESTAMPTZ` | microseconds since 1970 |
+//! | `TIMETZ`, `TIME WITH TIME ZONE` | times of the day with an offset from UTC |
 //! | `TIMESTAMP_S`, `_MS`, `_NS`, `TIME`, `TIME_NS` | times of their units; a `TIME` has nanoseconds |
 //! | `INT[]`, `INT[3]`, `STRUCT(a INT)`, `ROW(a INT)`, `MAP(k, v)` | nested types |
 
@@ -28,6 +29,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::casts::bits::bit_type;
 use crate::casts::enums::enum_type;
 use crate::casts::huge_integers::HUGE;
+use crate::casts::offset_times::timetz_type;
 
 /// Digits of a decimal that says none, and how many of them stand behind the point.
 const USUAL_DIGITS: (u64, i64) = (18, 3);
@@ -121,6 +123,7 @@ pub fn type_of(name: &SqlType, own: &OwnTypes) -> Result<DataType> {
         SqlType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
             DataType::Time64(TimeUnit::Nanosecond)
         }
+        SqlType::Time(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => timetz_type(),
         SqlType::Timestamp(digits, zone) => {
             let has_zone = matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
             DataType::Timestamp(unit(*digits)?, has_zone.then(|| SESSION_ZONE.into()))

@@ -26,8 +26,7 @@ pub(crate) fn bit_type() -> DataType {
     DataType::List(Arc::new(Field::new(ELEMENT, DataType::Boolean, false)))
 }
 
-/// Whether this is the type `BIT`.
-pub fn is_bit(data_type: &DataType) -> bool {
+pub(crate) fn is_bit(data_type: &DataType) -> bool {
     matches!(data_type, DataType::List(field) if field.name() == ELEMENT && *field.data_type() == DataType::Boolean)
 }
 

@@ -1,13 +1,14 @@
 //! DataFusion's functions of lists, whose arguments are brought to one type of elements first: `list_contains([1], 1.5)`,
-//! `list_concat([1], NULL)`.
+//! `list_concat([1], NULL)`, `[{'a': 1}, '{a: 2}']`.
 //!
 //! When types are settled, a call becomes one of DataFusion's, which its rules know.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
@@ -17,7 +18,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::casts::enum_texts;
+use crate::casts::{Failed, cast_array, cast_call, enum_texts};
 use crate::function::{element, list_of};
 
 /// What the arguments are.
@@ -26,10 +27,13 @@ enum Form {
     Lists,
     ListAndElement,
     ElementAndList,
+    /// Of which some are nested, and the others texts of such.
+    Elements,
 }
 
 /// Functions by DataFusion's names, and the names here.
-const FUNCTIONS: [(&str, Form, &[&str]); 7] = [
+const FUNCTIONS: [(&str, Form, &[&str]); 8] = [
+    ("make_array", Form::Elements, &[]),
     ("array_has", Form::ListAndElement, &["list_has", "array_contains", "list_contains"]),
     ("array_has_all", Form::Lists, &["list_has_all"]),
     ("array_has_any", Form::Lists, &["list_has_any", "arrays_overlap"]),
@@ -116,8 +120,20 @@ impl Coerced {
                 let both = common(&[of_list(list)?, of_element.clone()])?;
                 Some(vec![both.clone(), list_of(both)])
             }
+            (Form::Elements, elements) => {
+                let (texts, others): (Vec<_>, Vec<_>) =
+                    elements.iter().filter(|of| !of.is_null()).cloned().partition(DataType::is_string);
+                let are_nested = !others.is_empty() && others.iter().all(DataType::is_nested);
+                let nested = if texts.is_empty() || !are_nested { None } else { common(&others) };
+                nested.map(|nested| vec![nested; elements.len()])
+            }
             _ => None,
         }
+    }
+
+    /// The types that the function is given, where they are others than those of the call.
+    fn settled(&self, given: &[DataType]) -> Vec<DataType> {
+        self.types(given).unwrap_or_else(|| given.to_vec())
     }
 }
 
@@ -156,7 +172,9 @@ impl ScalarUDFImpl for Coerced {
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
         if let Some(types) = self.types(given) {
-            return Ok(types);
+            // What DataFusion cannot cast is cast when the function is called.
+            let can_cast = given.iter().zip(&types).all(|(from, to)| can_cast_types(from, to));
+            return Ok(if can_cast { types } else { given.to_vec() });
         }
         let field = |given: &DataType| Arc::new(Field::new("argument", given.clone(), true));
         let given = self.ordered(given.iter().map(field).collect());
@@ -165,22 +183,41 @@ impl ScalarUDFImpl for Coerced {
     }
 
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
-        self.function.return_type(&self.ordered(given.to_vec()))
+        self.function.return_type(&self.ordered(self.settled(given)))
     }
 
     fn return_field_from_args(&self, given: ReturnFieldArgs) -> Result<FieldRef> {
-        let (fields, scalars) =
-            (self.ordered(given.arg_fields.to_vec()), self.ordered(given.scalar_arguments.to_vec()));
+        let types: Vec<DataType> = given.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let fields = given.arg_fields.iter().zip(self.settled(&types));
+        let fields = fields.map(|(field, of)| Arc::new(field.as_ref().clone().with_data_type(of))).collect();
+        let (fields, scalars) = (self.ordered(fields), self.ordered(given.scalar_arguments.to_vec()));
         self.function
             .return_field_from_args(ReturnFieldArgs { arg_fields: &fields, scalar_arguments: &scalars })
     }
 
-    fn simplify(&self, given: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
+    fn simplify(&self, mut given: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let types = given.iter().map(|value| context.get_data_type(value)).collect::<Result<Vec<_>>>()?;
+        for ((value, from), to) in given.iter_mut().zip(&types).zip(self.settled(&types)) {
+            if *from != to {
+                *value = cast_call(std::mem::take(value), &to, Failed::IsError);
+            }
+        }
         let call = ScalarFunction::new_udf(Arc::clone(&self.function), self.ordered(given));
         Ok(ExprSimplifyResult::Simplified(Expr::ScalarFunction(call)))
     }
 
     fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let types: Vec<DataType> = call.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        for (place, to) in self.settled(&types).into_iter().enumerate() {
+            let (Some(value), Some(field)) = (call.args.get_mut(place), call.arg_fields.get_mut(place)) else {
+                return internal_err!("{} is called with arguments without types", self.name);
+            };
+            if *field.data_type() != to {
+                let values = value.to_array(call.number_rows)?;
+                *value = ColumnarValue::Array(cast_array(&values, &to, Failed::IsError)?);
+                *field = Arc::new(field.as_ref().clone().with_data_type(to));
+            }
+        }
         call.args = self.ordered(call.args);
         call.arg_fields = self.ordered(call.arg_fields);
         self.function.invoke_with_args(call)

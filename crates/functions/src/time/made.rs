@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _, Date32Array, Time64NanosecondArray};
-use arrow::datatypes::DataType;
+use arrow::array::{
+    Array as _, ArrayRef, AsArray as _, Date32Array, Time64NanosecondArray, TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, Time64NanosecondType, TimeUnit};
 use chrono::NaiveDate;
-use datafusion::common::cast::{as_float64_array, as_int64_array};
+use datafusion::common::cast::{as_float64_array, as_int64_array, as_timestamp_microsecond_array};
 use datafusion::common::{Result, exec_datafusion_err, plan_err};
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::expr::ScalarFunction;
 
-use super::days_after_1970;
+use super::{FUNCTIONS, days_after_1970};
+use crate::casts::offset_times::{is_timetz, locals};
 use crate::casts::{Failed, cast_array};
 use crate::function::arguments;
 use crate::types::sql_type;
@@ -47,6 +52,42 @@ pub(super) fn dates(given: &[ArrayRef]) -> Result<ArrayRef> {
         date().map(Some).ok_or_else(|| exec_datafusion_err!("there is no date {year}-{month:02}-{day:02}"))
     });
     Ok(Arc::new(parts.collect::<Result<Date32Array>>()?))
+}
+
+/// Dates with a time of the day, which is one in UTC where it has an offset.
+pub(super) fn moments(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
+    let [dates, times] = arguments(given)?;
+    let of_day: Vec<Option<i64>> = match is_timetz(times.data_type()) {
+        true => locals(times).map(|local| local.map(|(micros, ahead)| micros - ahead * 1_000_000)).collect(),
+        false => {
+            let nanos = cast_array(times, &DataType::Time64(TimeUnit::Nanosecond), Failed::IsError)?;
+            nanos.as_primitive::<Time64NanosecondType>().iter().map(|nanos| Some(nanos? / 1_000)).collect()
+        }
+    };
+    let dates = as_timestamp_microsecond_array(dates)?.iter();
+    let moments = dates.zip(of_day).map(|(date, of_day)| {
+        let (Some(date), Some(of_day)) = (date, of_day) else { return Ok(None) };
+        if date.unsigned_abs() == i64::MAX.unsigned_abs() {
+            return Ok(Some(date));
+        }
+        let moment = date.checked_add(of_day);
+        moment.map(Some).ok_or_else(|| exec_datafusion_err!("a date and a time are out of the range of timestamps"))
+    });
+    let moments: ArrayRef = Arc::new(moments.collect::<Result<TimestampMicrosecondArray>>()?);
+    Ok(arrow::compute::cast(&moments, returned)?)
+}
+
+/// The operator `+` of a date and a time of the day, if these are the types of the operands.
+pub fn moment_of_sum(operands: [(&Expr, &DataType); 2]) -> Option<Expr> {
+    let is_time = |of: &DataType| matches!(of, DataType::Time32(_) | DataType::Time64(_)) || is_timetz(of);
+    let [(left, left_type), (right, right_type)] = operands;
+    let arguments = match (left_type, right_type) {
+        (DataType::Date32, of) if is_time(of) => vec![left.clone(), right.clone()],
+        (of, DataType::Date32) if is_time(of) => vec![right.clone(), left.clone()],
+        _ => return None,
+    };
+    let kernel = FUNCTIONS.iter().find(|kernel| kernel.name() == "moment_of")?;
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(kernel.function(), arguments)))
 }
 
 /// `make_time(hour, minute, seconds)`.

@@ -13,6 +13,7 @@
 //! | `l[2:]`, `l[5:1:-1]`, `(x).f()`, `t.x.f(y)` | `list_slice(l, 2, [])`, `f(x)`, `f(t.x, y)`: [`accesses`] |
 //! | `DISTINCT ON (a) … ORDER BY b` | a query over it, by `distinct_on` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
+//! | `WHERE count`, `HAVING 1` | `WHERE CAST(count AS BOOLEAN)`, `HAVING CAST(1 AS BOOLEAN)` |
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,7 +21,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
     GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr, OrderByKind, Query, Select,
     SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
     UnaryOperator, Value, VisitMut, VisitorMut,
@@ -65,6 +66,7 @@ impl VisitorMut for Forms {
             keys.iter_mut().for_each(number_position);
         }
         select.from.iter_mut().for_each(settle_joins);
+        select.selection.iter_mut().chain(&mut select.having).for_each(as_condition);
         ControlFlow::Continue(())
     }
 
@@ -109,6 +111,29 @@ impl VisitorMut for Forms {
             *expr = written;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Casts what may be a number to the truth value that a condition is.
+fn as_condition(condition: &mut Expr) {
+    let may_be_number = match condition {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => true,
+        Expr::Cast { data_type, .. } => !matches!(data_type, DataType::Boolean | DataType::Bool),
+        Expr::Value(value) => matches!(value.value, Value::Number(..)),
+        Expr::BinaryOp { op, .. } => matches!(
+            op,
+            BinaryOperator::Plus | BinaryOperator::Minus | BinaryOperator::Multiply | BinaryOperator::Modulo
+        ),
+        _ => false,
+    };
+    if may_be_number {
+        *condition = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(take(condition)),
+            data_type: DataType::Boolean,
+            array: false,
+            format: None,
+        };
     }
 }
 

@@ -21,7 +21,7 @@ use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
+use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value, moment_of_sum};
 
 use super::function::call;
 use super::mixed_texts;
@@ -136,13 +136,16 @@ pub(super) struct Operators;
 
 impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if let Some(operator) = symbol(&expr.op) {
-            // A parameter has no type yet.
-            let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+        // A parameter has no type yet.
+        let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+        // The types of the first of many terms of a sum would be found out again for each of them.
+        let is_sum = expr.op == BinaryOperator::Plus && !is_of_calendar(&type_of(&expr.right));
+        if let Some(operator) = symbol(&expr.op).filter(|_| !is_sum) {
             let types = [type_of(&expr.left), type_of(&expr.right)];
             let sides = [(&expr.left, &types[0]), (&expr.right, &types[1])];
             let planned = huge_operation(operator, sides)
                 .or_else(|| interval_multiple(operator, sides))
+                .or_else(|| if operator == "+" { moment_of_sum(sides) } else { None })
                 .or_else(|| bit_operation(operator, sides));
             if let Some(planned) = planned {
                 let name = format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
@@ -239,7 +242,12 @@ fn is_of_bits(operator: &BinaryOperator) -> bool {
     )
 }
 
-/// How an operator is written that takes bits, gives whole quotients, or multiples of intervals.
+/// Whether values of a type are dates or times of the day, of which sums are points in time.
+fn is_of_calendar(of: &DataType) -> bool {
+    of.is_nested() || matches!(of, DataType::Date32 | DataType::Time32(_) | DataType::Time64(_))
+}
+
+/// How an operator is written that takes bits, gives whole quotients, multiples of intervals, or points in time.
 fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
     Some(match operator {
         BinaryOperator::BitwiseAnd => "&",
@@ -248,6 +256,7 @@ fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
         BinaryOperator::PGBitwiseShiftLeft => "<<",
         BinaryOperator::PGBitwiseShiftRight => ">>",
         BinaryOperator::DuckIntegerDivide => "//",
+        BinaryOperator::Plus => "+",
         BinaryOperator::Multiply => "*",
         BinaryOperator::Divide => "/",
         _ => return None,

@@ -4,6 +4,8 @@
 //! value that is compared with a number is one: `2 = true` is false. An `ENUM` is a text wherever it does not meet its own
 //! kind.
 
+use std::collections::HashSet;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -17,8 +19,23 @@ use nandina_functions::enum_texts;
 use crate::typed_operators::compares;
 
 /// Functions that take values of an `ENUM` as what they are.
-const OF_ANY_TYPE: [&str; 8] =
-    ["typeof", "arrow_typeof", "make_array", "named_struct", "struct", "coalesce", "cast", "try_cast"];
+const OF_ANY_TYPE: [&str; 12] = [
+    "typeof",
+    "arrow_typeof",
+    "make_array",
+    "named_struct",
+    "struct",
+    "coalesce",
+    "cast",
+    "try_cast",
+    "enum_first",
+    "enum_last",
+    "enum_range",
+    "enum_range_boundary",
+];
+
+/// Those that compare values of one type.
+const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
 
 #[derive(Debug)]
 pub(super) struct MixedTexts;
@@ -47,6 +64,13 @@ impl FunctionRewrite for MixedTexts {
                 Transformed::new_transformed(Expr::InList(list), is_new)
             }
             Expr::ScalarFunction(mut function) if !OF_ANY_TYPE.contains(&function.func.name()) => {
+                let types = function.args.iter().map(|argument| argument.get_type(schema).ok());
+                if COMPARING.contains(&function.func.name())
+                    && types.clone().all(|of| of.is_some())
+                    && types.collect::<HashSet<_>>().len() == 1
+                {
+                    return Ok(Transformed::no(Expr::ScalarFunction(function)));
+                }
                 let mut is_new = false;
                 for argument in &mut function.args {
                     is_new |= as_text(argument, schema);

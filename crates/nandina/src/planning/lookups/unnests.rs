@@ -164,7 +164,7 @@ fn outputs(call: &Call<'_>, data_type: &DataType, alias: &Option<Ident>) -> Vec<
     let (mut of, mut levels) = (data_type, 0);
     while let DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) = of
         && levels < call.most_levels
-        && !nandina_functions::is_bit_type(of)
+        && !nandina_functions::is_marked(of)
     {
         value = unnested(value);
         (of, levels) = (field.data_type(), levels + 1);

@@ -29,6 +29,18 @@ pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
         CastKind::Cast | CastKind::DoubleColon => (name.to_owned(), CastKind::Cast),
         CastKind::TryCast | CastKind::SafeCast => (format!("try_{name}"), CastKind::TryCast),
     };
+    // A UUID is a number of 128 bits between these two.
+    if let Expr::Cast { data_type: inner, .. } = value.as_ref() {
+        let function = match (inner, &*data_type) {
+            (DataType::Uuid, DataType::UHugeInt | DataType::UInt128) => Some("uhugeint_of_uuid"),
+            (DataType::UHugeInt | DataType::UInt128, DataType::Uuid) => Some("uuid_of_uhugeint"),
+            _ => None,
+        };
+        if let Some(function) = function {
+            *expr = call(function, [take(value)]);
+            return Ok(());
+        }
+    }
     let value = Box::new(take(value));
     let Some(of) = of else {
         *expr = call(&name, [*value]);
