@@ -30,11 +30,11 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::cast::as_float64_array;
 use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
-use datafusion::functions_aggregate::bit_and_or_xor::{bit_and_udaf, bit_or_udaf, bit_xor_udaf};
 use datafusion::functions_aggregate::median::median_udaf;
 use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
 use datafusion::logical_expr::binary::type_union_coercion;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
@@ -48,8 +48,8 @@ use crate::casts::bits::is_bit;
 use crate::function::{Kind, element, list_of};
 use crate::types::sql_type;
 
-/// All of them.
-pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
+/// All of them, of which some are for other types what functions of the same name are.
+pub(crate) fn functions(registry: &dyn FunctionRegistry) -> Result<Vec<Arc<AggregateUDF>>> {
     let folds = FOLDS.iter().map(|fold| (fold.names, Shape::Fold(fold)));
     let others: [(&'static [&'static str], Shape); 15] = [
         (&["mode"], Shape::Mode),
@@ -68,7 +68,15 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
         (&["bit_or"], Shape::Bits(Operation::Or)),
         (&["bit_xor"], Shape::Bits(Operation::Xor)),
     ];
-    folds.chain(others).map(|(names, shape)| Arc::new(AggregateUDF::from(Aggregate::new(names, shape))))
+    let functions = folds.chain(others).map(|(names, shape)| {
+        let function = Aggregate::new(names, shape);
+        let of_integers = match shape {
+            Shape::Bits(_) => Some(registry.udaf(function.name)?),
+            _ => None,
+        };
+        Ok(Arc::new(AggregateUDF::from(Aggregate { of_integers, ..function })))
+    });
+    functions.collect()
 }
 
 /// What a function keeps of its input.
@@ -96,6 +104,8 @@ struct Aggregate {
     name: &'static str,
     aliases: Vec<String>,
     shape: Shape,
+    /// What has been there under this name, for integers.
+    of_integers: Option<Arc<AggregateUDF>>,
     signature: Signature,
 }
 
@@ -117,7 +127,13 @@ impl Aggregate {
     fn new(names: &'static [&'static str], shape: Shape) -> Self {
         let aliases = names.iter().skip(1).map(|&name| name.to_owned()).collect();
         let signature = Signature::user_defined(Volatility::Immutable);
-        Aggregate { name: names.first().copied().unwrap_or_default(), aliases, shape, signature }
+        Aggregate {
+            name: names.first().copied().unwrap_or_default(),
+            aliases,
+            shape,
+            of_integers: None,
+            signature,
+        }
     }
 
     /// Values and counts are kept also of numbers that are folded, where equal ones count once.
@@ -129,18 +145,14 @@ impl Aggregate {
         }
     }
 
-    /// DataFusion's function of the same name, which computes it for numbers of up to 64 bits.
+    /// The function of the same name, which computes it for numbers of up to 64 bits.
     fn of_numbers(&self, first: Option<&DataType>, second: Option<&DataType>) -> Option<Arc<AggregateUDF>> {
         let is_number = first.is_some_and(|of| of.is_numeric() && !matches!(of, DataType::Decimal256(..)));
         let is_list = second.is_some_and(|of| element(of).is_some());
         match self.shape {
             Shape::Median if is_number => Some(median_udaf()),
             Shape::Continuous if is_number && !is_list => Some(percentile_cont_udaf()),
-            Shape::Bits(operation) if !first.is_some_and(is_bit) => Some(match operation {
-                Operation::And => bit_and_udaf(),
-                Operation::Or => bit_or_udaf(),
-                Operation::Xor => bit_xor_udaf(),
-            }),
+            Shape::Bits(_) if !first.is_some_and(is_bit) => self.of_integers.clone(),
             _ => None,
         }
     }
@@ -268,9 +280,7 @@ impl AggregateUDFImpl for Aggregate {
                 Kind::Float.accept(value).map(|value| vec![value])
             }
             (Shape::Mode | Shape::Histogram | Shape::Entropy | Shape::Bits(_), [_])
-            | (Shape::Extreme { .. }, [_, _]) => {
-                Some(given.to_vec())
-            }
+            | (Shape::Extreme { .. }, [_, _]) => Some(given.to_vec()),
             (Shape::Quantile, [value, fraction]) => match element(fraction) {
                 Some(_) => Some(vec![value.clone(), list_of(DataType::Float64)]),
                 None => Kind::Float.accept(fraction).map(|fraction| vec![value.clone(), fraction]),

@@ -102,7 +102,9 @@ fn lengths(
         DataType::Utf8View => {
             as_string_view_array(values)?.iter().map(|text| Some(of_bytes(text?.len()))).collect()
         }
-        DataType::Binary => as_binary_array(values)?.iter().map(|bytes| Some(of_bytes(bytes?.len()))).collect(),
+        DataType::Binary => {
+            as_binary_array(values)?.iter().map(|bytes| Some(of_bytes(bytes?.len()))).collect()
+        }
         of if is_bit(of) => as_list_array(values)?.iter().map(|bits| Some(of_bits(bits?.len()))).collect(),
         other => return plan_err!("{} has no length in bytes; cast it to VARCHAR or BLOB", sql_type(other)),
     };

@@ -44,8 +44,8 @@ use datafusion::logical_expr::registry::FunctionRegistry;
 
 pub use bit_strings::bit_operation;
 pub use casts::{
-    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_cast_of_points,
-    is_marked, is_own_cast, texts_of,
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_cast_of_points, is_marked,
+    is_own_cast, texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
@@ -143,7 +143,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in json::functions() {
         registry.register_udf(function)?;
     }
-    for function in aggregates::functions() {
+    for function in aggregates::functions(&*registry)? {
         registry.register_udaf(function)?;
     }
     register_list_aggregates(registry)

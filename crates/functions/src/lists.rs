@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray as _, BooleanArray, Int32Array, Int64Array, ListArray, StringViewArray, UInt64Array,
+    Array, ArrayRef, AsArray as _, BooleanArray, Int32Array, Int64Array, ListArray, StringViewArray,
+    UInt64Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{contains as contains_text, take};
@@ -302,9 +303,11 @@ fn comparable(lists: &ListArray, wanted: &ArrayRef) -> Result<(Rows, Rows)> {
     };
     let converter = RowConverter::new(vec![SortField::new(common.clone())])?;
     let rows = |values: &ArrayRef| {
-        Ok::<_, DataFusionError>(
-            converter.convert_columns(&[cast_array(values, &common, Failed::IsError)?])?,
-        )
+        Ok::<_, DataFusionError>(converter.convert_columns(&[cast_array(
+            values,
+            &common,
+            Failed::IsError,
+        )?])?)
     };
     Ok((rows(lists.values())?, rows(wanted)?))
 }
@@ -321,8 +324,7 @@ fn position(given: &[ArrayRef]) -> Result<ArrayRef> {
             Some(firsts) => usize::try_from(firsts.value(row).checked_sub(1)?).ok()?,
             None => 0,
         };
-        let place =
-            range.clone().skip(skipped).find(|place| elements.row(*place) == rows.row(row))?;
+        let place = range.clone().skip(skipped).find(|place| elements.row(*place) == rows.row(row))?;
         i32::try_from(place - range.start + 1).ok()
     });
     Ok(Arc::new(positions.collect::<Int32Array>()))

@@ -8,8 +8,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use datafusion::common::cast::{
-    as_boolean_array, as_float64_array, as_int64_array, as_string_view_array,
-    as_timestamp_microsecond_array,
+    as_boolean_array, as_float64_array, as_int64_array, as_string_view_array, as_timestamp_microsecond_array,
 };
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::{Result, exec_err};

@@ -39,7 +39,10 @@ fn key_type(given: &[DataType]) -> Result<DataType> {
     let mut bytes = 0;
     for [value, order] in pairs {
         if !order.is_string() {
-            return plan_err!("create_sort_key: an order is a text, as 'ASC NULLS LAST', and no {}", sql_type(order));
+            return plan_err!(
+                "create_sort_key: an order is a text, as 'ASC NULLS LAST', and no {}",
+                sql_type(order)
+            );
         }
         bytes += 1 + width(value).unwrap_or(MOST_BYTES_OF_NUMBER);
     }
@@ -213,7 +216,13 @@ fn scalar(key: &mut Vec<u8>, values: &ArrayRef, row: usize, order: Order) -> Res
             let bits = match number.to_bits() {
                 _ if number.is_nan() => u32::MAX,
                 _ if number == 0.0 => 1 << 31,
-                _ if number.is_infinite() => if number > 0.0 { u32::MAX - 1 } else { 0 },
+                _ if number.is_infinite() => {
+                    if number > 0.0 {
+                        u32::MAX - 1
+                    } else {
+                        0
+                    }
+                }
                 bits if number < 0.0 => !bits,
                 bits => bits | 1 << 31,
             };
@@ -224,7 +233,13 @@ fn scalar(key: &mut Vec<u8>, values: &ArrayRef, row: usize, order: Order) -> Res
             let bits = match number.to_bits() {
                 _ if number.is_nan() => u64::MAX,
                 _ if number == 0.0 => 1 << 63,
-                _ if number.is_infinite() => if number > 0.0 { u64::MAX - 1 } else { 0 },
+                _ if number.is_infinite() => {
+                    if number > 0.0 {
+                        u64::MAX - 1
+                    } else {
+                        0
+                    }
+                }
                 bits if number < 0.0 => !bits,
                 bits => bits | 1 << 63,
             };

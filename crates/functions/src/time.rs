@@ -16,8 +16,8 @@ use arrow::array::{
     Array as _, ArrayRef, AsArray as _, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray,
     StringViewArray, TimestampMicrosecondArray, new_null_array,
 };
-use arrow::compute::kernels::temporal::{DatePart, date_part};
 use arrow::compute::cast;
+use arrow::compute::kernels::temporal::{DatePart, date_part};
 use arrow::datatypes::{
     DataType, Date32Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
 };
@@ -188,7 +188,9 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         &["moment_of"],
         &[&[Timestamp, Any]],
         |given| match given {
-            [_, time] if is_timetz(time) => Ok(DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()))),
+            [_, time] if is_timetz(time) => {
+                Ok(DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())))
+            }
             _ => timestamp(given),
         },
         made::moments,

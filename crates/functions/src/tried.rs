@@ -82,9 +82,8 @@ impl HigherOrderUDFImpl for Try {
 /// The values of some rows.
 fn computed(lambda: &LambdaArgument, first: usize, rows: usize) -> Result<ArrayRef> {
     let unused = || Ok(Arc::new(NullArray::new(rows)) as ArrayRef);
-    let of_rows = |captured: &[ArrayRef]| {
-        Ok(captured.iter().map(|column| column.slice(first, rows)).collect())
-    };
+    let of_rows =
+        |captured: &[ArrayRef]| Ok(captured.iter().map(|column| column.slice(first, rows)).collect());
     lambda.evaluate(&[&unused], of_rows)?.into_array(rows)
 }
 

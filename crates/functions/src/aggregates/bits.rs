@@ -61,7 +61,11 @@ impl States for Bits {
                     state.iter_mut().zip(bits).for_each(|(bit, other)| *bit = operation.of(*bit, other));
                 }
                 Some(state) => {
-                    return exec_err!("strings of {} and {} bits cannot be combined", state.len(), bits.len());
+                    return exec_err!(
+                        "strings of {} and {} bits cannot be combined",
+                        state.len(),
+                        bits.len()
+                    );
                 }
             }
         }

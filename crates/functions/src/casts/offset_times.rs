@@ -61,16 +61,15 @@ pub(crate) fn locals(values: &ArrayRef) -> impl Iterator<Item = Option<Local>> +
 
 /// Values of other types as such times; none if they are of a type that has none.
 pub(super) fn of_values(values: &ArrayRef, failed: Failed) -> Result<Option<ArrayRef>> {
-    let of_day = |nanos: Int64Array| {
-        of_locals(nanos.iter().map(|nanos| Some((nanos? / 1_000, 0)))).map(Some)
-    };
+    let of_day = |nanos: Int64Array| of_locals(nanos.iter().map(|nanos| Some((nanos? / 1_000, 0)))).map(Some);
     match values.data_type() {
         of if of.is_string() => {
             let views = cast(values, &DataType::Utf8View)?;
             let to = timetz_type();
             let read = |text| failed.read(text, &to, offset_time);
             let read = as_string_view_array(&views)?.iter().map(read).collect::<Result<Vec<_>>>()?;
-            of_locals(read.into_iter().map(|time| time.map(|(nanos, ahead)| (nanos / 1_000, ahead)))).map(Some)
+            of_locals(read.into_iter().map(|time| time.map(|(nanos, ahead)| (nanos / 1_000, ahead))))
+                .map(Some)
         }
         DataType::Time32(_) | DataType::Time64(_) => {
             let nanos = cast(&cast(values, &DataType::Time64(TimeUnit::Nanosecond))?, &DataType::Int64)?;

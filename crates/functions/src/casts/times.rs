@@ -185,7 +185,9 @@ pub(super) fn is_of_timestamps(from: &DataType, to: &DataType) -> bool {
         (DataType::Timestamp(unit, zone), DataType::Timestamp(other, other_zone)) => {
             unit != other || (zone.is_none() && other_zone.is_some())
         }
-        (DataType::Timestamp(_, None), DataType::Date32) | (DataType::Date32, DataType::Timestamp(..)) => true,
+        (DataType::Timestamp(_, None), DataType::Date32) | (DataType::Date32, DataType::Timestamp(..)) => {
+            true
+        }
         _ => false,
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, Decimal256Array, StringViewArray, StringViewBuilder,
-};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, Decimal256Array, StringViewArray, StringViewBuilder};
 use arrow::datatypes::{DataType, Decimal256Type, i256};
 use datafusion::common::cast::as_string_view_array;
 use datafusion::common::{Result, exec_err};

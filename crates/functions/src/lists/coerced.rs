@@ -209,7 +209,8 @@ impl ScalarUDFImpl for Coerced {
     fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let types: Vec<DataType> = call.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         for (place, to) in self.settled(&types).into_iter().enumerate() {
-            let (Some(value), Some(field)) = (call.args.get_mut(place), call.arg_fields.get_mut(place)) else {
+            let (Some(value), Some(field)) = (call.args.get_mut(place), call.arg_fields.get_mut(place))
+            else {
                 return internal_err!("{} is called with arguments without types", self.name);
             };
             if *field.data_type() != to {

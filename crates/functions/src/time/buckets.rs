@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, BooleanArray, IntervalMonthDayNanoArray, StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray};
+    Array as _, ArrayRef, AsArray as _, BooleanArray, IntervalMonthDayNanoArray, StringViewArray,
+    Time64NanosecondArray, TimestampMicrosecondArray,
+};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
@@ -13,7 +15,8 @@ use datafusion::common::cast::as_interval_mdn_array;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 
 use super::{
-    MICROS_PER_DAY, MICROS_PER_SECOND, finite, later, micros_of, month_number, negated, time_at, times_of, timestamps,
+    MICROS_PER_DAY, MICROS_PER_SECOND, finite, later, micros_of, month_number, negated, time_at, times_of,
+    timestamps,
 };
 use crate::function::{INTERVAL, MICROSECONDS, arguments};
 

@@ -22,7 +22,10 @@ use crate::types::sql_type;
 pub(super) fn dates(given: &[ArrayRef]) -> Result<ArrayRef> {
     let [years, months, days] = match given {
         [days] if *days.data_type() == DataType::Int64 => {
-            return Ok(arrow::compute::cast(&cast_array(days, &DataType::Int32, Failed::IsError)?, &DataType::Date32)?);
+            return Ok(arrow::compute::cast(
+                &cast_array(days, &DataType::Int32, Failed::IsError)?,
+                &DataType::Date32,
+            )?);
         }
         [of_struct] => {
             let Some(fields) = of_struct.as_struct_opt() else {
@@ -71,7 +74,9 @@ pub(super) fn moments(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRe
             return Ok(Some(date));
         }
         let moment = date.checked_add(of_day);
-        moment.map(Some).ok_or_else(|| exec_datafusion_err!("a date and a time are out of the range of timestamps"))
+        moment
+            .map(Some)
+            .ok_or_else(|| exec_datafusion_err!("a date and a time are out of the range of timestamps"))
     });
     let moments: ArrayRef = Arc::new(moments.collect::<Result<TimestampMicrosecondArray>>()?);
     Ok(arrow::compute::cast(&moments, returned)?)

@@ -21,10 +21,7 @@ const SCHEMAS: [&str; 5] = ["main", "memory", "pg_catalog", "system", "temp"];
 /// The expression for a value and a chain behind it, if there is a slice or a call in the chain.
 pub(super) fn write(root: &mut Expr, chain: &mut Vec<AccessExpr>) -> Option<Expr> {
     let is_written = |access: &AccessExpr| {
-        matches!(
-            access,
-            AccessExpr::Subscript(Subscript::Slice { .. }) | AccessExpr::Dot(Expr::Function(_))
-        )
+        matches!(access, AccessExpr::Subscript(Subscript::Slice { .. }) | AccessExpr::Dot(Expr::Function(_)))
     };
     chain.iter().any(is_written).then_some(())?;
     let mut value = take(root);

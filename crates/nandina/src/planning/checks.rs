@@ -16,7 +16,8 @@ use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNod
 use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, DmlStatement, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
+    ColumnarValue, DmlStatement, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
 };
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, SetExpr, VisitMut as _, VisitorMut};

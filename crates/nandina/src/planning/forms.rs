@@ -21,10 +21,10 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr, OrderByKind, Query, Select,
-    SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor,
+    TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use crate::error::{Error, Result};

@@ -32,7 +32,9 @@ impl FunctionRewrite for SimilarTo {
                 _ => return plan_err!("the pattern of SIMILAR TO is a text, not {value}"),
             },
             _ if escape_char.is_some_and(|escape| escape != '\\') => {
-                return not_impl_err!("SIMILAR TO with an ESCAPE takes a constant pattern; regexp_like takes any");
+                return not_impl_err!(
+                    "SIMILAR TO with an ESCAPE takes a constant pattern; regexp_like takes any"
+                );
             }
             _ => call("pattern_of_similar", patterns_of_similar, vec![*pattern]),
         };

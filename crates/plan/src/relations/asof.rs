@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A row of the right side has a partner if the next row is one of the left side, which `RIGHT` and `FULL` joins ask for.
-//! What else a condition says of the right side says which of its rows are there; what it says of the left one, or of both,
-//! has to hold for the row that has been found.
+//! What else a condition says of the right side says which of its rows are there; what it says of the left one, which rows
+//! have a partner.
 //!
 //! That is a window over the union of both, which spills as any other. A value of the right side may be null; it is kept
 //! in a struct then, so that the last one which is not null is that of the last row. The names of columns are those of
@@ -68,9 +68,9 @@ struct Conditions {
     operator: Operator,
     /// Columns of the right side that those of the left one stand for.
     merged: Vec<String>,
-    /// What rows of the right side have to fulfil, and what pairs have to.
+    /// What rows of the sides have to fulfil to be partners.
+    of_left: Option<Expr>,
     of_right: Option<Expr>,
-    of_pair: Option<Expr>,
 }
 
 /// Plans the last join of these, which is an `ASOF` one, over all before it.
@@ -115,7 +115,7 @@ pub(super) fn plan(
 fn on(condition: Expr, left: &DFSchema, right: &DFSchema) -> Result<Conditions> {
     let mut keys = Vec::new();
     let mut times = None;
-    let (mut of_right, mut of_pair): (Option<Expr>, Option<Expr>) = (None, None);
+    let (mut of_left, mut of_right): (Option<Expr>, Option<Expr>) = (None, None);
     for term in split_conjunction_owned(condition) {
         let (sides, operator) = match &term {
             Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }) => (
@@ -133,9 +133,20 @@ fn on(condition: Expr, left: &DFSchema, right: &DFSchema) -> Result<Conditions> 
                 times = Some((pair, op));
             }
             _ => {
-                let columns = term.column_refs();
-                let is_of_right = columns.iter().all(|column| right.has_column(column));
-                let terms = if is_of_right && !columns.is_empty() { &mut of_right } else { &mut of_pair };
+                let is_of = |schema: &DFSchema| {
+                    term.column_refs().into_iter().all(|column| schema.has_column(column))
+                };
+                let terms = match (is_of(left), is_of(right)) {
+                    (true, _) => &mut of_left,
+                    (false, true) => &mut of_right,
+                    (false, false) => {
+                        return plan_err!(
+                            "the condition of an ASOF join is equalities and one inequality between the sides, and \
+                             conditions of one side; '{}' is something else",
+                            term.human_display()
+                        );
+                    }
+                };
                 *terms = Some(match terms.take() {
                     Some(before) => before.and(term),
                     None => term,
@@ -146,7 +157,7 @@ fn on(condition: Expr, left: &DFSchema, right: &DFSchema) -> Result<Conditions> 
     let Some((times, operator)) = times else {
         return plan_err!("an ASOF join needs an inequality between the sides, such as a.t >= b.t");
     };
-    Ok(Conditions { keys, times, operator, merged: Vec::new(), of_right, of_pair })
+    Ok(Conditions { keys, times, operator, merged: Vec::new(), of_left, of_right })
 }
 
 /// The operands of a comparison, the left side's first, and whether they stood the other way round.
@@ -178,12 +189,13 @@ fn using(
     }
     let Some(times) = pairs.pop() else { return plan_err!("USING of an ASOF join names no column") };
     let operator = Operator::GtEq;
-    Ok(Conditions { keys: pairs, times, operator, merged: names, of_right: None, of_pair: None })
+    Ok(Conditions { keys: pairs, times, operator, merged: names, of_left: None, of_right: None })
 }
 
 fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditions) -> Result<LogicalPlan> {
-    let Conditions { mut keys, times, operator, merged, of_right: is_wanted_right, of_pair } = conditions;
-    if kind.keeps_right() && of_pair.is_some() {
+    let Conditions { mut keys, times, operator, merged, of_left: is_wanted_left, of_right: is_wanted_right } =
+        conditions;
+    if kind.keeps_right() && is_wanted_left.is_some() {
         return plan_err!(
             "a RIGHT or FULL ASOF join has equalities, one inequality and conditions of the right side alone"
         );
@@ -278,9 +290,9 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
     }
     outputs.push(col(is_matched));
     let rows = rows.project(outputs)?;
-    let has_pair_condition = of_pair.is_some();
-    let is_pair = match of_pair {
-        Some(of_pair) => col(is_matched).is_not_null().and(of_pair.is_true()),
+    let has_condition = is_wanted_left.is_some();
+    let is_pair = match is_wanted_left {
+        Some(is_wanted) => col(is_matched).is_not_null().and(is_wanted.is_true()),
         None => col(is_matched).is_not_null(),
     };
     let columns = left_columns.into_iter().map(Expr::Column);
@@ -289,7 +301,7 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
         Kind::Semi => rows.filter(is_pair)?.project(columns)?,
         Kind::Anti => rows.filter(is_pair.is_not_true())?.project(columns)?,
         Kind::Inner => rows.filter(is_pair)?.project(columns.chain(of_right.map(Expr::Column)))?,
-        Kind::Left | Kind::Right | Kind::Full if !has_pair_condition => {
+        Kind::Left | Kind::Right | Kind::Full if !has_condition => {
             rows.project(columns.chain(of_right.map(Expr::Column)))?
         }
         Kind::Left | Kind::Right | Kind::Full => {
