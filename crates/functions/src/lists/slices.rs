@@ -15,7 +15,7 @@ use datafusion::common::cast::{as_binary_array, as_list_array};
 use datafusion::common::{Result, exec_err, plan_err};
 
 use super::{gather_kept, ranges};
-use crate::casts::{Failed, cast_array};
+use crate::casts::{Failed, cast_array, enum_texts};
 use crate::function::Kind::Any;
 use crate::function::{Kernel, arguments, element, list_of};
 use crate::types::sql_type;
@@ -37,7 +37,7 @@ fn sliced_type(whole: &DataType) -> Result<DataType> {
     Ok(match whole {
         DataType::Null => DataType::Null,
         DataType::List(_) => whole.clone(),
-        of if of.is_string() => DataType::Utf8View,
+        of if of.is_string() || enum_texts(of).is_some() => DataType::Utf8View,
         of if of.is_binary() => DataType::Binary,
         of => match element(of) {
             Some(element) => list_of(element.clone()),
