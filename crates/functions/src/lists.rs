@@ -333,7 +333,8 @@ fn position(given: &[ArrayRef]) -> Result<ArrayRef> {
 fn has_element(lists: &ListArray, wanted: &ArrayRef) -> Result<ArrayRef> {
     let (elements, rows) = comparable(lists, wanted)?;
     let answers = ranges(lists).enumerate().map(|(row, range)| {
-        let mut range = range.filter(|_| wanted.is_valid(row))?;
+        let is_null = wanted.data_type().is_null() || wanted.is_null(row);
+        let mut range = range.filter(|_| !is_null)?;
         Some(range.any(|place| elements.row(place) == rows.row(row)))
     });
     Ok(Arc::new(answers.collect::<BooleanArray>()))

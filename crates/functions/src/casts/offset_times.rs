@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, FixedSizeListArray, Int64Array, NullBufferBuilder, StringViewArray,
+    Array as _, ArrayRef, AsArray as _, Int64Array, ListArray, NullBufferBuilder, StringViewArray,
     Time64NanosecondArray,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 use datafusion::common::Result;
@@ -24,11 +25,11 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// The type `TIMETZ`.
 pub(crate) fn timetz_type() -> DataType {
-    DataType::FixedSizeList(Arc::new(Field::new(ELEMENT, DataType::Int64, false)), 2)
+    DataType::List(Arc::new(Field::new(ELEMENT, DataType::Int64, false)))
 }
 
 pub(crate) fn is_timetz(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(field, 2) if field.name() == ELEMENT && *field.data_type() == DataType::Int64)
+    matches!(data_type, DataType::List(field) if field.name() == ELEMENT && *field.data_type() == DataType::Int64)
 }
 
 /// The time that a clock shows in microseconds, and how many seconds it is ahead of UTC.
@@ -36,7 +37,7 @@ pub(crate) type Local = (i64, i64);
 
 /// Values that show these times.
 pub(crate) fn of_locals(locals: impl Iterator<Item = Option<Local>>) -> Result<ArrayRef> {
-    let DataType::FixedSizeList(field, _) = timetz_type() else { unreachable!("it is a list of two") };
+    let DataType::List(field) = timetz_type() else { unreachable!("it is a list") };
     let mut nulls = NullBufferBuilder::new(0);
     let mut numbers = Vec::new();
     for local in locals {
@@ -44,13 +45,14 @@ pub(crate) fn of_locals(locals: impl Iterator<Item = Option<Local>>) -> Result<A
         let (micros, ahead) = local.unwrap_or_default();
         numbers.extend([micros - ahead * MICROS_PER_SECOND, -ahead]);
     }
+    let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(2, numbers.len() / 2));
     let numbers = Arc::new(Int64Array::from(numbers));
-    Ok(Arc::new(FixedSizeListArray::try_new(field, 2, numbers, nulls.finish())?))
+    Ok(Arc::new(ListArray::try_new(field, offsets, numbers, nulls.finish())?))
 }
 
 /// The times that values show.
 pub(crate) fn locals(values: &ArrayRef) -> impl Iterator<Item = Option<Local>> + '_ {
-    values.as_fixed_size_list().iter().map(|pair| {
+    values.as_list::<i32>().iter().map(|pair| {
         let pair = pair?;
         let &[utc, west] = pair.as_primitive::<Int64Type>().values().as_ref() else {
             unreachable!("a time and an offset are two numbers");

@@ -116,7 +116,7 @@ fn as_text(value: &mut Expr, schema: &DFSchema) -> bool {
     is_enum
 }
 
-/// Casts texts, or truth values, to the one type that others have. True if there are any.
+/// Casts texts, truth values or dates to the one type that others have. True if there are any.
 fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let types: Vec<DataType> =
         operands.iter().map(|operand| operand.get_type(schema).unwrap_or(DataType::Null)).collect();
@@ -131,6 +131,15 @@ fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let is_boolean = |of: &DataType| *of == DataType::Boolean;
     if has_texts && others.all(|of| of == first) && takes_texts(first) {
         return cast_those(operands, &types, DataType::is_string, first);
+    }
+    // DataFusion would compare both in nanoseconds, which have fewer years.
+    let is_date = |of: &DataType| *of == DataType::Date32;
+    let mut points = types.iter().filter(|of| !of.is_null() && !is_date(of));
+    if let Some(point @ DataType::Timestamp(_, None)) = points.next()
+        && points.all(|of| of == point)
+        && types.iter().any(is_date)
+    {
+        return cast_those(operands, &types, is_date, point);
     }
     let number = types.iter().find(|of| of.is_numeric());
     match number {
