@@ -1,17 +1,19 @@
 //! Aggregate functions, for the states of many groups at once.
 //!
 //! ```text
-//!   Aggregate (a name, its arguments, a Shape) ──► States of one of four kinds ──► Grouped: many groups
+//!   Aggregate (a name, its arguments, a Shape) ──► States of one of five kinds ──► Grouped: many groups
 //!                                                   folds      a few numbers    └─► Single: one, also in windows
 //!                                                   counts     values and how often each is there
 //!                                                   decimals   a sum and a number of values
 //!                                                   extremes   the least or greatest key and what stands beside it
+//!                                                   bits       a string of bits
 //! ```
 //!
 //! States merge in any order to the same result, but for the last digits of floating-point numbers: what is
 //! undecided in SQL (which of several modes, which of several rows with the least key) is the least value here.
 
 mod bins;
+mod bits;
 mod continuous;
 mod counts;
 mod decimals;
@@ -32,21 +34,24 @@ use datafusion::functions_aggregate::median::median_udaf;
 use datafusion::functions_aggregate::percentile_cont::percentile_cont_udaf;
 use datafusion::logical_expr::binary::type_union_coercion;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
 
+use crate::aggregates::bits::Operation;
 use crate::aggregates::counts::{Counts, Finish};
 use crate::aggregates::extremes::Extremes;
 use crate::aggregates::folds::{FOLDS, Fold, Folds};
+use crate::casts::bits::is_bit;
 use crate::function::{Kind, element, list_of};
 use crate::types::sql_type;
 
-/// All of them.
-pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
+/// All of them, of which some are for other types what functions of the same name are.
+pub(crate) fn functions(registry: &dyn FunctionRegistry) -> Result<Vec<Arc<AggregateUDF>>> {
     let folds = FOLDS.iter().map(|fold| (fold.names, Shape::Fold(fold)));
-    let others: [(&'static [&'static str], Shape); 12] = [
+    let others: [(&'static [&'static str], Shape); 15] = [
         (&["mode"], Shape::Mode),
         (&["histogram"], Shape::Histogram),
         (&["entropy"], Shape::Entropy),
@@ -59,8 +64,19 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
         (&["arg_max", "argmax", "max_by"], Shape::Extreme { greatest: true, with_nulls: false }),
         (&["arg_min_null"], Shape::Extreme { greatest: false, with_nulls: true }),
         (&["arg_max_null"], Shape::Extreme { greatest: true, with_nulls: true }),
+        (&["bit_and"], Shape::Bits(Operation::And)),
+        (&["bit_or"], Shape::Bits(Operation::Or)),
+        (&["bit_xor"], Shape::Bits(Operation::Xor)),
     ];
-    folds.chain(others).map(|(names, shape)| Arc::new(AggregateUDF::from(Aggregate::new(names, shape))))
+    let functions = folds.chain(others).map(|(names, shape)| {
+        let function = Aggregate::new(names, shape);
+        let of_integers = match shape {
+            Shape::Bits(_) => Some(registry.udaf(function.name)?),
+            _ => None,
+        };
+        Ok(Arc::new(AggregateUDF::from(Aggregate { of_integers, ..function })))
+    });
+    functions.collect()
 }
 
 /// What a function keeps of its input.
@@ -80,6 +96,7 @@ enum Shape {
         greatest: bool,
         with_nulls: bool,
     },
+    Bits(Operation),
 }
 
 #[derive(Debug)]
@@ -87,6 +104,8 @@ struct Aggregate {
     name: &'static str,
     aliases: Vec<String>,
     shape: Shape,
+    /// What has been there under this name, for integers.
+    of_integers: Option<Arc<AggregateUDF>>,
     signature: Signature,
 }
 
@@ -108,25 +127,32 @@ impl Aggregate {
     fn new(names: &'static [&'static str], shape: Shape) -> Self {
         let aliases = names.iter().skip(1).map(|&name| name.to_owned()).collect();
         let signature = Signature::user_defined(Volatility::Immutable);
-        Aggregate { name: names.first().copied().unwrap_or_default(), aliases, shape, signature }
+        Aggregate {
+            name: names.first().copied().unwrap_or_default(),
+            aliases,
+            shape,
+            of_integers: None,
+            signature,
+        }
     }
 
     /// Values and counts are kept also of numbers that are folded, where equal ones count once.
     fn keeps_values(&self, is_distinct: bool) -> bool {
         match self.shape {
             Shape::Fold(_) => is_distinct,
-            Shape::Extreme { .. } | Shape::DecimalAverage => false,
+            Shape::Extreme { .. } | Shape::DecimalAverage | Shape::Bits(_) => false,
             _ => true,
         }
     }
 
-    /// DataFusion's function of the same name, which computes it for numbers of up to 64 bits.
+    /// The function of the same name, which computes it for numbers of up to 64 bits.
     fn of_numbers(&self, first: Option<&DataType>, second: Option<&DataType>) -> Option<Arc<AggregateUDF>> {
         let is_number = first.is_some_and(|of| of.is_numeric() && !matches!(of, DataType::Decimal256(..)));
         let is_list = second.is_some_and(|of| element(of).is_some());
         match self.shape {
             Shape::Median if is_number => Some(median_udaf()),
             Shape::Continuous if is_number && !is_list => Some(percentile_cont_udaf()),
+            Shape::Bits(_) if !first.is_some_and(is_bit) => self.of_integers.clone(),
             _ => None,
         }
     }
@@ -145,6 +171,10 @@ impl Aggregate {
             Ok(Box::new(Counts::new(first, finish, call.is_distinct)?))
         };
         match self.shape {
+            Shape::Bits(Operation::Xor) if call.is_distinct => {
+                exec_err!("bit_xor(DISTINCT …) is there for integers, and not for strings of bits")
+            }
+            Shape::Bits(operation) => Ok(Box::new(bits::Bits::new(operation))),
             Shape::Fold(fold) if call.is_distinct => counted(Finish::Fold(fold)),
             Shape::Fold(fold) => Ok(Box::new(Folds::new(fold))),
             Shape::Mode => counted(Finish::Mode),
@@ -249,9 +279,8 @@ impl AggregateUDFImpl for Aggregate {
             (Shape::Fold(_) | Shape::Deviation, [value]) => {
                 Kind::Float.accept(value).map(|value| vec![value])
             }
-            (Shape::Mode | Shape::Histogram | Shape::Entropy, [_]) | (Shape::Extreme { .. }, [_, _]) => {
-                Some(given.to_vec())
-            }
+            (Shape::Mode | Shape::Histogram | Shape::Entropy | Shape::Bits(_), [_])
+            | (Shape::Extreme { .. }, [_, _]) => Some(given.to_vec()),
             (Shape::Quantile, [value, fraction]) => match element(fraction) {
                 Some(_) => Some(vec![value.clone(), list_of(DataType::Float64)]),
                 None => Kind::Float.accept(fraction).map(|fraction| vec![value.clone(), fraction]),
@@ -295,6 +324,7 @@ impl AggregateUDFImpl for Aggregate {
             | Shape::Median
             | Shape::Continuous
             | Shape::DecimalAverage
+            | Shape::Bits(_)
             | Shape::Extreme { .. } => first.clone(),
         })
     }
@@ -327,6 +357,7 @@ impl AggregateUDFImpl for Aggregate {
                 let scale = if let DataType::Decimal128(_, scale) = argument(0)? { scale } else { 0 };
                 vec![field(0, DataType::Decimal128(38, scale)), field(1, DataType::Int64)]
             }
+            Shape::Bits(_) => vec![field(0, argument(0)?)],
             _ => vec![field(0, argument(0)?), field(1, argument(1)?), field(2, DataType::Boolean)],
         })
     }

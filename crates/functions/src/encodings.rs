@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BinaryArray, StringViewArray, UInt64Array};
+use arrow::array::{Array as _, ArrayRef, BinaryArray, Int64Array, StringViewArray, UInt64Array};
 use arrow::datatypes::DataType;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use datafusion::common::cast::{as_binary_array, as_string_view_array};
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::cast::{as_binary_array, as_list_array, as_string_view_array};
+use datafusion::common::{Result, exec_datafusion_err, exec_err, plan_err};
 
-use crate::function::Kind::{Blob, Text};
+use crate::casts::bits::is_bit;
+use crate::function::Kind::{Any, Blob, Text};
 use crate::function::{Kernel, arguments};
+use crate::types::sql_type;
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(
@@ -37,6 +39,12 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             ))
         },
     ),
+    Kernel::new(&["octet_length"], &[&[Text], &[Blob], &[Any]], bigint, |given, _| {
+        lengths(given, |bytes| bytes as i64, |bits| bits.div_ceil(8) as i64)
+    }),
+    Kernel::new(&["bit_length"], &[&[Text], &[Blob], &[Any]], bigint, |given, _| {
+        lengths(given, |bytes| 8 * bytes as i64, |bits| bits as i64)
+    }),
     Kernel::new(
         &["text_of_bytes"],
         &[&[Blob]],
@@ -78,6 +86,30 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         },
     ),
 ];
+
+fn bigint(_: &[DataType]) -> Result<DataType> {
+    Ok(DataType::Int64)
+}
+
+/// Lengths of texts and bytes, and of strings of bits.
+fn lengths(
+    given: &[ArrayRef],
+    of_bytes: impl Fn(usize) -> i64,
+    of_bits: impl Fn(usize) -> i64,
+) -> Result<ArrayRef> {
+    let [values] = arguments(given)?;
+    let lengths: Int64Array = match values.data_type() {
+        DataType::Utf8View => {
+            as_string_view_array(values)?.iter().map(|text| Some(of_bytes(text?.len()))).collect()
+        }
+        DataType::Binary => {
+            as_binary_array(values)?.iter().map(|bytes| Some(of_bytes(bytes?.len()))).collect()
+        }
+        of if is_bit(of) => as_list_array(values)?.iter().map(|bits| Some(of_bits(bits?.len()))).collect(),
+        other => return plan_err!("{} has no length in bytes; cast it to VARCHAR or BLOB", sql_type(other)),
+    };
+    Ok(Arc::new(lengths))
+}
 
 /// The bytes of `1.5 GiB`.
 fn size(text: &str) -> Result<u64> {

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::casts::offset_times::is_timetz;
 use crate::types::sql_type;
 
 /// What an argument may be, and the type that the kernel sees.
@@ -74,7 +75,7 @@ impl Kind {
             }
             Kind::Moment => match given {
                 DataType::Null => Some(MICROSECONDS),
-                given => given.is_temporal().then(|| given.clone()),
+                given => (given.is_temporal() || is_timetz(given)).then(|| given.clone()),
             },
             Kind::List => match given {
                 DataType::Null => Some(list_of(DataType::Null)),
@@ -134,6 +135,7 @@ pub(crate) struct Kernel {
     forms: &'static [&'static [Kind]],
     /// Whether the last argument may come any number of times, also not at all.
     repeats: bool,
+    volatility: Volatility,
     returns: Returns,
     compute: Compute,
 }
@@ -145,11 +147,17 @@ impl Kernel {
         returns: Returns,
         compute: Compute,
     ) -> Self {
-        Kernel { names, forms, repeats: false, returns, compute }
+        Kernel { names, forms, repeats: false, volatility: Volatility::Immutable, returns, compute }
     }
 
     pub(crate) const fn repeating(mut self) -> Self {
         self.repeats = true;
+        self
+    }
+
+    /// A function that does something each time it is called.
+    pub(crate) const fn volatile(mut self) -> Self {
+        self.volatility = Volatility::Volatile;
         self
     }
 
@@ -192,7 +200,7 @@ impl Kernel {
 
     pub(crate) fn function(&'static self) -> Arc<ScalarUDF> {
         let aliases = self.names.iter().skip(1).map(|&name| name.to_owned()).collect();
-        let signature = Signature::user_defined(Volatility::Immutable);
+        let signature = Signature::user_defined(self.volatility);
         Arc::new(ScalarUDF::new_from_impl(Function { kernel: self, aliases, signature }))
     }
 }

@@ -13,6 +13,7 @@
 mod aggregates;
 mod bit_strings;
 mod casts;
+mod digests;
 mod encodings;
 mod enums;
 mod formats;
@@ -25,9 +26,11 @@ mod lists;
 mod maps;
 mod numbers;
 mod patterns;
+mod sort_keys;
 mod structs;
 mod text;
 mod time;
+mod tried;
 mod type_names;
 mod types;
 mod variants;
@@ -43,14 +46,15 @@ use datafusion::logical_expr::registry::FunctionRegistry;
 pub use bit_strings::bit_operation;
 pub use casts::unions::{compare_unions, is_union};
 pub use casts::{
-    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_own_cast, takes_all,
-    texts_of,
+    CANNOT_BE_CAST, CAST_FUNCTION, Failed, cast_array, cast_call, enum_texts, is_cast_of_points, is_marked,
+    is_own_cast, takes_all, texts_of,
 };
 pub use huge_bits::huge_operation;
 pub use interval_text::parse_interval;
 pub use json::{JsonEncoder, TimeFormats};
 pub use maps::map_value;
-pub use time::{function_of_part, interval_multiple};
+pub use time::{function_of_part, interval_multiple, moment_of_sum};
+pub use tried::TRY_FUNCTION;
 pub use type_names::{OwnTypes, TypeNames, type_of};
 pub use types::sql_type;
 pub use variants::{is_variant, variant_extract, variant_keys, variant_type};
@@ -109,9 +113,11 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udwf(Arc::new(function.as_ref().clone().with_aliases(aliases.iter().copied())))?;
         registry.register_udwf(function)?;
     }
+    registry.register_higher_order_function(tried::function())?;
     for function in lists::lambdas::functions() {
         registry.register_higher_order_function(function)?;
     }
+    lists::coerced::register(registry)?;
     let tables = [
         text::FUNCTIONS,
         patterns::FUNCTIONS,
@@ -119,6 +125,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         numbers::FUNCTIONS,
         time::FUNCTIONS,
         lists::FUNCTIONS,
+        lists::slices::FUNCTIONS,
         structs::FUNCTIONS,
         encodings::FUNCTIONS,
         enums::FUNCTIONS,
@@ -128,6 +135,8 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         bit_strings::FUNCTIONS,
         variants::FUNCTIONS,
         casts::unions::FUNCTIONS,
+        sort_keys::FUNCTIONS,
+        digests::FUNCTIONS,
         casts::uuids::FUNCTIONS,
         casts::huge_integers::FUNCTIONS,
     ];
@@ -139,7 +148,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in json::functions() {
         registry.register_udf(function)?;
     }
-    for function in aggregates::functions() {
+    for function in aggregates::functions(&*registry)? {
         registry.register_udaf(function)?;
     }
     register_list_aggregates(registry)

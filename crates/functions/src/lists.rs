@@ -3,7 +3,9 @@
 //! Elements are compared in Arrow's row format, so that lists of anything have an order.
 
 pub(crate) mod aggregates;
+pub(crate) mod coerced;
 pub(crate) mod lambdas;
+pub(crate) mod slices;
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -11,19 +13,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray as _, BooleanArray, Int64Array, ListArray, StringViewArray, UInt64Array,
+    Array, ArrayRef, AsArray as _, BooleanArray, Int32Array, Int64Array, ListArray, StringViewArray,
+    UInt64Array,
 };
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{cast, contains as contains_text, take};
+use arrow::compute::{contains as contains_text, take};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::cast::{
     as_boolean_array, as_int64_array, as_list_array, as_map_array, as_string_view_array,
 };
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
 
+use crate::casts::{Failed, cast_array};
 use crate::function::Kind::{Any, Booleans, Integer, Integers, List, Text};
 use crate::function::{Kernel, arguments, element, list_of};
+use crate::types::sql_type;
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(
@@ -67,6 +72,12 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             _ => Ok(DataType::Utf8View),
         },
         extract,
+    ),
+    Kernel::new(
+        &["array_position", "list_position", "array_indexof", "list_indexof"],
+        &[&[List, Any], &[List, Any, Integer]],
+        |_| Ok(DataType::Int32),
+        |given, _| position(given),
     ),
     Kernel::new(&["list_where", "array_where"], &[&[List, Booleans]], same, list_where),
     Kernel::new(&["list_select", "array_select"], &[&[List, Integers]], same, list_select),
@@ -283,13 +294,47 @@ fn contains(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
     }
 }
 
+/// Elements of lists and values to be found among them, as rows that can be compared.
+fn comparable(lists: &ListArray, wanted: &ArrayRef) -> Result<(Rows, Rows)> {
+    let types = [lists.value_type(), wanted.data_type().clone()];
+    let Some(common) = coerced::common(&types) else {
+        let [of_list, of_wanted] = types.each_ref().map(sql_type);
+        return plan_err!("values of type {of_wanted} are not compared with elements of type {of_list}");
+    };
+    let converter = RowConverter::new(vec![SortField::new(common.clone())])?;
+    let rows = |values: &ArrayRef| {
+        Ok::<_, DataFusionError>(converter.convert_columns(&[cast_array(
+            values,
+            &common,
+            Failed::IsError,
+        )?])?)
+    };
+    Ok((rows(lists.values())?, rows(wanted)?))
+}
+
+/// The number of the first element that is equal, or null as the value that is looked for; null where there is none.
+fn position(given: &[ArrayRef]) -> Result<ArrayRef> {
+    let [lists, wanted] = arguments(given)?;
+    let lists = as_list_array(lists)?;
+    let (elements, rows) = comparable(lists, wanted)?;
+    let firsts = given.get(2).map(|firsts| as_int64_array(firsts)).transpose()?;
+    let positions = ranges(lists).enumerate().map(|(row, range)| {
+        let range = range?;
+        let skipped = match firsts {
+            Some(firsts) => usize::try_from(firsts.value(row).checked_sub(1)?).ok()?,
+            None => 0,
+        };
+        let place = range.clone().skip(skipped).find(|place| elements.row(*place) == rows.row(row))?;
+        i32::try_from(place - range.start + 1).ok()
+    });
+    Ok(Arc::new(positions.collect::<Int32Array>()))
+}
+
 fn has_element(lists: &ListArray, wanted: &ArrayRef) -> Result<ArrayRef> {
-    let wanted = cast(wanted, &lists.value_type())?;
-    let converter = RowConverter::new(vec![SortField::new(lists.value_type())])?;
-    let elements = converter.convert_columns(std::slice::from_ref(lists.values()))?;
-    let rows = converter.convert_columns(std::slice::from_ref(&wanted))?;
+    let (elements, rows) = comparable(lists, wanted)?;
     let answers = ranges(lists).enumerate().map(|(row, range)| {
-        let mut range = range.filter(|_| wanted.is_valid(row))?;
+        let is_null = wanted.data_type().is_null() || wanted.is_null(row);
+        let mut range = range.filter(|_| !is_null)?;
         Some(range.any(|place| elements.row(place) == rows.row(row)))
     });
     Ok(Arc::new(answers.collect::<BooleanArray>()))

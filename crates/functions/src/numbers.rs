@@ -8,14 +8,14 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use datafusion::common::cast::{
-    as_float64_array, as_int64_array, as_string_view_array, as_timestamp_microsecond_array,
+    as_boolean_array, as_float64_array, as_int64_array, as_string_view_array, as_timestamp_microsecond_array,
 };
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::{Result, exec_err};
 
 use crate::casts::bits::is_bit;
 use crate::casts::huge_integers::HUGE;
-use crate::function::Kind::{Any, Float, Integer, Text, Timestamp};
+use crate::function::Kind::{Any, Boolean, Float, Integer, Text, Timestamp};
 use crate::function::{Kernel, arguments};
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[
@@ -69,6 +69,28 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             match as_string_view_array(messages)?.iter().flatten().next() {
                 Some(message) => exec_err!("{message}"),
                 None => Ok(new_null_array(&DataType::Null, messages.len())),
+            }
+        },
+    ),
+    Kernel::new(
+        &["assert_true"],
+        &[&[Boolean], &[Boolean, Text]],
+        |_| Ok(DataType::Null),
+        |given, _| {
+            let [conditions] = arguments(given)?;
+            let conditions = as_boolean_array(conditions)?;
+            let failed = conditions.iter().position(|holds| holds != Some(true));
+            let message = match (failed, given.get(1)) {
+                (None, _) => return Ok(new_null_array(&DataType::Null, conditions.len())),
+                (Some(row), Some(messages)) => {
+                    let messages = as_string_view_array(messages)?;
+                    messages.is_valid(row).then(|| messages.value(row))
+                }
+                (Some(_), None) => None,
+            };
+            match message {
+                Some(message) => exec_err!("an assertion does not hold: {message}"),
+                None => exec_err!("an assertion does not hold"),
             }
         },
     ),

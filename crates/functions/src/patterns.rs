@@ -135,10 +135,11 @@ fn extract_all(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
             continue;
         };
         let pattern = compiled.get(pattern, at(options, row), false)?;
-        let group = group_number(pattern, group)?;
         let mut from = 0;
         // Unlike Rust's iterators, DuckDB finds nothing at the end of something, too.
         while let Some(found) = text.get(from..).and_then(|_| pattern.captures_at(text, from)) {
+            // Of a text in which nothing is found nobody asks for a group.
+            let group = group_number(pattern, group)?;
             lists.values().append_option(found.get(group).map(|part| part.as_str()));
             let Some(whole) = found.get(0) else { break };
             let step =

@@ -3,18 +3,21 @@
 //! They are computed in microseconds, and are `TIMESTAMP`s with nanoseconds again, which refuses those that these
 //! cannot hold.
 
+mod buckets;
+mod made;
 mod multiples;
 mod parts;
 mod text;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, Date32Array, Float64Array, Int64Array, IntervalMonthDayNanoArray,
-    StringViewArray, Time64NanosecondArray, TimestampMicrosecondArray,
+    StringViewArray, TimestampMicrosecondArray, new_null_array,
 };
+use arrow::compute::cast;
 use arrow::compute::kernels::temporal::{DatePart, date_part};
-use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     DataType, Date32Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
 };
@@ -25,9 +28,12 @@ use datafusion::common::cast::{
 };
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 
+pub use self::made::moment_of_sum;
 pub use self::multiples::interval_multiple;
 pub use self::parts::function_of_part;
-use crate::function::Kind::{Float, Integer, Interval, Moment, Text, Texts, Timestamp};
+use crate::casts::offset_times::{is_timetz, locals};
+use crate::casts::{Failed, cast_array};
+use crate::function::Kind::{Any, Float, Integer, Interval, Moment, Text, Texts, Timestamp};
 use crate::function::{INTERVAL, Kernel, MICROSECONDS, NANOSECONDS, arguments};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -105,7 +111,8 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         |given, _| {
             let [times] = arguments(given)?;
             let days = |micros: i64| micros as f64 / MICROS_PER_DAY as f64 + 2_440_588.0;
-            let times = as_timestamp_microsecond_array(times)?.iter();
+            let times = finite(times);
+            let times = as_timestamp_microsecond_array(&times)?.iter();
             Ok(Arc::new(times.map(|time| time.map(days)).collect::<Float64Array>()))
         },
     ),
@@ -142,14 +149,27 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
         },
     ),
     Kernel::new(
+        &["make_date"],
+        &[&[Integer, Integer, Integer], &[Integer], &[Any]],
+        |_| Ok(DataType::Date32),
+        |given, _| made::dates(given),
+    ),
+    Kernel::new(
+        &["make_time"],
+        &[&[Integer, Integer, Float]],
+        |_| Ok(DataType::Time64(TimeUnit::Nanosecond)),
+        |given, _| made::times(given),
+    ),
+    Kernel::new(
         &["date_part_of"],
         &[&[Text, Moment]],
         |_| Ok(DataType::Float64),
         |given, _| parts::of_names(given),
     ),
-    Kernel::new(&["timezone", "timezone_hour", "timezone_minute"], &[&[Moment]], integer, |given, _| {
-        // Points in time are shown in the time of Greenwich.
-        part(given, DatePart::Hour, |_| 0)
+    Kernel::new(&["timezone"], &[&[Moment]], integer, |given, _| ahead(given, |seconds| seconds)),
+    Kernel::new(&["timezone_hour"], &[&[Moment]], integer, |given, _| ahead(given, |seconds| seconds / 3600)),
+    Kernel::new(&["timezone_minute"], &[&[Moment]], integer, |given, _| {
+        ahead(given, |seconds| seconds / 60 % 60)
     }),
     Kernel::new(&["date_diff", "datediff"], &[&[Text, Timestamp, Timestamp]], integer, |given, _| {
         between(given, boundaries)
@@ -164,6 +184,17 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             rows.map(|(time, length)| time.zip(length).map(|(time, length)| later(time, length)).transpose()),
         )
     }),
+    Kernel::new(
+        &["moment_of"],
+        &[&[Timestamp, Any]],
+        |given| match given {
+            [_, time] if is_timetz(time) => {
+                Ok(DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())))
+            }
+            _ => timestamp(given),
+        },
+        made::moments,
+    ),
     Kernel::new(&["age"], &[&[Timestamp, Timestamp]], interval, |given, _| {
         let [ends, starts] = arguments(given)?;
         let ages = times_of(ends)?.zip(times_of(starts)?).map(|(end, start)| Some(age(end?, start?)));
@@ -175,6 +206,7 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             &[Interval, Moment],
             &[Interval, Moment, Interval],
             &[Interval, Moment, Timestamp],
+            &[Interval, Moment, Text],
             &[Interval, Moment, Moment],
         ],
         |given| match given.get(1) {
@@ -185,8 +217,9 @@ pub(crate) static FUNCTIONS: &[Kernel] = &[
             }
             _ => Ok(MICROSECONDS),
         },
-        time_bucket,
+        buckets::time_bucket,
     ),
+    Kernel::new(&["sleep_ms"], &[&[Integer]], |_| Ok(DataType::Null), sleep).volatile(),
     Kernel::new(&["strftime"], &[&[Moment, Text], &[Text, Moment]], varchar, text::strftime),
     Kernel::new(&["strptime"], &[&[Text, Text], &[Text, Texts]], timestamp, |given, _| {
         text::strptime(given, false)
@@ -219,6 +252,15 @@ fn integer(_: &[DataType]) -> Result<DataType> {
     Ok(DataType::Int64)
 }
 
+/// Waits for so many milliseconds, row by row, and gives nulls.
+fn sleep(given: &[ArrayRef], _: &DataType) -> Result<ArrayRef> {
+    let [counts] = arguments(given)?;
+    for millis in as_int64_array(counts)?.iter().flatten() {
+        std::thread::sleep(Duration::from_millis(u64::try_from(millis).unwrap_or_default()));
+    }
+    Ok(new_null_array(&DataType::Null, counts.len()))
+}
+
 fn varchar(_: &[DataType]) -> Result<DataType> {
     Ok(DataType::Utf8View)
 }
@@ -242,8 +284,41 @@ fn periods_of(year: i64, years: i64) -> i64 {
 
 fn parts(given: &[ArrayRef], part: DatePart) -> Result<Int64Array> {
     let [times] = arguments(given)?;
-    let values = cast(&date_part(&finite(times), part)?, &DataType::Int64)?;
+    let times = &without_offset(times)?;
+    let values = match (times.data_type(), part) {
+        // Those of the day know its end, 24:00, which Arrow does not.
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Hour) => of_day(times, NANOS_PER_DAY / 24, 25)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Minute) => of_day(times, 60_000_000_000, 60)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Second) => of_day(times, 1_000_000_000, 60)?,
+        (DataType::Time32(_) | DataType::Time64(_), DatePart::Nanosecond) => of_day(times, 1, 1_000_000_000)?,
+        _ => cast(&date_part(&finite(times), part)?, &DataType::Int64)?,
+    };
     Ok(as_int64_array(&values)?.clone())
+}
+
+/// The times of the day that those with an offset show.
+fn without_offset(times: &ArrayRef) -> Result<ArrayRef> {
+    match is_timetz(times.data_type()) {
+        true => cast_array(times, &DataType::Time64(TimeUnit::Nanosecond), Failed::IsError),
+        false => Ok(Arc::clone(times)),
+    }
+}
+
+/// How many whole units have passed of times of the day, of which so many make a larger one.
+fn of_day(times: &ArrayRef, unit_nanos: i64, units: i64) -> Result<ArrayRef> {
+    let nanos = cast(&cast(times, &DataType::Time64(TimeUnit::Nanosecond))?, &DataType::Int64)?;
+    let passed: Int64Array = as_int64_array(&nanos)?.unary(|nanos| nanos / unit_nanos % units);
+    Ok(Arc::new(passed))
+}
+
+/// How far points in time are ahead of UTC, in which they are shown, and times with an offset by theirs.
+fn ahead(given: &[ArrayRef], of: impl Fn(i64) -> i64) -> Result<ArrayRef> {
+    let [times] = arguments(given)?;
+    if is_timetz(times.data_type()) {
+        let parts = locals(times).map(|local| Some(of(local?.1)));
+        return Ok(Arc::new(parts.collect::<Int64Array>()));
+    }
+    part(given, DatePart::Hour, |_| 0)
 }
 
 fn part(given: &[ArrayRef], part: DatePart, of: impl Fn(i64) -> i64) -> Result<ArrayRef> {
@@ -310,7 +385,7 @@ fn timestamps(times: impl Iterator<Item = Result<Option<NaiveDateTime>>>) -> Res
 /// How long after 1970 in nanoseconds, or how long an interval or time of the day is.
 fn nanoseconds(given: &[ArrayRef]) -> Result<std::vec::IntoIter<Option<i128>>> {
     let [times] = arguments(given)?;
-    let times = &finite(times);
+    let times = &finite(&without_offset(times)?);
     let scaled = |data_type: DataType, unit_nanos: i64| -> Result<Vec<Option<i128>>> {
         let counts = cast(&cast(times, &data_type)?, &DataType::Int64)?;
         let counts = as_int64_array(&counts)?.iter();
@@ -400,10 +475,13 @@ enum Unit {
     Months(i64),
     Days(i64),
     Micros(i64),
+    /// Before and after the first year.
+    Era,
 }
 
 fn unit(name: &str) -> Result<Unit> {
     Ok(match name.to_lowercase().as_str() {
+        "era" => Unit::Era,
         "millennium" | "millennia" | "mil" | "millenniums" | "millenium" => Unit::Months(12_000),
         "century" | "centuries" | "cent" | "c" => Unit::Months(1200),
         "decade" | "decades" | "dec" | "decs" => Unit::Months(120),
@@ -461,6 +539,7 @@ fn boundaries(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
         Unit::Months(months) => month_number(end).div_euclid(months) - month_number(start).div_euclid(months),
         Unit::Days(days) => (day_number(end) - day_number(start)) / days,
         Unit::Micros(micros) => micros_of(end).div_euclid(micros) - micros_of(start).div_euclid(micros),
+        Unit::Era => i64::from(end.year() > 0) - i64::from(start.year() > 0),
     }
 }
 
@@ -468,6 +547,7 @@ fn boundaries(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
 fn whole_periods(unit: Unit, start: NaiveDateTime, end: NaiveDateTime) -> i64 {
     let micros = micros_of(end).saturating_sub(micros_of(start));
     match unit {
+        Unit::Era => boundaries(unit, start, end),
         Unit::Months(_) if end < start => -whole_periods(unit, end, start),
         Unit::Months(months) => {
             let is_last_day = end.date().succ_opt().is_none_or(|next| next.day() == 1);
@@ -525,93 +605,6 @@ fn negated(length: IntervalMonthDayNano) -> IntervalMonthDayNano {
     IntervalMonthDayNano::new(-length.months, -length.days, -length.nanoseconds)
 }
 
-/// Where the buckets of days begin: a Monday. Those of months begin with the year.
-const MONDAY_2000: i64 = 946_857_600 * MICROS_PER_SECOND;
-
-fn time_bucket(given: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
-    let [widths, times] = arguments(given)?;
-    let times = of_first_day(times)?;
-    let widths = as_interval_mdn_array(widths)?;
-    let third = match given.get(2) {
-        Some(third) if *third.data_type() != INTERVAL => Some(of_first_day(third)?),
-        third => third.cloned(),
-    };
-    let third = third.as_ref();
-    let offsets =
-        third.filter(|third| *third.data_type() == INTERVAL).map(|third| as_interval_mdn_array(third));
-    let origins = third.filter(|third| *third.data_type() != INTERVAL).map(times_of).transpose()?;
-    let offsets = offsets.transpose()?;
-    let mut origins = origins.map(|origins| origins.collect::<Vec<_>>().into_iter());
-    let rows = widths.iter().zip(times_of(&times)?).enumerate();
-    let buckets = rows.map(|(row, (width, time))| {
-        let origin = match &mut origins {
-            Some(origins) => match origins.next().flatten() {
-                Some(origin) => Some(origin),
-                None => return Ok(None),
-            },
-            None => None,
-        };
-        let Some((width, time)) = width.zip(time) else { return Ok(None) };
-        match offsets {
-            Some(offsets) if offsets.is_null(row) => Ok(None),
-            Some(offsets) => {
-                let offset = offsets.value(row);
-                Ok(Some(later(bucket(width, later(time, negated(offset))?, origin)?, offset)?))
-            }
-            None => Ok(Some(bucket(width, time, origin)?)),
-        }
-    });
-    if *returned == MICROSECONDS {
-        return timestamps(buckets);
-    }
-    let micros: TimestampMicrosecondArray =
-        buckets.map(|bucket| Ok(bucket?.map(micros_of))).collect::<Result<_>>()?;
-    if let DataType::Time64(_) = returned {
-        let of_day: Time64NanosecondArray = micros.unary(|micros| micros.rem_euclid(MICROS_PER_DAY) * 1000);
-        return Ok(Arc::new(of_day));
-    }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    Ok(cast_with_options(&micros, returned, &options)?)
-}
-
-/// Points in time in microseconds; times of the day are of the first day of 1970.
-fn of_first_day(times: &ArrayRef) -> Result<ArrayRef> {
-    if !matches!(times.data_type(), DataType::Time32(_) | DataType::Time64(_)) {
-        return Ok(cast(times, &MICROSECONDS)?);
-    }
-    let of_day = cast(times, &DataType::Time64(TimeUnit::Microsecond))?;
-    Ok(cast(&cast(&of_day, &DataType::Int64)?, &MICROSECONDS)?)
-}
-
-fn bucket(
-    width: IntervalMonthDayNano,
-    time: NaiveDateTime,
-    origin: Option<NaiveDateTime>,
-) -> Result<NaiveDateTime, DataFusionError> {
-    let out_of_range = || exec_datafusion_err!("the bucket of {time} is out of the range of timestamps");
-    let (months, rest) =
-        (i64::from(width.months), i64::from(width.days) * MICROS_PER_DAY + width.nanoseconds / 1000);
-    match (months, rest) {
-        (1.., 0) => {
-            let first = origin.map_or(2000 * 12, month_number);
-            let month = (month_number(time) - first).div_euclid(months) * months + first;
-            let year = i32::try_from(month.div_euclid(12)).map_err(|_| out_of_range())?;
-            let date = NaiveDate::from_ymd_opt(year, month.rem_euclid(12) as u32 + 1, 1);
-            date.and_then(|date| date.and_hms_opt(0, 0, 0)).ok_or_else(out_of_range)
-        }
-        (0, 1..) => {
-            let first = origin.map_or(MONDAY_2000, micros_of);
-            let passed = micros_of(time).checked_sub(first).ok_or_else(out_of_range)?;
-            let begins =
-                passed.checked_sub(passed.rem_euclid(rest)).and_then(|begins| begins.checked_add(first));
-            begins.and_then(time_at).ok_or_else(out_of_range)
-        }
-        (0, _) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
-        (_, 0) => exec_err!("time_bucket: the width of buckets must be more than nothing"),
-        _ => exec_err!("time_bucket: buckets have either months or days and hours as their width"),
-    }
-}
-
 fn lengths(given: &[ArrayRef], months: i64, days: i64, nanos: i64) -> Result<ArrayRef> {
     let [counts] = arguments(given)?;
     let length = |count: i64| {
@@ -667,20 +660,5 @@ mod tests {
         assert_eq!(months_days("2020-03-01T00:00:00", "2020-01-31T00:00:00"), (1, 1, 0));
         assert_eq!(months_days("2020-01-31T00:00:00", "2020-03-01T00:00:00"), (-1, -1, 0));
         assert_eq!(months_days("2001-04-10T00:00:00", "1957-06-13T00:00:00"), (43 * 12 + 9, 27, 0));
-    }
-
-    #[test]
-    fn buckets_begin_on_mondays_and_with_years() {
-        let days = |days| IntervalMonthDayNano::new(0, days, 0);
-        let time = at("2020-05-17T10:47:11");
-        assert_eq!(bucket(days(14), time, None).unwrap(), at("2020-05-11T00:00:00"));
-        assert_eq!(
-            bucket(days(7), time, Some(at("2020-05-01T00:00:00"))).unwrap(),
-            at("2020-05-15T00:00:00")
-        );
-        let months = IntervalMonthDayNano::new(3, 0, 0);
-        assert_eq!(bucket(months, at("1999-05-17T10:00:00"), None).unwrap(), at("1999-04-01T00:00:00"));
-        assert!(bucket(IntervalMonthDayNano::new(1, 1, 0), time, None).is_err());
-        assert!(bucket(days(-1), time, None).is_err());
     }
 }

@@ -9,6 +9,7 @@
 //! | `BLOB`, `BYTEA`, `BINARY`, `VARBINARY` | bytes |
 //! | `BIT`, `BITSTRING`, `VARBIT` | strings of bits |
 //! | `TIMESTAMP`, `DATETIME`, `TIMESTAMPTZ` | microseconds since 1970 |
+//! | `TIMETZ`, `TIME WITH TIME ZONE` | times of the day with an offset from UTC |
 //! | `TIMESTAMP_S`, `_MS`, `_NS`, `TIME`, `TIME_NS` | times of their units; a `TIME` has nanoseconds |
 //! | `VARIANT`; `UNION(a INT, b TEXT)` | a value that says its type; one of several members |
 //! | `INT[]`, `INT[3]`, `STRUCT(a INT)`, `ROW(a INT)`, `MAP(k, v)` | nested types |
@@ -30,6 +31,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::casts::bits::bit_type;
 use crate::casts::enums::enum_type;
 use crate::casts::huge_integers::HUGE;
+use crate::casts::offset_times::timetz_type;
 use crate::casts::unions::union_type;
 use crate::variants::variant_type;
 
@@ -125,6 +127,7 @@ pub fn type_of(name: &SqlType, own: &OwnTypes) -> Result<DataType> {
         SqlType::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
             DataType::Time64(TimeUnit::Nanosecond)
         }
+        SqlType::Time(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => timetz_type(),
         SqlType::Timestamp(digits, zone) => {
             let has_zone = matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone);
             DataType::Timestamp(unit(*digits)?, has_zone.then(|| SESSION_ZONE.into()))
@@ -186,6 +189,7 @@ fn of_word(word: &str, modifiers: &[String]) -> Option<DataType> {
         ("timestamp_ms", []) => DataType::Timestamp(TimeUnit::Millisecond, None),
         ("timestamp_us", []) => DataType::Timestamp(TimeUnit::Microsecond, None),
         ("timestamp_ns", []) => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ("timestamptz_ns", []) => DataType::Timestamp(TimeUnit::Nanosecond, Some(SESSION_ZONE.into())),
         ("time_ns", []) => DataType::Time64(TimeUnit::Nanosecond),
         _ => return None,
     })

@@ -13,6 +13,9 @@ pub fn sql_type(data_type: &DataType) -> String {
     if crate::casts::bits::is_bit(data_type) {
         return "BIT".to_owned();
     }
+    if crate::casts::offset_times::is_timetz(data_type) {
+        return "TIME WITH TIME ZONE".to_owned();
+    }
     if let Some(texts) = crate::casts::enum_texts(data_type) {
         let texts: Vec<_> = texts.iter().map(|text| format!("'{}'", text.replace('\'', "''"))).collect();
         return format!("ENUM({})", texts.join(", "));

@@ -10,6 +10,7 @@
 //! a task could be cancelled. A planning thread has a stack that is large enough for the deepest statement that
 //! [`nesting`] accepts, and its caller can stop waiting at any time.
 
+mod accesses;
 pub(crate) mod catalog_statement;
 pub(crate) mod checks;
 mod copy_options;

@@ -7,7 +7,7 @@
 //! | date, time, timestamp | `2020-01-31`, `10:20:30.5`, `2020-01-31 10:20:30`, years before 1 as `0044-03-15 (BC)` |
 //! | interval | `1 year 2 months 3 days 04:05:06.7` |
 //! | bytes | `ab\x00` |
-//! | list, struct, map | `[1, NULL]`, `{'a': 1}`, `{k=v}`: as Nandina casts them to texts |
+//! | list, struct, map | `[1, NULL]`, `{'a': 1}`, `{k=v}`: as Nandina casts them to texts, and times, too |
 
 use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use arrow::compute::cast;
@@ -129,7 +129,7 @@ fn texts(array: &ArrayRef) -> Result<Texts, ArrowError> {
             let bytes = cast(&array, &DataType::LargeBinary)?;
             Ok(bytes.as_binary::<i64>().iter().map(|value| value.map(escaped)).collect())
         }
-        of if of.is_nested() => {
+        of if of.is_nested() || kind(of) == Kind::Time => {
             let texts =
                 nandina::texts_of(&array).map_err(|error| ArrowError::ComputeError(error.to_string()))?;
             Ok(texts.iter().map(|text| text.map(str::to_owned)).collect())
@@ -139,47 +139,16 @@ fn texts(array: &ArrayRef) -> Result<Texts, ArrowError> {
 }
 
 fn plain(array: &ArrayRef) -> Result<Texts, ArrowError> {
-    let options = FormatOptions::default()
-        .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
-        .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
+    let options = FormatOptions::default();
     let formatter = ArrayFormatter::try_new(array, &options)?;
-    let is_time = kind(array.data_type()) == Kind::Time;
-    (0..array.len())
-        .map(|row| {
-            if array.is_null(row) {
-                return Ok(None);
-            }
-            let text = formatter.value(row).try_to_string()?;
-            Ok(Some(if is_time { time(&text) } else { text }))
-        })
-        .collect()
+    let text = |row| array.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
+    (0..array.len()).map(text).collect()
 }
 
 fn float(value: f64) -> String {
     // The sign of a zero depends on the order of additions.
     let value = value + 0.0;
     if value.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
-}
-
-/// Years as DuckDB writes them, and no zeros at the end of a fraction.
-fn time(text: &str) -> String {
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let text = match text.split_once('.') {
-        Some((before, fraction)) if fraction.bytes().all(|digit| digit.is_ascii_digit()) => {
-            let fraction = fraction.trim_end_matches('0');
-            if fraction.is_empty() { before.to_owned() } else { format!("{before}.{fraction}") }
-        }
-        _ => text.to_owned(),
-    };
-    let is_before_christ = text.starts_with('-') || text.starts_with("0000-");
-    let Some((year, rest)) = text.trim_start_matches('-').split_once('-').filter(|_| is_before_christ) else {
-        return text;
-    };
-    let year = year.parse::<i64>().unwrap_or_default() + 1;
-    match rest.split_once(' ') {
-        Some((day, time)) => format!("{year:04}-{day} (BC) {time}"),
-        None => format!("{year:04}-{rest} (BC)"),
-    }
 }
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;

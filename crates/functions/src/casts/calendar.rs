@@ -132,6 +132,17 @@ pub(super) fn time_of_day(text: &str) -> Option<i64> {
     }
 }
 
+/// A time of day in nanoseconds, and how many seconds it is ahead of UTC, if nothing is said none.
+pub(super) fn offset_time(text: &str) -> Option<(i64, i64)> {
+    const MOST_SECONDS_AHEAD: i64 = 16 * 3600 - 1;
+    let (nanoseconds, rest) = read_time(text.trim_ascii())?;
+    match zone(rest)? {
+        Zone::Unsaid => Some((nanoseconds, 0)),
+        Zone::Offset(seconds) if seconds.abs() <= MOST_SECONDS_AHEAD => Some((nanoseconds, seconds)),
+        Zone::Offset(_) | Zone::Named(_) => None,
+    }
+}
+
 fn named(text: &str) -> Option<Moment> {
     let is = |name: &str| text.eq_ignore_ascii_case(name);
     if is("epoch") {

@@ -7,6 +7,7 @@
 //!        ──► nested      splitting: [1, 2], {a: 1}
 //!        ──► enums       one of a few texts
 //!        ──► bits        0101, from and to numbers and bytes, too
+//!        ──► offset_times  12:00:00+02, from and to other times
 //!
 //!   any type ──► unions     as one of their members           any type ◄──► VARIANT: [`variants`](crate::variants)
 //! ```
@@ -24,6 +25,7 @@ pub(crate) mod huge_integers;
 mod nested;
 mod nested_texts;
 mod numbers;
+pub(crate) mod offset_times;
 mod splitting;
 mod texts;
 mod times;
@@ -103,7 +105,7 @@ pub(crate) fn cannot_be_cast(value: &str, to: &DataType) -> DataFusionError {
         DataType::Map(..) => "; write keys and values, as '{k=1}'",
         _ => "",
     };
-    let way_out = if bits::is_bit(to) || enum_texts(to).is_some() { "" } else { way_out };
+    let way_out = if is_marked(to) { "" } else { way_out };
     let mut shown: String = value.chars().take(MOST_CHARACTERS).collect();
     if shown.len() < value.len() {
         shown.push('…');
@@ -141,8 +143,17 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
         (true, false) => bits::to_values(values, to, failed)?,
         _ => None,
     };
-    if let Some(of_bits) = of_bits {
-        return Ok(of_bits);
+    let of_times = match (offset_times::is_timetz(from), offset_times::is_timetz(to)) {
+        (false, true) => offset_times::of_values(values, failed)?,
+        (true, false) => offset_times::to_values(values, to)?,
+        _ => None,
+    };
+    if let Some(settled) = of_bits.or(of_times) {
+        return Ok(settled);
+    }
+    if offset_times::is_timetz(from) || offset_times::is_timetz(to) {
+        let [from, to] = [from, to].map(sql_type);
+        return Err(exec_datafusion_err!("a value of type {from}{CANNOT_BE_CAST}{to}"));
     }
     if enum_texts(from).is_some() {
         let texts: ArrayRef = Arc::new(enums::texts_of(values));
@@ -158,6 +169,7 @@ pub fn cast_array(values: &ArrayRef, to: &DataType, failed: Failed) -> Result<Ar
         (from, to) if to.is_string() && !from.is_string() => texts::in_form(texts::of_values(values)?, to),
         _ => nested::of_nested(values, to, failed)
             .or_else(|| times::of_timestamps(values, to))
+            .or_else(|| times::of_infinite(values, to, failed))
             .unwrap_or_else(|| of_arrow(values, to, failed)),
     }
 }
@@ -239,14 +251,17 @@ fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
+/// Whether a type is one of ours that looks like a list of others.
+pub fn is_marked(of: &DataType) -> bool {
+    bits::is_bit(of) || enum_texts(of).is_some() || offset_times::is_timetz(of)
+}
+
 /// Whether a cast between two types is one of those here, and not one that DataFusion's rules may look into.
 pub fn is_own_cast(from: &DataType, to: &DataType) -> bool {
     if let DataType::Dictionary(_, of) = from {
         return is_own_cast(of, to);
     }
-    let is_marked = |of: &DataType| {
-        bits::is_bit(of) || enum_texts(of).is_some() || is_variant(of) || unions::is_union(of)
-    };
+    let is_marked = |of: &DataType| is_marked(of) || is_variant(of) || unions::is_union(of);
     if from != to && (is_marked(from) || is_marked(to)) && !from.is_null() {
         return true;
     }
@@ -274,6 +289,11 @@ pub fn is_own_cast(from: &DataType, to: &DataType) -> bool {
             (from, to) => (from.is_floating() && to.is_decimal()) || times::is_of_timestamps(from, to),
         },
     }
+}
+
+/// Whether a cast of ours may be left to Arrow in a comparison, which rules that prune look into.
+pub fn is_cast_of_points(from: &DataType, to: &DataType) -> bool {
+    times::is_but_for_infinite(from, to)
 }
 
 /// Whether numbers of a type may be none of an integer type.

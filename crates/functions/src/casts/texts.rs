@@ -26,7 +26,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use super::calendar::{
     INFINITE_DATE, INFINITE_TIMESTAMP, NANOSECONDS_OF_DAY, write_date, write_fraction, write_time,
 };
-use super::{bits, bytes, enums, unions};
+use super::{bits, bytes, enums, offset_times, unions};
 use crate::variants;
 
 /// The texts of values of any type that has some.
@@ -36,6 +36,7 @@ pub fn of_values(values: &ArrayRef) -> Result<StringViewArray> {
         of if bits::is_bit(of) => Ok(bits::texts_of(values)),
         of if variants::is_variant(of) => variants::texts_of(values, variants::Form::Text),
         of if unions::is_union(of) => unions::texts_of(values),
+        of if offset_times::is_timetz(of) => offset_times::texts_of(values),
         of if of.is_nested() => super::nested_texts::of_values(values),
         DataType::Float32 => texts(values.as_primitive::<Float32Type>(), |text, value| {
             write_float(text, value.into(), format_args!("{value:e}"))
@@ -165,7 +166,8 @@ fn seconds_ahead(zone: Tz, seconds: i64) -> Result<i64> {
     Ok(zone.offset_from_utc_datetime(&utc.naive_utc()).fix().local_minus_utc().into())
 }
 
-fn write_offset(text: &mut String, seconds: i64) -> Result<()> {
+/// Writes how far a zone is ahead of UTC.
+pub(super) fn write_offset(text: &mut String, seconds: i64) -> Result<()> {
     let sign = if seconds < 0 { '-' } else { '+' };
     let (hours, rest) = (seconds.abs() / 3600, seconds.abs() % 3600);
     write!(text, "{sign}{hours:02}")?;

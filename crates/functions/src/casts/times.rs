@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::array::{ArrayRef, AsArray as _, Date32Array, Int64Array, StringViewArray};
-use arrow::compute::cast;
+use arrow::array::{Array as _, ArrayRef, AsArray as _, Date32Array, Int64Array, StringViewArray};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, is_not_null, nullif};
 use arrow::datatypes::{
     DataType, Date32Type, Date64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
     Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
@@ -155,13 +156,47 @@ pub(super) fn of_timestamps(values: &ArrayRef, to: &DataType) -> Option<Result<A
     Some(computed.map_err(Into::into))
 }
 
-/// Whether [`of_timestamps`] casts between these types.
+/// Dates and points in time among which some are infinite, which stay so; none if there are none.
+pub(super) fn of_infinite(values: &ArrayRef, to: &DataType, failed: Failed) -> Option<Result<ArrayRef>> {
+    let end = match (values.data_type(), to) {
+        (DataType::Date32, DataType::Timestamp(..)) => INFINITE_DATE.into(),
+        (DataType::Timestamp(..), DataType::Timestamp(..)) => INFINITE_TIMESTAMP,
+        _ => return None,
+    };
+    let ends = || -> Result<Option<ArrayRef>> {
+        let numbers = cast(values, &DataType::Int64)?;
+        let infinite = |number: i64| {
+            (number.unsigned_abs() == end.unsigned_abs()).then(|| INFINITE_TIMESTAMP * number.signum())
+        };
+        let ends: Int64Array = numbers.as_primitive::<Int64Type>().unary_opt(infinite);
+        if ends.null_count() == ends.len() {
+            return Ok(None);
+        }
+        let is_infinite = is_not_null(&ends)?;
+        let finite = super::of_arrow(&nullif(values, &is_infinite)?, to, failed)?;
+        Ok(Some(zip(&is_infinite, &cast(&ends, to)?, &finite)?))
+    };
+    ends().transpose()
+}
+
+/// Whether [`of_timestamps`] or [`of_infinite`] casts between these types.
 pub(super) fn is_of_timestamps(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
-        (DataType::Timestamp(unit, zone), DataType::Timestamp(coarser, same)) => {
-            coarser < unit && same == zone
+        (DataType::Timestamp(unit, zone), DataType::Timestamp(other, other_zone)) => {
+            unit != other || (zone.is_none() && other_zone.is_some())
         }
-        (DataType::Timestamp(_, None), DataType::Date32) => true,
+        (DataType::Timestamp(_, None), DataType::Date32) | (DataType::Date32, DataType::Timestamp(..)) => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a cast keeps the order of points in time, and would be Arrow's but for those that are infinite.
+pub(super) fn is_but_for_infinite(from: &DataType, to: &DataType) -> bool {
+    match (from, to) {
+        (DataType::Timestamp(unit, zone), DataType::Timestamp(finer, other)) => unit < finer && zone == other,
+        (DataType::Date32, DataType::Timestamp(_, None)) => true,
         _ => false,
     }
 }

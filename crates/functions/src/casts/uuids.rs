@@ -2,19 +2,40 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, StringViewArray, StringViewBuilder};
-use arrow::datatypes::DataType;
+use arrow::array::{Array as _, ArrayRef, AsArray as _, Decimal256Array, StringViewArray, StringViewBuilder};
+use arrow::datatypes::{DataType, Decimal256Type, i256};
 use datafusion::common::cast::as_string_view_array;
 use datafusion::common::{Result, exec_err};
 
+use super::huge_integers::HUGE;
 use super::{CANNOT_BE_CAST, Failed};
-use crate::function::Kind::Text;
+use crate::function::Kind::{Any, Text};
 use crate::function::{Kernel, arguments};
 
 /// The functions that statements with casts to `UUID` call.
 pub(crate) static FUNCTIONS: &[Kernel] = &[
     Kernel::new(&["uuid_of_text"], &[&[Text]], text, |given, _| uuids(given, Failed::IsError)),
     Kernel::new(&["try_uuid_of_text"], &[&[Text]], text, |given, _| uuids(given, Failed::IsNull)),
+    Kernel::new(&["uuid_of_uhugeint"], &[&[Any]], text, |given, _| {
+        let [numbers] = arguments(given)?;
+        let numbers = numbers.as_primitive::<Decimal256Type>().iter();
+        let uuids = numbers.map(|number| uuid(&format!("{:032x}", number?.to_parts().0)));
+        Ok(Arc::new(uuids.collect::<StringViewArray>()))
+    }),
+    Kernel::new(
+        &["uhugeint_of_uuid"],
+        &[&[Text]],
+        |_| Ok(HUGE),
+        |given, _| {
+            let [uuids] = arguments(given)?;
+            let number = |uuid: &str| {
+                let digits: String = uuid.chars().filter(|&letter| letter != '-').collect();
+                Some(i256::from_parts(u128::from_str_radix(&digits, 16).ok()?, 0))
+            };
+            let numbers = as_string_view_array(uuids)?.iter().map(|uuid| number(uuid?));
+            Ok(Arc::new(numbers.collect::<Decimal256Array>().with_precision_and_scale(39, 0)?))
+        },
+    ),
 ];
 
 fn text(_: &[DataType]) -> Result<DataType> {

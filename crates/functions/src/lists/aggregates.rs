@@ -22,7 +22,7 @@ use crate::function::{Kind, element, invoke};
 use crate::types::sql_type;
 
 /// The functions that have a name of their own with `list_` before it.
-pub(crate) const NAMED: [&str; 25] = [
+pub(crate) const NAMED: [&str; 26] = [
     "any_value",
     "approx_count_distinct",
     "avg",
@@ -48,6 +48,7 @@ pub(crate) const NAMED: [&str; 25] = [
     "stddev_samp",
     "sum",
     "var_pop",
+    "var_samp",
 ];
 
 /// Aggregate functions by name.

@@ -36,7 +36,9 @@ pub fn function_of_part(name: &str) -> Option<&'static str> {
         "era" => "era",
         "isoyear" => "isoyear",
         "yearweek" => "yearweek",
-        "timezone" | "timezone_hour" | "timezone_minute" => "timezone",
+        "timezone" => "timezone",
+        "timezone_hour" => "timezone_hour",
+        "timezone_minute" => "timezone_minute",
         _ => return None,
     })
 }

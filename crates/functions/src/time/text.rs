@@ -126,7 +126,7 @@ fn write(text: &mut String, item: Item, time: NaiveDateTime) {
         'u' => (time.weekday().number_from_monday() as i32, 1),
         'd' => (time.day() as i32, 2),
         'm' => (time.month() as i32, 2),
-        'y' => (time.year().rem_euclid(100), 2),
+        'y' => ((time.year() % 100).abs(), 2),
         'H' => (time.hour() as i32, 2),
         'I' => (hour_of_12 as i32, 2),
         'M' => (time.minute() as i32, 2),

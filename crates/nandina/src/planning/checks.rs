@@ -16,8 +16,8 @@ use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNod
 use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, DmlStatement, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, WriteOp, lit,
+    ColumnarValue, DmlStatement, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
 };
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, SetExpr, VisitMut as _, VisitorMut};
@@ -80,6 +80,10 @@ fn checked(state: &SessionState, rows: LogicalPlan, check: &str, table: &str) ->
     let expr = as_in_queries(state, expr)?;
     let expr = ExprWithAlias { expr, alias: None };
     let expr = state.create_logical_expr_from_sql_expr(expr, rows.schema())?;
+    let expr = match expr.get_type(rows.schema())? {
+        DataType::Boolean => expr,
+        _ => cast(expr, DataType::Boolean),
+    };
     let message = format!("CHECK ({check}) of table '{table}' fails for a row");
     let holds = ScalarUDF::from(MustHold::new()).call(vec![expr, lit(message)]);
     Ok(LogicalPlanBuilder::from(rows).filter(holds)?.build()?)

@@ -9,9 +9,11 @@
 //! | `SELECT a + 1, b … ORDER BY ALL` | `ORDER BY 1, 2`, or `SELECT * FROM (…) ORDER BY ALL` |
 //! | `(VALUES (1, 2)) AS t` | `… AS t(col0, col1)` |
 //! | `if(a, b, c)`, `count_star()`, `ARRAY(SELECT …)` | `CASE`, `count(*)`, a query with `array_agg` |
-//! | `f(x).a`, `l[2:]`, `lambda x: x.a` | `f(x)['a']`, `l[2:-1]`, `lambda x: x['a']` |
+//! | `f(x).a`, `lambda x: x.a` | `f(x)['a']`, `lambda x: x['a']` |
+//! | `l[2:]`, `l[5:1:-1]`, `(x).f()`, `t.x.f(y)` | `list_slice(l, 2, [])`, `f(x)`, `f(t.x, y)`: [`accesses`] |
 //! | `DISTINCT ON (a) … ORDER BY b` | a query over it, by `distinct_on` |
 //! | `ORDER BY #1`, `GROUP BY #1` | `ORDER BY 1`, `GROUP BY 1` |
+//! | `WHERE count`, `HAVING 1` | `WHERE CAST(count AS BOOLEAN)`, `HAVING CAST(1 AS BOOLEAN)` |
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -19,16 +21,16 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr, OrderByKind, Query, Select,
-    SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor,
+    TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::trees::{call, take};
 use crate::planning::wrong_plans::{normalized, visit_queries};
-use crate::planning::{distinct_on, syntax};
+use crate::planning::{accesses, distinct_on, syntax};
 
 /// Writes them.
 pub(crate) fn write(statement: &mut Statement) -> Result<()> {
@@ -64,6 +66,7 @@ impl VisitorMut for Forms {
             keys.iter_mut().for_each(number_position);
         }
         select.from.iter_mut().for_each(settle_joins);
+        select.selection.iter_mut().chain(&mut select.having).for_each(as_condition);
         ControlFlow::Continue(())
     }
 
@@ -90,12 +93,12 @@ impl VisitorMut for Forms {
             },
             Expr::InList { expr: row, list, negated } => in_rows(row, list, *negated),
             Expr::Function(function) => of_function(function),
-            Expr::CompoundFieldAccess { root, access_chain } if has_calls(access_chain) => {
-                Some(with_calls(take(root), std::mem::take(access_chain)))
-            }
             Expr::CompoundFieldAccess { root, access_chain } => {
-                settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
-                None
+                let called = accesses::write(root, access_chain);
+                if called.is_none() {
+                    settle_accesses(matches!(root.as_ref(), Expr::Identifier(_)), access_chain);
+                }
+                called
             }
             Expr::Lambda(lambda) => {
                 let names = lambda.params.iter().map(|parameter| normalized(&parameter.name)).collect();
@@ -108,6 +111,29 @@ impl VisitorMut for Forms {
             *expr = written;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Casts what may be a number to the truth value that a condition is.
+fn as_condition(condition: &mut Expr) {
+    let may_be_number = match condition {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => true,
+        Expr::Cast { data_type, .. } => !matches!(data_type, DataType::Boolean | DataType::Bool),
+        Expr::Value(value) => matches!(value.value, Value::Number(..)),
+        Expr::BinaryOp { op, .. } => matches!(
+            op,
+            BinaryOperator::Plus | BinaryOperator::Minus | BinaryOperator::Multiply | BinaryOperator::Modulo
+        ),
+        _ => false,
+    };
+    if may_be_number {
+        *condition = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(take(condition)),
+            data_type: DataType::Boolean,
+            array: false,
+            format: None,
+        };
     }
 }
 
@@ -166,6 +192,9 @@ fn is_one_column(item: &SelectItem) -> bool {
 
 /// Functions that are other expressions.
 fn of_function(function: &mut Function) -> Option<Expr> {
+    if let Some(called) = accesses::of_column(function) {
+        return Some(called);
+    }
     let name = function.name.to_string().to_lowercase();
     match (name.as_str(), &mut function.args) {
         ("if" | "iif", FunctionArguments::List(list)) => {
@@ -229,34 +258,7 @@ fn output_of(query: &Query) -> Option<String> {
     }
 }
 
-fn has_calls(chain: &[AccessExpr]) -> bool {
-    chain.iter().any(|access| matches!(access, AccessExpr::Dot(Expr::Function(_))))
-}
-
-/// `x.a.f(y)` as `f(x.a, y)`.
-fn with_calls(root: Expr, chain: Vec<AccessExpr>) -> Expr {
-    let mut value = root;
-    let mut fields = Vec::new();
-    let accessed = |root: Expr, access_chain: Vec<AccessExpr>| match access_chain.is_empty() {
-        true => root,
-        false => Expr::CompoundFieldAccess { root: Box::new(root), access_chain },
-    };
-    for access in chain {
-        match access {
-            AccessExpr::Dot(Expr::Function(mut function)) => {
-                let of = accessed(value, std::mem::take(&mut fields));
-                if let FunctionArguments::List(list) = &mut function.args {
-                    list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(of)));
-                }
-                value = Expr::Function(function);
-            }
-            access => fields.push(access),
-        }
-    }
-    accessed(value, fields)
-}
-
-/// Names fields by their texts, but for what may be the column of a table, and the bounds that slices leave out.
+/// Names fields by their texts, but for what may be the column of a table.
 fn settle_accesses(begins_with_name: bool, chain: &mut [AccessExpr]) {
     let mut may_be_column = begins_with_name;
     for access in chain {
@@ -268,23 +270,9 @@ fn settle_accesses(begins_with_name: bool, chain: &mut [AccessExpr]) {
 }
 
 fn settle_access(access: &mut AccessExpr) {
-    let number = |text: &str| Expr::Value(Value::Number(text.to_owned(), false).with_empty_span());
-    match access {
-        AccessExpr::Dot(field) => {
-            if let Expr::Identifier(name) = field {
-                let name = Value::SingleQuotedString(normalized(name)).with_empty_span();
-                *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
-            }
-        }
-        // Which bounds are left out of one with a stride depends on its sign.
-        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
-            lower_bound.get_or_insert_with(|| number("1"));
-            upper_bound.get_or_insert_with(|| Expr::UnaryOp {
-                op: UnaryOperator::Minus,
-                expr: Box::new(number("1")),
-            });
-        }
-        AccessExpr::Subscript(Subscript::Slice { .. } | Subscript::Index { .. }) => {}
+    if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+        let name = Value::SingleQuotedString(normalized(name)).with_empty_span();
+        *access = AccessExpr::Subscript(Subscript::Index { index: Expr::Value(name) });
     }
 }
 

@@ -7,6 +7,7 @@
 //!   SELECT Name FROM t                  SELECT "Name" FROM t, if t has no name               [cases]
 //!   PIVOT t ON y USING sum(x)           SELECT …, sum(x) FILTER (WHERE y = 1) AS "1" …       [pivots]
 //!   SUMMARIZE t, (DESCRIBE t)           SELECT min(a), max(a), … FROM t                      [summaries]
+//!   SELECT unnest(s) FROM t             SELECT s['a'] AS a, s['b'] AS b FROM t               [unnests]
 //! ```
 //!
 //! Which columns a table has, only the planner knows: `SELECT * FROM …` is planned for it, with the common table
@@ -19,6 +20,7 @@ mod natural_joins;
 mod pivots;
 mod star_columns;
 mod summaries;
+pub(crate) mod unnests;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -293,6 +295,18 @@ impl VisitorMut for Lookups<'_> {
                 }
                 None => aliases::leave(select),
             }
+        }
+        let question = match unnests::question(select) {
+            Ok(question) => question,
+            Err(error) => return ControlFlow::Break(Box::new(Err(error))),
+        };
+        if let Some(question) = question
+            && let Some(mut answers) = self.answers(
+                |lookups| Ok(vec![Question::Columns(lookups.scoped(question)?)]),
+                Unknown::PassedOver,
+            )?
+        {
+            broken_by(unnests::write_out(select, &answers.remove(0).columns()))?;
         }
         if self.further.stars
             && star_columns::has_star(select)

@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
     Statement as SqlStatement, TableFactor, VisitorMut,
 };
 
+use crate::planning::lookups::unnests;
 use crate::planning::wrong_plans::{normalized, visit_queries};
 
 /// What is put behind the name of a column that another one of the result has: a space without a width.
@@ -204,4 +205,5 @@ fn name_of(table: &TableFactor) -> Option<String> {
 fn makes_columns(expr: &Expr) -> bool {
     matches!(expr, Expr::Function(function)
         if ["unnest", "columns"].iter().any(|name| function.name.to_string().eq_ignore_ascii_case(name)))
+        && !unnests::is_settled(expr)
 }

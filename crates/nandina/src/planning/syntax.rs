@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 pub(crate) use dialect::Sql;
 pub(crate) use exclusions::EXCLUSION;
+pub(crate) use lambdas::lambda;
 
 use crate::error::{Error, Result};
 

@@ -12,6 +12,7 @@
 //! | `array_agg(x ORDER BY 1)` | ordered by the first column of the input | not ordered |
 //! | `struct_pack(a := 1)` | is refused | `named_struct('a', 1)` |
 //! | `2 ^ 3` | bits in place of powers | `power(2, 3)` |
+//! | `a ~ ANY(l)` | is refused | a function of the elements: [`operators`] |
 //! | `json -> 'a'`, `json_group_array(x)`, `CAST(x AS JSON)` | are refused, or any text | functions: [`operators`], [`json_aggregates`] |
 //! | `1234567890123456789.5::DECIMAL(38, 1)` | goes through a floating-point number | a cast of a text |
 //! | `VALUES (1::DECIMAL), (1e-20)` | two decimals | two floating-point numbers: [`literals`] |
@@ -158,6 +159,7 @@ impl VisitorMut for Avoid {
             *expr = membership;
         }
         operators::write_as_function(expr);
+        operators::write_matches_of_elements(expr);
         json_aggregates::write_out(expr);
         broken_by(special_casts::write_out(expr))?;
         variants::write_out(expr);

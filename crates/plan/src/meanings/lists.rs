@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, GenericListArray, OffsetSizeTrait,
-    UInt64Array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::filter;
@@ -13,8 +12,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue, TableReference, exec_err, internal_err, plan_err};
-use datafusion::functions::core::expr_fn::greatest;
-use datafusion::functions::unicode::expr_fn::{character_length, substring};
+use datafusion::functions::unicode::expr_fn::substring;
 use datafusion::functions_nested::concat::array_concat;
 use datafusion::functions_nested::extract::array_element;
 use datafusion::functions_nested::length::array_length_udf;
@@ -23,9 +21,9 @@ use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit, when};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value};
+use nandina_functions::{bit_operation, huge_operation, interval_multiple, map_value, moment_of_sum};
 
-use super::function::{call, call_giving};
+use super::function::call;
 use super::{mixed_texts, variants};
 
 #[derive(Debug)]
@@ -77,14 +75,6 @@ fn of_function(function: ScalarFunction, type_of: impl Fn(&Expr) -> DataType) ->
             let known = Expr::ScalarFunction(ScalarFunction::new_udf(function.func, known.into()));
             // Once more over the same function, when the plan is analyzed again, changes nothing but the time it takes.
             Ok(Transformed::yes(when(any_is_null, lit(ScalarValue::Boolean(None))).otherwise(known)?))
-        }
-        ("array_position", [list, element]) if type_of(element).is_null() && is_list(&type_of(list)) => {
-            Ok(Transformed::yes(call_giving(
-                DataType::UInt64,
-                "position_of_null",
-                first_nulls,
-                vec![list.clone()],
-            )))
         }
         ("flatten", [lists]) => match type_of(lists) {
             DataType::List(field) if field.data_type().is_null() => {
@@ -140,42 +130,22 @@ fn elements_that_are<O: OffsetSizeTrait>(lists: &GenericListArray<O>, field: &Fi
     Ok(Arc::new(GenericListArray::try_new(Arc::clone(field), offsets, values, lists.nulls().cloned())?))
 }
 
-/// The first element of each list that is null, counted from 1; null where there is none.
-fn first_nulls(lists: &[ArrayRef]) -> Result<ArrayRef> {
-    let [lists] = lists else { return internal_err!("the first null of {} lists", lists.len()) };
-    let wide = datafusion::arrow::compute::cast(lists, &large(lists.data_type()))?;
-    let wide = wide.as_list::<i64>();
-    let first = |elements: ArrayRef| {
-        let nulls = elements.logical_nulls()?;
-        (0..elements.len()).find(|&element| nulls.is_null(element)).map(|element| element as u64 + 1)
-    };
-    let positions: UInt64Array = wide.iter().map(|elements| first(elements?)).collect();
-    Ok(Arc::new(positions))
-}
-
-/// The type of the same lists with offsets of 64 bits.
-fn large(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-            DataType::LargeList(Arc::clone(field))
-        }
-        other => other.clone(),
-    }
-}
-
 /// `||` of lists: null if one of them is, as of texts. DataFusion's forgets a null list, and appends a null without a type.
 #[derive(Debug)]
 pub(super) struct Operators;
 
 impl ExprPlanner for Operators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if let Some(operator) = symbol(&expr.op) {
-            // A parameter has no type yet.
-            let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+        // A parameter has no type yet.
+        let type_of = |side: &Expr| side.get_type(schema).unwrap_or(DataType::Null);
+        // The types of the first of many terms of a sum would be found out again for each of them.
+        let is_sum = expr.op == BinaryOperator::Plus && !is_of_calendar(&type_of(&expr.right));
+        if let Some(operator) = symbol(&expr.op).filter(|_| !is_sum) {
             let types = [type_of(&expr.left), type_of(&expr.right)];
             let sides = [(&expr.left, &types[0]), (&expr.right, &types[1])];
             let planned = huge_operation(operator, sides)
                 .or_else(|| interval_multiple(operator, sides))
+                .or_else(|| if operator == "+" { moment_of_sum(sides) } else { None })
                 .or_else(|| bit_operation(operator, sides));
             if let Some(planned) = planned {
                 let name = format!("{} {} {}", expr.left.schema_name(), expr.op, expr.right.schema_name());
@@ -231,11 +201,6 @@ impl ExprPlanner for Operators {
             {
                 Ok(PlannerResult::Planned(substring(expr, *key, lit(1_i64))))
             }
-            RawFieldAccessExpr { expr, field_access: GetFieldAccess::ListRange { start, stop, .. } }
-                if is_text(&expr.get_type(schema)?) =>
-            {
-                Ok(PlannerResult::Planned(characters(expr, *start, *stop)?))
-            }
             RawFieldAccessExpr {
                 expr: Expr::AggregateFunction(list),
                 field_access: GetFieldAccess::ListIndex { key },
@@ -268,20 +233,6 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// The characters of a text from one to another, which are counted from its end if they are negative.
-fn characters(text: Expr, from: Expr, to: Expr) -> Result<Expr> {
-    let length = character_length(text.clone());
-    let place = |place: Expr| {
-        let place = cast(place, DataType::Int64);
-        when(place.clone().lt(lit(0_i64)), cast(length.clone(), DataType::Int64) + place.clone() + lit(1_i64))
-            .otherwise(place)
-    };
-    let any_is_null = from.clone().is_null().or(to.clone().is_null());
-    let from = greatest(vec![place(from)?, lit(1_i64)]);
-    let count = greatest(vec![place(to)? - from.clone() + lit(1_i64), lit(0_i64)]);
-    when(any_is_null, lit(ScalarValue::Null)).otherwise(substring(text, from, count))
-}
-
 /// `a // b`: of integers without its fraction, of other numbers as floating-point numbers.
 fn quotient(expr: RawBinaryExpr, schema: &DFSchema) -> Result<Expr> {
     let name = format!("{} // {}", expr.left.schema_name(), expr.right.schema_name());
@@ -310,7 +261,12 @@ fn is_of_bits(operator: &BinaryOperator) -> bool {
     )
 }
 
-/// How an operator is written that takes bits, gives whole quotients, or multiples of intervals.
+/// Whether values of a type are dates or times of the day, of which sums are points in time.
+fn is_of_calendar(of: &DataType) -> bool {
+    of.is_nested() || matches!(of, DataType::Date32 | DataType::Time32(_) | DataType::Time64(_))
+}
+
+/// How an operator is written that takes bits, gives whole quotients, multiples of intervals, or points in time.
 fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
     Some(match operator {
         BinaryOperator::BitwiseAnd => "&",
@@ -319,6 +275,7 @@ fn symbol(operator: &BinaryOperator) -> Option<&'static str> {
         BinaryOperator::PGBitwiseShiftLeft => "<<",
         BinaryOperator::PGBitwiseShiftRight => ">>",
         BinaryOperator::DuckIntegerDivide => "//",
+        BinaryOperator::Plus => "+",
         BinaryOperator::Multiply => "*",
         BinaryOperator::Divide => "/",
         _ => return None,

@@ -4,6 +4,8 @@
 //! value that is compared with a number is one: `2 = true` is false. An `ENUM` is a text wherever it does not meet its own
 //! kind. Anything that meets a `VARIANT`, or a value of a `UNION`, becomes one.
 
+use std::collections::HashSet;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -18,8 +20,23 @@ use super::variants::settle_marked;
 use crate::typed_operators::compares;
 
 /// Functions that take values of an `ENUM` as what they are.
-const OF_ANY_TYPE: [&str; 8] =
-    ["typeof", "arrow_typeof", "make_array", "named_struct", "struct", "coalesce", "cast", "try_cast"];
+const OF_ANY_TYPE: [&str; 12] = [
+    "typeof",
+    "arrow_typeof",
+    "make_array",
+    "named_struct",
+    "struct",
+    "coalesce",
+    "cast",
+    "try_cast",
+    "enum_first",
+    "enum_last",
+    "enum_range",
+    "enum_range_boundary",
+];
+
+/// Those that compare values of one type.
+const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
 
 /// Functions whose arguments are all of one type.
 const OF_ONE_TYPE: [&str; 2] = ["make_array", "coalesce"];
@@ -60,6 +77,13 @@ impl FunctionRewrite for MixedTexts {
                 Transformed::new_transformed(Expr::Case(case), is_new)
             }
             Expr::ScalarFunction(mut function) if !OF_ANY_TYPE.contains(&function.func.name()) => {
+                let types = function.args.iter().map(|argument| argument.get_type(schema).ok());
+                if COMPARING.contains(&function.func.name())
+                    && types.clone().all(|of| of.is_some())
+                    && types.collect::<HashSet<_>>().len() == 1
+                {
+                    return Ok(Transformed::no(Expr::ScalarFunction(function)));
+                }
                 let mut is_new = false;
                 for argument in &mut function.args {
                     is_new |= as_text(argument, schema);
@@ -106,7 +130,7 @@ fn as_text(value: &mut Expr, schema: &DFSchema) -> bool {
     is_enum
 }
 
-/// Casts texts, or truth values, to the one type that others have. True if there are any.
+/// Casts texts, truth values or dates to the one type that others have. True if there are any.
 pub(super) fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let types: Vec<DataType> =
         operands.iter().map(|operand| operand.get_type(schema).unwrap_or(DataType::Null)).collect();
@@ -128,6 +152,15 @@ pub(super) fn settle(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let is_boolean = |of: &DataType| *of == DataType::Boolean;
     if has_texts && others.all(|of| of == first) && takes_texts(first) {
         return cast_those(operands, &types, DataType::is_string, first);
+    }
+    // DataFusion would compare both in nanoseconds, which have fewer years.
+    let is_date = |of: &DataType| *of == DataType::Date32;
+    let mut points = types.iter().filter(|of| !of.is_null() && !is_date(of));
+    if let Some(point @ DataType::Timestamp(_, None)) = points.next()
+        && points.all(|of| of == point)
+        && types.iter().any(is_date)
+    {
+        return cast_those(operands, &types, is_date, point);
     }
     let number = types.iter().find(|of| of.is_numeric());
     match number {

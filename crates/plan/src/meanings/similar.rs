@@ -1,12 +1,17 @@
 //! `SIMILAR TO` as SQL has it: the pattern describes the whole text, with `%` and `_` as in `LIKE`, and `|`, `*`, `+`, `?`,
 //! `{m,n}`, `()`, `[]` as in regular expressions.
 
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, ScalarValue, not_impl_err, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, lit};
+
+use super::function::call;
 
 #[derive(Debug)]
 pub(super) struct SimilarTo;
@@ -26,11 +31,25 @@ impl FunctionRewrite for SimilarTo {
                 Some(Some(pattern)) => lit(regular_expression(pattern, escape_char.unwrap_or('\\'))?),
                 _ => return plan_err!("the pattern of SIMILAR TO is a text, not {value}"),
             },
-            _ => return not_impl_err!("SIMILAR TO takes a constant pattern; regexp_like takes any"),
+            _ if escape_char.is_some_and(|escape| escape != '\\') => {
+                return not_impl_err!(
+                    "SIMILAR TO with an ESCAPE takes a constant pattern; regexp_like takes any"
+                );
+            }
+            _ => call("pattern_of_similar", patterns_of_similar, vec![*pattern]),
         };
         let operator = if negated { Operator::RegexNotMatch } else { Operator::RegexMatch };
         Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(expr, operator, Box::new(pattern)))))
     }
+}
+
+/// The regular expressions of patterns.
+fn patterns_of_similar(patterns: &[ArrayRef]) -> Result<ArrayRef> {
+    let [patterns] = patterns else { return internal_err!("a pattern of {} values", patterns.len()) };
+    let texts = cast(patterns, &DataType::Utf8View)?;
+    let written = texts.as_string_view().iter();
+    let written = written.map(|pattern| pattern.map(|pattern| regular_expression(pattern, '\\')).transpose());
+    Ok(cast(&written.collect::<Result<StringViewArray>>()?, patterns.data_type())?)
 }
 
 fn regular_expression(pattern: &str, escape: char) -> Result<String> {

@@ -9,6 +9,10 @@
 //!                          r a 09:10                  l b 09:20 ─► none
 //! ```
 //!
+//! A row of the right side has a partner if the next row is one of the left side, which `RIGHT` and `FULL` joins ask for.
+//! What else a condition says of the right side says which of its rows are there; what it says of the left one, which rows
+//! have a partner.
+//!
 //! That is a window over the union of both, which spills as any other. A value of the right side may be null; it is kept
 //! in a struct then, so that the last one which is not null is that of the last row. The names of columns are those of
 //! the sides; that of a condition `USING (k, t)` has the left side's alone.
@@ -18,13 +22,14 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, plan_err};
 use datafusion::functions::core::expr_fn::{get_field, named_struct, nullif};
+use datafusion::functions_window::lead_lag::lead_udwf;
 use datafusion::functions_window::nth_value::last_value_udwf;
 use datafusion::logical_expr::expr::{Alias, NullTreatment, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::planner::RelationPlannerContext;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, WindowFrame,
-    WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition, cast, col, lit,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, WindowFrame,
+    WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition, WindowUDF, cast, col, lit, when,
 };
 use datafusion::sql::sqlparser::ast::{
     Ident, Join, JoinConstraint, JoinOperator, TableFactor, TableWithJoins,
@@ -38,13 +43,22 @@ pub(super) fn is_asof(join: &Join) -> bool {
     join.global
 }
 
-/// What becomes of rows of the left side.
+/// What becomes of rows with and without partners.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Inner,
     Left,
+    Right,
+    Full,
     Semi,
     Anti,
+}
+
+impl Kind {
+    /// Whether rows of the right side are kept that have no partner.
+    fn keeps_right(self) -> bool {
+        matches!(self, Kind::Right | Kind::Full)
+    }
 }
 
 /// The conditions of a join: equal keys, and how the times compare.
@@ -54,6 +68,9 @@ struct Conditions {
     operator: Operator,
     /// Columns of the right side that those of the left one stand for.
     merged: Vec<String>,
+    /// What rows of the sides have to fulfil to be partners.
+    of_left: Option<Expr>,
+    of_right: Option<Expr>,
 }
 
 /// Plans the last join of these, which is an `ASOF` one, over all before it.
@@ -65,12 +82,12 @@ pub(super) fn plan(
     let (kind, constraint) = match join.join_operator {
         JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (Kind::Inner, constraint),
         JoinOperator::Left(constraint) | JoinOperator::LeftOuter(constraint) => (Kind::Left, constraint),
+        JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) => (Kind::Right, constraint),
+        JoinOperator::FullOuter(constraint) => (Kind::Full, constraint),
         JoinOperator::Semi(constraint) | JoinOperator::LeftSemi(constraint) => (Kind::Semi, constraint),
         JoinOperator::Anti(constraint) | JoinOperator::LeftAnti(constraint) => (Kind::Anti, constraint),
         _ => {
-            return plan_err!(
-                "an ASOF join is an inner, left, semi or anti join; write the sides the other way round"
-            );
+            return plan_err!("an ASOF join is an inner, left, right, full, semi or anti join");
         }
     };
     let left = match tables.joins.is_empty() {
@@ -98,6 +115,7 @@ pub(super) fn plan(
 fn on(condition: Expr, left: &DFSchema, right: &DFSchema) -> Result<Conditions> {
     let mut keys = Vec::new();
     let mut times = None;
+    let (mut of_left, mut of_right): (Option<Expr>, Option<Expr>) = (None, None);
     for term in split_conjunction_owned(condition) {
         let (sides, operator) = match &term {
             Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }) => (
@@ -115,18 +133,31 @@ fn on(condition: Expr, left: &DFSchema, right: &DFSchema) -> Result<Conditions> 
                 times = Some((pair, op));
             }
             _ => {
-                return plan_err!(
-                    "the condition of an ASOF join is equalities and one inequality between the sides; \
-                     '{}' is something else",
-                    term.human_display()
-                );
+                let is_of = |schema: &DFSchema| {
+                    term.column_refs().into_iter().all(|column| schema.has_column(column))
+                };
+                let terms = match (is_of(left), is_of(right)) {
+                    (true, _) => &mut of_left,
+                    (false, true) => &mut of_right,
+                    (false, false) => {
+                        return plan_err!(
+                            "the condition of an ASOF join is equalities and one inequality between the sides, and \
+                             conditions of one side; '{}' is something else",
+                            term.human_display()
+                        );
+                    }
+                };
+                *terms = Some(match terms.take() {
+                    Some(before) => before.and(term),
+                    None => term,
+                });
             }
         }
     }
     let Some((times, operator)) = times else {
         return plan_err!("an ASOF join needs an inequality between the sides, such as a.t >= b.t");
     };
-    Ok(Conditions { keys, times, operator, merged: Vec::new() })
+    Ok(Conditions { keys, times, operator, merged: Vec::new(), of_left, of_right })
 }
 
 /// The operands of a comparison, the left side's first, and whether they stood the other way round.
@@ -157,11 +188,21 @@ fn using(
         pairs.push((column(left, name)?, column(right, name)?));
     }
     let Some(times) = pairs.pop() else { return plan_err!("USING of an ASOF join names no column") };
-    Ok(Conditions { keys: pairs, times, operator: Operator::GtEq, merged: names })
+    let operator = Operator::GtEq;
+    Ok(Conditions { keys: pairs, times, operator, merged: names, of_left: None, of_right: None })
 }
 
 fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditions) -> Result<LogicalPlan> {
-    let Conditions { keys, times, operator, merged } = conditions;
+    let Conditions { mut keys, times, operator, merged, of_left: is_wanted_left, of_right: is_wanted_right } =
+        conditions;
+    if kind.keeps_right() && is_wanted_left.is_some() {
+        return plan_err!(
+            "a RIGHT or FULL ASOF join has equalities, one inequality and conditions of the right side alone"
+        );
+    }
+    if kind.keeps_right() && !merged.is_empty() {
+        return plan_err!("a RIGHT or FULL ASOF join has a condition with ON, and not with USING");
+    }
     let (left_columns, right_columns) = (left.schema().columns(), right.schema().columns());
     let (left_schema, right_schema) = (Arc::clone(left.schema()), Arc::clone(right.schema()));
     // What both have, under the same names: keys, times, and columns that are null for rows of the other side.
@@ -170,6 +211,18 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
     let of_left = |at: usize| format!("__asof_left_{at}");
     let of_right = |at: usize| format!("__asof_right_{at}");
     let none = |data_type: DataType| cast(lit(ScalarValue::Null), data_type);
+    // A row of the right side without a key or a time is nobody's.
+    let is_known = keys.iter().map(|(_, key)| key).chain([&times.1]).map(|value| value.clone().is_not_null());
+    let is_known = is_known.chain(is_wanted_right.map(Expr::is_true));
+    let Some(is_known) = is_known.reduce(Expr::and) else { return plan_err!("an ASOF join compares times") };
+    let right = match kind.keeps_right() {
+        true => {
+            // It is among none of the left side.
+            keys.push((lit(true), is_known));
+            right
+        }
+        false => LogicalPlanBuilder::from(right).filter(is_known)?.build()?,
+    };
     let mut left_row = Vec::new();
     let mut right_row = Vec::new();
     for (at, (left_key, right_key)) in keys.iter().enumerate() {
@@ -194,11 +247,8 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
         left_row.push(none(value.get_type(&right_schema)?).alias(of_right(at)));
         right_row.push(value.alias(of_right(at)));
     }
-    // A row of the right side without a key or a time is nobody's.
-    let is_known = keys.iter().map(|(_, key)| key).chain([&times.1]).map(|value| value.clone().is_not_null());
-    let Some(is_known) = is_known.reduce(Expr::and) else { return plan_err!("an ASOF join compares times") };
     let left = LogicalPlanBuilder::from(left).project(left_row)?.build()?;
-    let right = LogicalPlanBuilder::from(right).filter(is_known)?.project(right_row)?.build()?;
+    let right = LogicalPlanBuilder::from(right).project(right_row)?.build()?;
     let rows = LogicalPlanBuilder::from(right).union(left)?;
 
     // Rows of the right side come first among equal times if equal is early enough.
@@ -214,10 +264,16 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
         (0..right_columns.len()).map(|at| last(col(of_right(at)), seen(at))).collect();
     let row_of_right = nullif(col(is_left), lit(true));
     windows.push(last(row_of_right, is_matched.to_owned()));
+    let is_partner = "__asof_is_partner";
+    if kind.keeps_right() {
+        windows.push(next_row(col(is_left), keys.clone(), order.clone()).alias(is_partner));
+    }
+    let has_partner = col(is_left).and(col(is_matched).is_not_null());
+    let is_alone = col(is_left).is_not_true().and(col(is_partner).is_not_true());
     let is_wanted = match kind {
-        Kind::Inner | Kind::Semi => col(is_left).and(col(is_matched).is_not_null()),
-        Kind::Left => col(is_left),
-        Kind::Anti => col(is_left).and(col(is_matched).is_null()),
+        Kind::Right => has_partner.or(is_alone),
+        Kind::Full => col(is_left).or(is_alone),
+        Kind::Inner | Kind::Left | Kind::Semi | Kind::Anti => col(is_left),
     };
     let rows = rows.window(windows)?.filter(is_wanted)?;
     let named = |value: Expr, column: &Column| {
@@ -225,37 +281,71 @@ fn joined(left: LogicalPlan, right: LogicalPlan, kind: Kind, conditions: Conditi
     };
     let mut outputs: Vec<Expr> =
         left_columns.iter().enumerate().map(|(at, column)| named(col(of_left(at)), column)).collect();
-    if matches!(kind, Kind::Inner | Kind::Left) {
-        for (at, column) in
-            right_columns.iter().enumerate().filter(|(_, column)| !merged.contains(&column.name))
-        {
-            let is_packed = Expr::Column(column.clone()).nullable(&right_schema)?;
-            let value = match is_packed {
-                true => get_field(col(seen(at)), VALUE),
-                false => col(seen(at)),
-            };
+    for (at, column) in right_columns.iter().enumerate() {
+        let is_packed = Expr::Column(column.clone()).nullable(&right_schema)?;
+        let value = if is_packed { get_field(col(seen(at)), VALUE) } else { col(seen(at)) };
+        if !merged.contains(&column.name) {
             outputs.push(named(value, column));
         }
     }
-    rows.project(outputs)?.build()
+    outputs.push(col(is_matched));
+    let rows = rows.project(outputs)?;
+    let has_condition = is_wanted_left.is_some();
+    let is_pair = match is_wanted_left {
+        Some(is_wanted) => col(is_matched).is_not_null().and(is_wanted.is_true()),
+        None => col(is_matched).is_not_null(),
+    };
+    let columns = left_columns.into_iter().map(Expr::Column);
+    let of_right = right_columns.into_iter().filter(|column| !merged.contains(&column.name));
+    match kind {
+        Kind::Semi => rows.filter(is_pair)?.project(columns)?,
+        Kind::Anti => rows.filter(is_pair.is_not_true())?.project(columns)?,
+        Kind::Inner => rows.filter(is_pair)?.project(columns.chain(of_right.map(Expr::Column)))?,
+        Kind::Left | Kind::Right | Kind::Full if !has_condition => {
+            rows.project(columns.chain(of_right.map(Expr::Column)))?
+        }
+        Kind::Left | Kind::Right | Kind::Full => {
+            let none_unless_pair = |column: Column| -> Result<Expr> {
+                Ok(named(when(is_pair.clone(), Expr::Column(column.clone())).end()?, &column))
+            };
+            let of_right = of_right.map(none_unless_pair).collect::<Result<Vec<_>>>()?;
+            rows.project(columns.chain(of_right))?
+        }
+    }
+    .build()
 }
 
 /// The last value up to a row that is not null, in this order of the rows with the same keys.
-fn last_seen(value: Expr, keys: Vec<Expr>, order: Vec<datafusion::logical_expr::SortExpr>) -> Expr {
+fn last_seen(value: Expr, keys: Vec<Expr>, order: Vec<SortExpr>) -> Expr {
+    over_rows_so_far(last_value_udwf(), value, keys, order, Some(NullTreatment::IgnoreNulls))
+}
+
+/// The value of the next row, in this order of the rows with the same keys.
+fn next_row(value: Expr, keys: Vec<Expr>, order: Vec<SortExpr>) -> Expr {
+    over_rows_so_far(lead_udwf(), value, keys, order, None)
+}
+
+fn over_rows_so_far(
+    function: Arc<WindowUDF>,
+    value: Expr,
+    keys: Vec<Expr>,
+    order: Vec<SortExpr>,
+    null_treatment: Option<NullTreatment>,
+) -> Expr {
     let frame = WindowFrame::new_bounds(
         WindowFrameUnits::Rows,
         WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
         WindowFrameBound::CurrentRow,
     );
     Expr::from(WindowFunction {
-        fun: WindowFunctionDefinition::WindowUDF(last_value_udwf()),
+        fun: WindowFunctionDefinition::WindowUDF(function),
         params: WindowFunctionParams {
             args: vec![value],
             partition_by: keys,
             order_by: order,
             window_frame: frame,
             filter: None,
-            null_treatment: Some(NullTreatment::IgnoreNulls),
+            null_treatment,
             distinct: false,
         },
     })

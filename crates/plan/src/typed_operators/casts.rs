@@ -12,28 +12,32 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr::{Between, Cast, InList, TryCast};
-use datafusion::logical_expr::{BinaryExpr, Expr};
-use nandina_functions::{Failed, cast_call, is_own_cast};
+use datafusion::logical_expr::{BinaryExpr, Expr, cast};
+use nandina_functions::{CAST_FUNCTION, Failed, cast_call, is_cast_of_points, is_own_cast};
 
 use super::{compares, type_of};
 use crate::meanings::call;
 
 /// A cast as the function that computes it, if it is one of ours.
-pub(super) fn own(cast: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let (value, to, failed) = match &cast {
+pub(super) fn own(casted: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let (value, to, failed) = match &casted {
         Expr::Cast(Cast { expr, field }) => (expr, field.data_type(), Failed::IsError),
         Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), Failed::IsNull),
-        _ => return Transformed::no(cast),
+        _ => return Transformed::no(casted),
     };
     match is_own_cast(&type_of(value, schema), to) {
         true => Transformed::yes(cast_call(value.as_ref().clone(), to, failed)),
-        false => Transformed::no(cast),
+        false => Transformed::no(casted),
     }
 }
 
 /// A comparison whose operands are not compared without their casts.
 pub(super) fn kept(comparison: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let keep = |operand: Box<Expr>, has_any: &mut bool| {
+        if let Some(left_to_arrow) = cast_of_points(&operand, schema) {
+            *has_any = true;
+            return Box::new(left_to_arrow);
+        }
         if !loses_something(&operand, schema) {
             return operand;
         }
@@ -56,6 +60,16 @@ pub(super) fn kept(comparison: Expr, schema: &DFSchema) -> Transformed<Expr> {
         other => other,
     };
     Transformed::new_transformed(kept, has_any)
+}
+
+/// The cast of a date or point in time to one that is finer, which rules look into to prune what they read. Infinite ones are
+/// an error in it.
+fn cast_of_points(operand: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let Expr::ScalarFunction(function) = operand else { return None };
+    let ([value], CAST_FUNCTION) = (function.args.as_slice(), function.func.name()) else { return None };
+    let to = type_of(operand, schema);
+    let is_column = !value.column_refs().is_empty();
+    (is_column && is_cast_of_points(&type_of(value, schema), &to)).then(|| cast(value.clone(), to))
 }
 
 fn as_it_is(values: &[ArrayRef]) -> Result<ArrayRef> {

@@ -16,13 +16,16 @@ use nandina_functions::{compare_unions, is_union, is_variant, variant_keys};
 use super::compares;
 use crate::meanings::call_giving;
 
+/// The values of the call of a function.
+type Kernel = fn(&[ArrayRef]) -> Result<ArrayRef>;
+
 pub(super) fn comparison(operation: &BinaryExpr, types: &[DataType; 2]) -> Option<Expr> {
     if types.iter().all(is_variant) && compares(operation.op) {
         let [left, right] = [&operation.left, &operation.right].map(|side| Box::new(key(*side.clone())));
         return Some(Expr::BinaryExpr(BinaryExpr::new(left, operation.op, right)));
     }
     let are_unions = types.iter().all(is_union) && types[0] == types[1];
-    let holds: (&'static str, fn(&[ArrayRef]) -> Result<ArrayRef>) = match operation.op {
+    let holds: (&'static str, Kernel) = match operation.op {
         _ if !are_unions => return None,
         Operator::Eq => ("union_equal", |sides| compared(sides, Ordering::is_eq)),
         Operator::NotEq => ("union_different", |sides| compared(sides, Ordering::is_ne)),

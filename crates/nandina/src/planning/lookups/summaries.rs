@@ -78,7 +78,7 @@ impl Table {
             outputs.iter().map(|(name, values)| format!("{values} AS \"{name}\"")).collect();
         let inner = over(&format!("SELECT {} FROM (SELECT 1) AS source", lists.join(", ")), self.source)?;
         let columns: Vec<String> =
-            outputs.iter().map(|(name, _)| format!("unnest(\"{name}\") AS \"{name}\"")).collect();
+            outputs.iter().map(|(name, _)| format!("unnest(((\"{name}\"))) AS \"{name}\"")).collect();
         over(&format!("SELECT {} FROM (SELECT 1) AS source", columns.join(", ")), inner)
     }
 }

@@ -18,16 +18,19 @@ type Parsed<T> = Result<T, ParserError>;
 pub(crate) struct Sql;
 
 /// Types that may stand before a text (`UUID '…'`) and are no keywords of the parser there.
-const TYPES_OF_TEXTS: [&str; 14] = [
+const TYPES_OF_TEXTS: [&str; 17] = [
     "bit",
+    "bitstring",
     "blob",
     "bytea",
     "hugeint",
     "json",
+    "time_ns",
     "timestamp_ms",
     "timestamp_ns",
     "timestamp_s",
     "timestamptz",
+    "timestamptz_ns",
     "timetz",
     "ubigint",
     "uhugeint",

@@ -128,7 +128,8 @@ pub(super) fn comprehension(parser: &mut Parser) -> Result<Option<Expr>, ParserE
     }))
 }
 
-fn lambda(parameters: Vec<Ident>, body: Expr) -> Expr {
+/// A lambda with these parameters.
+pub(crate) fn lambda(parameters: Vec<Ident>, body: Expr) -> Expr {
     let parameter = |name| LambdaFunctionParameter { name, data_type: None };
     Expr::Lambda(LambdaFunction {
         params: OneOrManyWithParens::Many(parameters.into_iter().map(parameter).collect()),

@@ -13,6 +13,8 @@
 //! | `LIMIT 10 %`, `USING SAMPLE 10` | calls of functions ([`amounts`]) |
 //! | `OVER (ROWS … EXCLUDE TIES)` | a key of the partitions that [`exclusions`] writes |
 //! | `rank(ORDER BY x)` | `rank(* ORDER BY x)` |
+//! | `l[-:2]`, `l[1:-:2]` | `l[[]:2]`, `l[1:[]:2]`: a bound that is left out |
+//! | the type `DECIMAL()` | `DECIMAL` |
 //! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
 
 use std::collections::HashMap;
@@ -153,6 +155,11 @@ impl Rewriting<'_> {
                 self.write(Token::Caret, token.span);
                 return 2;
             }
+            Token::Minus if self.is_bound_left_out(at) => {
+                self.write(Token::LBracket, token.span);
+                self.write(Token::RBracket, token.span);
+                return 1;
+            }
             Token::LParen => {
                 let is_pivot = at.checked_sub(1).is_some_and(|before| self.is_word(before, Keyword::PIVOT));
                 let defines_columns = std::mem::take(&mut self.innermost().defines_table);
@@ -281,6 +288,14 @@ impl Rewriting<'_> {
                 self.write(Token::Mul, span);
                 return None;
             }
+            // A type without its digits.
+            Keyword::DECIMAL | Keyword::NUMERIC | Keyword::DEC
+                if self.token(at + 1) == Some(&Token::LParen)
+                    && self.token(at + 2) == Some(&Token::RParen) =>
+            {
+                self.written.push(token.clone());
+                return Some(3);
+            }
             Keyword::ASOF if self.is_join(at + 1) => {
                 self.write_word("GLOBAL", span);
                 return Some(1);
@@ -355,6 +370,12 @@ impl Rewriting<'_> {
     fn is_power(&self, at: usize) -> bool {
         let (Some(star), Some(next)) = (self.tokens.get(at), self.tokens.get(at + 1)) else { return false };
         next.token == Token::Mul && next.span.start == star.span.end
+    }
+
+    /// Whether a minus stands alone in the place of a bound of a slice.
+    fn is_bound_left_out(&self, at: usize) -> bool {
+        matches!(self.before(at), Some(Token::LBracket | Token::Colon))
+            && matches!(self.token(at + 1), Some(Token::Colon | Token::RBracket))
     }
 
     /// Whether a `FROM` begins a query in which no `SELECT` follows.

@@ -2,7 +2,7 @@
 //!
 //! | call | written as |
 //! |---|---|
-//! | `date_part('era', x)`, `EXTRACT(era FROM x)` | `era(x)` |
+//! | `date_part('month', x)`, `EXTRACT(month FROM x)` | `month(x)` |
 //! | `date_part(['year', 'month'], x)` | `named_struct('year', year(x), 'month', month(x))` |
 //! | `date_part(part, x)` | `date_part_of(part, x)` |
 //! | `add(a, b)`, `mod(a, b)` and so on | `a + b`, `a % b` |
@@ -17,6 +17,8 @@
 //! | `string_agg(x)` | `string_agg(x, ',')` |
 //! | `weighted_avg(x, w)` | `sum(x * w) / sum(w)` of rows that have both |
 //! | `percentile_disc(f) WITHIN GROUP (ORDER BY x)` | `quantile_disc(x, f)` |
+//! | `reservoir_quantile(x, f, 1000)` | `quantile_disc(x, f)`, which is exact |
+//! | `approx_quantile(x, [f, g])` | `make_array(approx_quantile(x, f), approx_quantile(x, g))` |
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
@@ -27,31 +29,14 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{Error, Result};
 use crate::planning::trees::{call, take};
 
-/// Parts of points in time that DataFusion knows.
-const KNOWN_PARTS: [&str; 16] = [
-    "year",
-    "isoyear",
-    "quarter",
-    "month",
-    "week",
-    "day",
-    "hour",
-    "minute",
-    "second",
-    "millisecond",
-    "microsecond",
-    "nanosecond",
-    "dow",
-    "isodow",
-    "doy",
-    "epoch",
-];
+/// The part that is left to DataFusion, which looks for years in ranges of time.
+const YEAR: &str = "year";
 
 pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
     let written = match expr {
         Expr::Extract { field, expr: value, .. } => {
             let name = field.to_string().trim_matches('\'').to_lowercase();
-            match KNOWN_PARTS.contains(&name.as_str()) {
+            match name == YEAR {
                 true => None,
                 false => Some(part(&name, take(value))?),
             }
@@ -74,6 +59,8 @@ fn of_function(function: &mut Function) -> Result<Option<Expr>> {
     match name.as_str() {
         "percentile_disc" => return percentile(function, "quantile_disc"),
         "percentile_cont" if has_list(function) => return percentile(function, "quantile_cont"),
+        "reservoir_quantile" => return Ok(exact_quantile(function)),
+        "approx_quantile" => return Ok(quantiles(function)),
         "struct_insert" | "struct_update" => return changed_struct(function, &name),
         "weighted_avg" | "wavg" => return weighted_average(function),
         "string_agg" | "group_concat" | "listagg" => separate(function),
@@ -157,7 +144,7 @@ fn constant(expr: &Expr) -> Option<String> {
 fn date_part(arguments: &mut [Expr]) -> Result<Option<Expr>> {
     let [name, value] = arguments else { return Ok(None) };
     if let Some(known) = constant(name) {
-        return match KNOWN_PARTS.contains(&known.as_str()) {
+        return match known == YEAR {
             true => Ok(None),
             false => part(&known, take(value)).map(Some),
         };
@@ -183,6 +170,39 @@ fn part(name: &str, value: Expr) -> Result<Expr> {
             "'{name}' is no part of a date; there are year, month, day, hour and so on"
         ))),
     }
+}
+
+/// A quantile of all values in the place of that of a sample of them.
+fn exact_quantile(function: &Function) -> Option<Expr> {
+    let arguments = arguments(function)?;
+    let [value, fraction, ..] = arguments.as_slice() else { return None };
+    Some(called_like(function, "quantile_disc", [value.clone(), fraction.clone()]))
+}
+
+/// A list of quantiles, if their fractions are one.
+fn quantiles(function: &Function) -> Option<Expr> {
+    let arguments = arguments(function)?;
+    let [value, fractions] = arguments.as_slice() else { return None };
+    let is_list = |list: &Function| {
+        let names = ["list_value", "array_value", "make_array"];
+        names.iter().any(|name| list.name.to_string().eq_ignore_ascii_case(name))
+    };
+    let fractions = match fractions {
+        Expr::Array(list) => list.elem.clone(),
+        Expr::Function(list) if is_list(list) => self::arguments(list)?,
+        _ => return None,
+    };
+    let quantile = |fraction| called_like(function, "approx_quantile", [value.clone(), fraction]);
+    Some(call("make_array", fractions.into_iter().map(quantile)))
+}
+
+/// A call with the filter and the window of another one.
+fn called_like(function: &Function, name: &str, arguments: impl IntoIterator<Item = Expr>) -> Expr {
+    let mut called = call(name, arguments);
+    if let Expr::Function(called) = &mut called {
+        (called.filter, called.over) = (function.filter.clone(), function.over.clone());
+    }
+    called
 }
 
 fn has_list(function: &Function) -> bool {
@@ -308,13 +328,8 @@ fn weighted_average(function: &mut Function) -> Result<Option<Expr>> {
         }],
         else_result: None,
     };
-    let sum = |of: Expr| {
-        let mut sum = call("sum", [of]);
-        if let Expr::Function(sum) = &mut sum {
-            (sum.filter, sum.over) = (function.filter.clone(), function.over.clone());
-        }
-        sum
-    };
+    let function: &Function = function;
+    let sum = |of: Expr| called_like(function, "sum", [of]);
     let products = sum(binary(double(&value), BinaryOperator::Multiply, double(&weight)));
     Ok(Some(Expr::Nested(Box::new(binary(products, BinaryOperator::Divide, sum(weights))))))
 }

@@ -1,11 +1,15 @@
 //! Casts that are functions: to `UUID` and `JSON`, which are texts of one form, to `HUGEINT` and `UHUGEINT`, which are decimals within
-//! bounds, and `TRY(CAST(x AS t))`, which is `TRY_CAST`.
+//! bounds, `TRY(CAST(x AS t))`, which is `TRY_CAST`, and `TRY` of other expressions, which is a function of a lambda.
+
+use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    visit_expressions,
 };
 
 use crate::error::{Error, Result};
+use crate::planning::syntax;
 use crate::planning::trees::{call, take};
 
 pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
@@ -25,6 +29,18 @@ pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
         CastKind::Cast | CastKind::DoubleColon => (name.to_owned(), CastKind::Cast),
         CastKind::TryCast | CastKind::SafeCast => (format!("try_{name}"), CastKind::TryCast),
     };
+    // A UUID is a number of 128 bits between these two.
+    if let Expr::Cast { data_type: inner, .. } = value.as_ref() {
+        let function = match (inner, &*data_type) {
+            (DataType::Uuid, DataType::UHugeInt | DataType::UInt128) => Some("uhugeint_of_uuid"),
+            (DataType::UHugeInt | DataType::UInt128, DataType::Uuid) => Some("uuid_of_uhugeint"),
+            _ => None,
+        };
+        if let Some(function) = function {
+            *expr = call(function, [take(value)]);
+            return Ok(());
+        }
+    }
     let value = Box::new(take(value));
     let Some(of) = of else {
         *expr = call(&name, [*value]);
@@ -46,7 +62,7 @@ fn function_of(data_type: &DataType) -> Option<(&'static str, Option<DataType>)>
     }
 }
 
-/// The cast that `TRY` stands around.
+/// What `TRY(…)` is.
 fn tried(expr: &mut Expr) -> Result<Option<Expr>> {
     let Expr::Function(function) = expr else { return Ok(None) };
     if !function.name.to_string().eq_ignore_ascii_case("try") {
@@ -59,9 +75,19 @@ fn tried(expr: &mut Expr) -> Result<Option<Expr>> {
     while let Expr::Nested(inner) = tried {
         *tried = take(inner);
     }
-    let Expr::Cast { kind, .. } = tried else {
-        return Err(Error::unsupported("TRY is there for casts only: write TRY(CAST(x AS type))"));
-    };
-    *kind = CastKind::TryCast;
-    Ok(Some(take(tried)))
+    if let Expr::Cast { kind, expr, .. } = tried
+        && matches!(expr.as_ref(), Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
+    {
+        *kind = CastKind::TryCast;
+        return Ok(Some(take(tried)));
+    }
+    let has_query = visit_expressions(tried, |expr: &Expr| match expr {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    if has_query.is_break() {
+        return Err(Error::unsupported("TRY tries no sub-query; write TRY inside of it"));
+    }
+    let lambda = syntax::lambda(vec![Ident::new("__tried")], take(tried));
+    Ok(Some(call(nandina_functions::TRY_FUNCTION, [lambda])))
 }

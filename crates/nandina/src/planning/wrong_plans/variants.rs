@@ -109,7 +109,7 @@ fn type_of(digits: &str) -> Option<DataType> {
     let are_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let count = whole.len() + fraction.len();
     (are_digits(whole) && are_digits(fraction) && (1..=MOST_DIGITS).contains(&count))
-        .then(|| DataType::Decimal(ExactNumberInfo::PrecisionAndScale(count as u64, fraction.len() as i64)))
+        .then_some(DataType::Decimal(ExactNumberInfo::PrecisionAndScale(count as u64, fraction.len() as i64)))
 }
 
 fn of_function(function: &mut Function) -> Option<Expr> {
