@@ -15,6 +15,7 @@ use datafusion::common::{Result, exec_err};
 
 use crate::casts::bits::is_bit;
 use crate::casts::huge_integers::HUGE;
+use crate::casts::is_infinite_time;
 use crate::function::Kind::{Any, Boolean, Float, Integer, Text, Timestamp};
 use crate::function::{Kernel, arguments};
 
@@ -150,7 +151,14 @@ fn float_answers(given: &[ArrayRef], holds: impl Fn(f64) -> bool) -> Result<Arra
     let [values] = arguments(given)?;
     let answers: BooleanArray = match values.data_type() {
         DataType::Float64 => as_float64_array(values)?.iter().map(|value| value.map(&holds)).collect(),
-        _ => as_timestamp_microsecond_array(values)?.iter().map(|time| time.map(|_| holds(0.0))).collect(),
+        _ => {
+            let of_time = |time: i64| match is_infinite_time(time) {
+                true => f64::INFINITY,
+                false => 0.0,
+            };
+            let times = as_timestamp_microsecond_array(values)?.iter();
+            times.map(|time| time.map(|time| holds(of_time(time)))).collect()
+        }
     };
     Ok(Arc::new(answers))
 }

@@ -20,6 +20,11 @@ const LAST_YEAR: i64 = 262_142;
 pub(super) const INFINITE_DATE: i32 = i32::MAX;
 pub(super) const INFINITE_TIMESTAMP: i64 = i64::MAX;
 
+/// Whether a timestamp is `infinity` or `-infinity`.
+pub(crate) fn is_infinite_time(time: i64) -> bool {
+    time.unsigned_abs() == INFINITE_TIMESTAMP.unsigned_abs()
+}
+
 /// Days since 1970 of a date; none if the month has no such day.
 pub(super) fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=days_of_month(year, month)).contains(&day) {

@@ -47,6 +47,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+pub(crate) use self::calendar::is_infinite_time;
 pub use self::enums::enum_texts;
 pub(crate) use self::nested::check_keys;
 pub(crate) use self::nested_texts::{are_unnamed, element_range, write_part, write_quoted};

@@ -5,7 +5,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, not_impl_err};
 
-use super::{bits, enums, texts, unions};
+use super::{bits, enums, offset_times, texts, unions};
 use crate::types::sql_type;
 use crate::variants::{self, is_variant};
 
@@ -57,6 +57,7 @@ impl Writer {
         Ok(match values.data_type() {
             of if enums::enum_texts(of).is_some() => Writer::Plain(enums::texts_of(values)),
             of if bits::is_bit(of) => Writer::Plain(bits::texts_of(values)),
+            of if offset_times::is_timetz(of) => Writer::Plain(offset_times::texts_of(values)?),
             of if is_variant(of) => Writer::Written(variants::texts_of(values, variants::Form::Part)?),
             of if unions::is_union(of) => {
                 let columns = values.as_struct().columns().iter().skip(1);

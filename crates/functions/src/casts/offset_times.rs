@@ -105,7 +105,7 @@ pub(super) fn to_values(values: &ArrayRef, to: &DataType) -> Result<Option<Array
     })
 }
 
-pub(super) fn texts_of(values: &ArrayRef) -> Result<StringViewArray> {
+pub(crate) fn texts_of(values: &ArrayRef) -> Result<StringViewArray> {
     let text = |(micros, ahead): Local| {
         let mut text = String::new();
         write_time(&mut text, micros * 1_000)?;

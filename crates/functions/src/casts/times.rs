@@ -18,7 +18,8 @@ use chrono::{DateTime, LocalResult, Offset as _, TimeDelta, TimeZone as _};
 use datafusion::common::Result;
 
 use super::calendar::{
-    INFINITE_DATE, INFINITE_TIMESTAMP, Moment, NANOSECONDS_OF_DAY, Zone, moment, time_of_day,
+    INFINITE_DATE, INFINITE_TIMESTAMP, Moment, NANOSECONDS_OF_DAY, Zone, is_infinite_time, moment,
+    time_of_day,
 };
 use super::{Failed, primitives};
 use crate::interval_text::parse_interval;
@@ -118,7 +119,7 @@ pub(super) fn of_timestamps(values: &ArrayRef, to: &DataType) -> Option<Result<A
         TimeUnit::Microsecond => 1_000_000,
         TimeUnit::Nanosecond => 1_000_000_000_i64,
     };
-    let is_infinite = |number: i64| number.unsigned_abs() == INFINITE_TIMESTAMP.unsigned_abs();
+    let is_infinite = is_infinite_time;
     let numbers = || cast(values, &DataType::Int64);
     let computed = match to {
         DataType::Timestamp(coarser, same) if coarser < unit && same == zone => {

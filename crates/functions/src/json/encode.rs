@@ -12,6 +12,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, exec_datafusion_err};
 
 use super::is_json;
+use crate::casts::offset_times::{self, is_timetz};
 use crate::casts::unions::{self, is_union};
 use crate::casts::{Failed, cast_array, element_range};
 use crate::function::{element, list_of};
@@ -79,6 +80,7 @@ impl JsonEncoder {
     pub fn new(field: &Field, values: &ArrayRef, formats: &TimeFormats) -> Result<Self> {
         let of = match values.data_type() {
             DataType::Null => Of::Null,
+            of if is_timetz(of) => Of::Texts(offset_times::texts_of(values)?),
             of if is_variant(of) => Of::Plain(variants::texts_of(values, variants::Form::Json)?),
             of if is_union(of) => {
                 let unions = values.as_struct();

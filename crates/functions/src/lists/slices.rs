@@ -15,10 +15,12 @@ use datafusion::common::cast::{as_binary_array, as_list_array};
 use datafusion::common::{Result, exec_err, plan_err};
 
 use super::{gather_kept, ranges};
+use crate::casts::offset_times::is_timetz;
 use crate::casts::{Failed, cast_array, enum_texts};
 use crate::function::Kind::Any;
 use crate::function::{Kernel, arguments, element, list_of};
 use crate::types::sql_type;
+use crate::variants::is_variant;
 
 pub(crate) static FUNCTIONS: &[Kernel] = &[Kernel::new(
     &["list_slice", "array_slice"],
@@ -39,6 +41,12 @@ fn sliced_type(whole: &DataType) -> Result<DataType> {
         DataType::List(_) => whole.clone(),
         of if of.is_string() || enum_texts(of).is_some() => DataType::Utf8View,
         of if of.is_binary() => DataType::Binary,
+        of if is_variant(of) => {
+            return plan_err!("a VARIANT has no slices; cast it to the type of a list first");
+        }
+        of if is_timetz(of) => {
+            return plan_err!("there are slices of lists, texts and bytes, and none of TIMETZ");
+        }
         of => match element(of) {
             Some(element) => list_of(element.clone()),
             None => {

@@ -76,7 +76,7 @@ impl<'a> LateColumns<'a> {
             early += bytes / profile.writes.full_bandwidth() * 1e6;
             early += bytes / profile.reads.full_bandwidth() * 1e6;
         }
-        let window = (window_bytes(memory_bytes) as f64 / self.row_bytes.max(1.0)).max(1.0);
+        let window = (window_bytes(memory_bytes) as f64 / self.row_bytes.max(1.0)).clamp(1.0, self.rows);
         // Rows of a window that stand on one page have it read once.
         let read = self.pages * (1.0 - (1.0 - 1.0 / self.pages).powf(window));
         self.rows / window * read * self.page_micros < early

@@ -233,7 +233,10 @@ impl Rewriting<'_> {
             Keyword::TABLE if at > 0 && self.is_word(0, Keyword::CREATE) && self.open.len() == 1 => {
                 self.innermost().defines_table = true;
             }
-            Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT if self.before(at) != Some(&Token::Mul) => {
+            // Not `* EXCEPT (…)`, nor a type: `x::UNION(…)`.
+            Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT
+                if !matches!(self.before(at), Some(Token::Mul | Token::DoubleColon)) =>
+            {
                 self.innermost().has_select = false;
             }
             Keyword::FROM if self.is_query_without_select(at) => {
