@@ -21,7 +21,7 @@ use super::sink::TableSink;
 #[derive(Debug)]
 pub struct NativeTableProvider {
     table: Table,
-    /// The columns of the table, and behind them the ids of its rows if they are given out.
+    /// The columns of the table, and a last one of row ids if the provider has them.
     schema: SchemaRef,
     statistics: OnceLock<Option<Statistics>>,
 }
