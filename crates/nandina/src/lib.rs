@@ -52,7 +52,7 @@ pub use files::names::{expand as expand_files, looks_like_path};
 pub use files::sinks::nested_as_text;
 pub use nandina_exec::memory::ResidentBound;
 pub use nandina_exec::scan::guard::is_guarded;
-pub use nandina_plan::SortAlgorithm;
+pub use nandina_plan::{JoinAlgorithm, SortAlgorithm};
 pub use options::{IoBackend, MOST_THREADS, OpenDevice, Options, Settings, default_memory_limit};
 pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};
 pub use progress::{Progress, ProgressMeter};

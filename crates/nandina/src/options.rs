@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::ResidentBound;
-use nandina_plan::SortAlgorithm;
+use nandina_plan::{JoinAlgorithm, SortAlgorithm};
 use nandina_spill::{Compression, Discard, Preallocation};
 
 use crate::error::{Error, Result};
@@ -83,6 +83,8 @@ pub struct Options {
     pub temp_compression: Compression,
     /// How sorts are done.
     pub sort_algorithm: SortAlgorithm,
+    /// How joins are done.
+    pub join_algorithm: JoinAlgorithm,
     /// Workers per operator. Default: the processors available to this process.
     pub threads: Option<usize>,
     /// How requests reach the device.
@@ -111,6 +113,7 @@ impl Default for Options {
             temp_discard: Discard::default(),
             temp_compression: Compression::default(),
             sort_algorithm: SortAlgorithm::default(),
+            join_algorithm: JoinAlgorithm::default(),
             threads: None,
             io_backend: IoBackend::default(),
             batch_size: None,
@@ -168,6 +171,7 @@ pub struct Settings {
     pub temp_discard: Discard,
     pub temp_compression: Compression,
     pub sort_algorithm: SortAlgorithm,
+    pub join_algorithm: JoinAlgorithm,
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
@@ -192,6 +196,7 @@ impl Settings {
             temp_discard: options.temp_discard,
             temp_compression: options.temp_compression,
             sort_algorithm: options.sort_algorithm,
+            join_algorithm: options.join_algorithm,
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,

@@ -20,7 +20,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 15] = [
+pub const NAMES: [(&str, &str); 16] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -39,6 +39,10 @@ pub const NAMES: [(&str, &str); 15] = [
     (
         "sort_algorithm",
         "auto (what costs less), merge (of whole rows) or ssd (of keys; the other columns are fetched in order)",
+    ),
+    (
+        "join_algorithm",
+        "auto (what costs less), hybrid (of whole rows) or rare (of keys; the other columns are fetched for the result)",
     ),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),
@@ -241,6 +245,7 @@ impl Settings {
             "temp_discard" => changed.temp_discard = policy(name, value)?,
             "temp_compression" => changed.temp_compression = policy(name, value)?,
             "sort_algorithm" => changed.sort_algorithm = policy(name, value)?,
+            "join_algorithm" => changed.join_algorithm = policy(name, value)?,
             "threads" => changed.threads = number(name, value)?,
             "batch_size" if value.eq_ignore_ascii_case("auto") => changed.batch_size = None,
             "batch_size" => changed.batch_size = Some(number(name, value)?),
@@ -265,6 +270,7 @@ impl Settings {
             "temp_discard" => changed.temp_discard = start.temp_discard,
             "temp_compression" => changed.temp_compression = start.temp_compression,
             "sort_algorithm" => changed.sort_algorithm = start.sort_algorithm,
+            "join_algorithm" => changed.join_algorithm = start.join_algorithm,
             "threads" => changed.threads = start.threads,
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
@@ -285,6 +291,7 @@ impl Settings {
             "temp_discard" => self.temp_discard.to_string(),
             "temp_compression" => self.temp_compression.to_string(),
             "sort_algorithm" => self.sort_algorithm.to_string(),
+            "join_algorithm" => self.join_algorithm.to_string(),
             "threads" => self.threads.to_string(),
             "batch_size" => match self.batch_size {
                 Some(rows) => rows.to_string(),

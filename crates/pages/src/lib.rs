@@ -35,6 +35,7 @@ mod error;
 mod format;
 pub mod mini_page;
 mod nested;
+mod own_buffers;
 mod page;
 mod pieces;
 pub mod prefetch;
@@ -52,6 +53,7 @@ pub use format::{
 pub use mini_page::{
     ColumnParts, DictionaryParts, PartValues, decode_dictionary, decode_mini_page, mini_page_checksum,
 };
+pub use own_buffers::with_own_buffers;
 pub use page::{Page, Verify};
 pub use rows::Rows;
 pub use schema::{ColumnLayout, PageSchema};

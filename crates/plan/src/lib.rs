@@ -37,6 +37,7 @@ mod name_files;
 mod name_keys;
 mod narrow_decimals;
 mod null_safe_keys;
+mod orders_below;
 mod outer_types;
 mod push_filters;
 mod relations;
@@ -74,7 +75,7 @@ pub use keep_leaf_projections::KeepLeafProjections;
 pub use keep_memberships::KeepMemberships;
 pub use keep_sum_types::KeepSumTypes;
 pub use keys_of_sets::KeysOfSets;
-pub use late::SortAlgorithm;
+pub use late::{JoinAlgorithm, SortAlgorithm};
 pub use limit_groups::LimitGroups;
 pub use meanings::{REPLACED_COLUMN, operator_planner, replaced_column};
 pub use metered::metered;
@@ -84,6 +85,7 @@ pub use name_files::NameFiles;
 pub use name_keys::NameKeys;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
+pub use orders_below::OrdersBelow;
 pub use outer_types::OuterTypes;
 pub use push_filters::PushFilters;
 pub use relations::Relations;
@@ -106,6 +108,7 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(CountCopies),
         Arc::new(NameKeys),
         Arc::new(KeysOfSets),
+        Arc::new(OrdersBelow),
         Arc::new(meanings::meanings()),
         Arc::new(MixedColumns),
         Arc::new(CorrelatedNames),

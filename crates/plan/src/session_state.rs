@@ -35,6 +35,8 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     options.execution.skip_physical_aggregate_schema_check = true;
     // It reorders keys for DataFusion's own joins, and finds those of aggregations below by name.
     options.optimizer.top_down_join_key_reordering = false;
+    // Limits, windows and lists take the rows of a sub-query in its order: `OrdersBelow`.
+    options.sql_parser.enable_subquery_sort_elimination = false;
     state.register_udf(Arc::new(replaced_column()))?;
     for marker in limit_markers() {
         state.register_udf(Arc::new(marker))?;

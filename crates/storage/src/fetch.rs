@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_buffer::Buffer;
@@ -34,6 +35,8 @@ pub struct FetchOptions {
     pub window_bytes: Option<usize>,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
+    /// Pages are counted here, each once per fetch.
+    pub pages: Option<Arc<AtomicU64>>,
 }
 
 /// One page and the slots wanted of it, ascending.
@@ -66,6 +69,9 @@ impl Table {
             order.sort_by_key(|&position| id_at(position));
         }
         let by_page: Vec<&[u32]> = order.chunk_by(|&a, &b| id_at(a).page() == id_at(b).page()).collect();
+        if let Some(pages) = &options.pages {
+            pages.fetch_add(by_page.len() as u64, Ordering::Relaxed);
+        }
         let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
         for group in by_page.chunks(GROUP_PAGES) {
             let wanted = group.iter().map(|positions| {
@@ -215,7 +221,10 @@ impl Table {
             let field = self.schema().field(column);
             let array = decode_mini_page(bytes, field, page.rows, meta)
                 .map_err(|error| page.segment.in_page(page.number, error))?;
-            arrays.push(arrow_select::take::take(&array, &slots, None)?);
+            let taken = arrow_select::take::take(&array, &slots, None)?;
+            // A few texts would keep those of their whole page.
+            let all = page.slots.len() == page.rows;
+            arrays.push(if all { taken } else { nandina_pages::with_own_buffers(&taken)? });
         }
         Ok(arrays)
     }

@@ -239,7 +239,7 @@ fn fetches(device: &Device, table: &Table, rounds: Rounds, page: &mut String) {
     };
     let run = |way: usize| {
         let started = device.now();
-        let options = FetchOptions { window_bytes: windows[way], account: None };
+        let options = FetchOptions { window_bytes: windows[way], ..Default::default() };
         let rows = table.fetch_blocking(&ids, &[0, 7], &options).unwrap();
         assert_eq!(rows.num_rows(), ids.len());
         (device.now() - started).as_secs_f64()

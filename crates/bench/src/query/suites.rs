@@ -147,6 +147,107 @@ static SUITES: [Suite; 6] = [
         is_exact: false,
         is_sum: false,
     },
+    Suite {
+        name: "wide-joins",
+        title: "Joins of wide rows, of which few or many match, on own tables",
+        about: "All columns of joined TPC-H tables with filters of 0.01 to 50 %, on tables in each engine's own format",
+        data: Data::Tpch,
+        tables: &["customer", "lineitem", "orders", "part", "supplier"],
+        source: Source::OwnTables,
+        engines: &[Engine::Duckdb, Engine::Nandina],
+        queries: &WIDE_JOINS,
+        is_exact: true,
+        is_sum: false,
+    },
+];
+
+/// The greatest value of every column that is no key of a join.
+macro_rules! lineitem {
+    () => {
+        "max(l_suppkey), max(l_linenumber), max(l_quantity), max(l_extendedprice), max(l_discount), max(l_tax), \
+         max(l_returnflag), max(l_linestatus), max(l_shipdate), max(l_commitdate), max(l_receiptdate), \
+         max(l_shipinstruct), max(l_shipmode), max(l_comment)"
+    };
+}
+
+macro_rules! orders {
+    () => {
+        "max(o_custkey), max(o_orderstatus), max(o_totalprice), max(o_orderdate), max(o_orderpriority), max(o_clerk), \
+         max(o_shippriority), max(o_comment)"
+    };
+}
+
+macro_rules! part {
+    () => {
+        "max(p_name), max(p_mfgr), max(p_brand), max(p_type), max(p_size), max(p_container), max(p_retailprice), \
+         max(p_comment)"
+    };
+}
+
+macro_rules! of_orders {
+    ($condition:literal) => {
+        concat!(
+            "SELECT count(*), ",
+            lineitem!(),
+            ", ",
+            orders!(),
+            " FROM lineitem JOIN orders ON l_orderkey = o_orderkey WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! of_parts {
+    ($condition:literal) => {
+        concat!(
+            "SELECT count(*), ",
+            lineitem!(),
+            ", ",
+            part!(),
+            " FROM lineitem JOIN part ON l_partkey = p_partkey WHERE ",
+            $condition
+        )
+    };
+}
+
+const WIDE_JOINS: [Query; 10] = [
+    Query { name: "O1", title: "lines of 0.01 % of the orders", sql: of_orders!("o_custkey <= 150") },
+    Query { name: "O2", title: "lines of 1 % of the orders", sql: of_orders!("o_custkey <= 15000") },
+    Query { name: "O3", title: "lines of 10 % of the orders", sql: of_orders!("o_custkey <= 150000") },
+    Query { name: "O4", title: "lines of half of the orders", sql: of_orders!("o_custkey <= 750000") },
+    Query {
+        name: "O5",
+        title: "lines of the first two days",
+        sql: of_orders!("o_orderdate < DATE '1992-01-03'"),
+    },
+    Query { name: "P1", title: "lines of 0.01 % of the parts", sql: of_parts!("p_partkey % 10000 = 7") },
+    Query { name: "P2", title: "lines of 1 % of the parts", sql: of_parts!("p_partkey % 100 = 7") },
+    Query { name: "P3", title: "lines of half of the parts", sql: of_parts!("p_partkey % 2 = 1") },
+    Query {
+        name: "C1",
+        title: "orders with their customers",
+        sql: concat!(
+            "SELECT count(*), ",
+            orders!(),
+            ", max(c_name), max(c_address), max(c_nationkey), max(c_phone), max(c_acctbal), max(c_mktsegment), \
+             max(c_comment) FROM orders JOIN customer ON o_custkey = c_custkey"
+        ),
+    },
+    Query {
+        name: "S1",
+        title: "a star: lines of 0.1 % of the parts, with supplier and order",
+        sql: concat!(
+            "SELECT count(*), ",
+            lineitem!(),
+            ", ",
+            orders!(),
+            ", ",
+            part!(),
+            ", max(s_name), max(s_address), max(s_comment) FROM lineitem JOIN part ON l_partkey = p_partkey \
+             JOIN supplier ON l_suppkey = s_suppkey JOIN orders ON l_orderkey = o_orderkey \
+             WHERE p_partkey % 1000 = 7"
+        ),
+    },
 ];
 
 const FIRST_ROWS: [Query; 6] = [

@@ -16,6 +16,7 @@ use datafusion::physical_plan::{
 };
 use nandina_storage::Table;
 
+use super::sort::SortByRowId;
 use super::stream::{FetchMetrics, Fetching, fetched};
 
 /// A table whose columns are added, and where the ids of its rows are.
@@ -29,18 +30,47 @@ pub struct FetchedTable {
     pub columns: Vec<(usize, FieldRef)>,
 }
 
+/// In which order the rows of a fetch come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowOrder {
+    /// As they do in the input.
+    Kept,
+    /// As suits the device. Once pages have been read again and again, the rest of the input is sorted by row id, so that
+    /// each page is read once more at most: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
+    Any,
+}
+
+/// What the planner expected of late columns, and of the same plan without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FetchEstimate {
+    pub rows: u64,
+    pub early_millis: u64,
+    pub late_millis: u64,
+}
+
 /// Adds columns of stored tables to rows that carry their ids: behind the columns of the input, table by table.
 ///
-/// Rows stay in their order and partition.
+/// Rows stay in their partition.
 pub struct FetchExec {
     input: Arc<dyn ExecutionPlan>,
     tables: Arc<[FetchedTable]>,
+    order: RowOrder,
+    candidate: Option<usize>,
+    estimate: Option<FetchEstimate>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl FetchExec {
-    pub fn try_new(input: Arc<dyn ExecutionPlan>, tables: Arc<[FetchedTable]>) -> Result<Self> {
+    /// In any order, the columns are those of one table.
+    pub fn try_new(
+        input: Arc<dyn ExecutionPlan>,
+        tables: Arc<[FetchedTable]>,
+        order: RowOrder,
+    ) -> Result<Self> {
+        if order == RowOrder::Any && tables.len() != 1 {
+            return internal_err!("rows can be in the order of one table");
+        }
         let of_input = input.schema();
         for table in tables.iter() {
             if of_input.field(table.row_ids).data_type() != &DataType::UInt64 {
@@ -52,6 +82,7 @@ impl FetchExec {
         let schema = Arc::new(Schema::new_with_metadata(fields, of_input.metadata().clone()));
         // Columns of the input keep their places, and with them what is known of their order.
         let orderings = input.equivalence_properties().oeq_class().iter().cloned();
+        let orderings = orderings.filter(|_| order == RowOrder::Kept);
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(schema, orderings),
             input.output_partitioning().clone(),
@@ -60,11 +91,25 @@ impl FetchExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
-        Ok(Self { input, tables, properties: Arc::new(properties), metrics })
+        let properties = Arc::new(properties);
+        Ok(Self { input, tables, order, candidate: None, estimate: None, properties, metrics })
     }
 
     pub fn tables(&self) -> &[FetchedTable] {
         &self.tables
+    }
+
+    /// Gives it a number among the fetches that the planner may do without, and what it was chosen for.
+    pub fn with_candidate(self, candidate: Option<usize>, estimate: Option<FetchEstimate>) -> Self {
+        Self { candidate, estimate, ..self }
+    }
+
+    pub fn candidate(&self) -> Option<usize> {
+        self.candidate
+    }
+
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
     }
 }
 
@@ -83,7 +128,16 @@ impl DisplayAs for FetchExec {
         let described: Vec<String> = described.collect();
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "FetchExec: {}", described.join("; "))
+                write!(f, "FetchExec: {}", described.join("; "))?;
+                if self.order == RowOrder::Any {
+                    write!(f, ", order=any")?;
+                }
+                match self.estimate {
+                    Some(FetchEstimate { rows, early_millis, late_millis }) => {
+                        write!(f, ", estimated=[rows {rows}, late {late_millis} ms, early {early_millis} ms]")
+                    }
+                    None => Ok(()),
+                }
             }
             DisplayFormatType::TreeRender => described.iter().try_for_each(|table| writeln!(f, "{table}")),
         }
@@ -104,7 +158,7 @@ impl ExecutionPlan for FetchExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![self.order == RowOrder::Kept]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -123,7 +177,10 @@ impl ExecutionPlan for FetchExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(Self::try_new(input, Arc::clone(&self.tables))?)),
+            Ok([input]) => {
+                let renewed = Self::try_new(input, Arc::clone(&self.tables), self.order)?;
+                Ok(Arc::new(renewed.with_candidate(self.candidate, self.estimate)))
+            }
             Err(_) => internal_err!("a fetch has one input"),
         }
     }
@@ -134,8 +191,12 @@ impl ExecutionPlan for FetchExec {
         let partitions = self.properties.output_partitioning().partition_count();
         let tasks = context.session_config().target_partitions().div_ceil(partitions.max(1));
         let metrics = FetchMetrics::new(&self.metrics, partition);
+        let sort = match self.order {
+            RowOrder::Kept => None,
+            RowOrder::Any => Some(SortByRowId::new(&self.tables, &self.metrics, partition, &context)?),
+        };
         let fetching = Fetching::new(Arc::clone(&self.tables), self.schema(), tasks, metrics, &context);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), fetched(fetching, input))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), fetched(fetching, input, sort))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

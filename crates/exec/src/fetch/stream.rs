@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -18,9 +19,10 @@ use nandina_device::{IoAccount, Priority};
 use nandina_storage::FetchOptions;
 
 use super::exec::FetchedTable;
+use super::sort::SortByRowId;
 use super::window::fetch_window;
-use crate::batch::HeldBatch;
 use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
+use crate::batch::{HeldBatch, data_bytes};
 use crate::execution::meter::inherited;
 use crate::execution::query_flow;
 use crate::memory::{HeldMemory, output_bytes, pool_limit};
@@ -29,6 +31,10 @@ use crate::memory::{HeldMemory, output_bytes, pool_limit};
 const FIRST_ROWS: usize = 1 << 10;
 /// The share of memory that one window may take.
 const WINDOW_SHARE: usize = 32;
+/// The share of memory that the reads of one window may take.
+const READ_SHARE: usize = 32;
+/// Of the reads of one window: enough for some requests at a time.
+const LEAST_READ_BYTES: usize = 256 << 10;
 /// The bounds of a window in bytes. More rows have more of them on one page, which is read once per window.
 const LEAST_WINDOW_BYTES: usize = 256 << 10;
 const MOST_WINDOW_BYTES: usize = 32 << 20;
@@ -43,6 +49,7 @@ pub fn window_bytes(limit: Option<usize>) -> usize {
 pub(super) struct FetchMetrics {
     baseline: BaselineMetrics,
     windows: Count,
+    page_reads: Count,
     bytes_read: Count,
     requests: Count,
     mean_queue_depth_x100: Gauge,
@@ -54,6 +61,7 @@ impl FetchMetrics {
         Self {
             baseline: BaselineMetrics::new(set, partition),
             windows: MetricBuilder::new(set).counter("windows", partition),
+            page_reads: MetricBuilder::new(set).counter("page_reads", partition),
             bytes_read: MetricBuilder::new(set).counter("bytes_read", partition),
             requests: MetricBuilder::new(set).counter("read_requests", partition),
             mean_queue_depth_x100: MetricBuilder::new(set).gauge("mean_queue_depth_x100", partition),
@@ -75,8 +83,12 @@ pub(super) struct Fetching {
     most_bytes: usize,
     /// Bytes that are fetched for a row, about.
     fetched_row_bytes: usize,
+    /// Of the reads of one window that are in flight or not decoded yet.
+    read_bytes: usize,
     memory: HeldMemory,
     account: Arc<IoAccount>,
+    /// Pages of which columns were read, once per window.
+    page_reads: Arc<AtomicU64>,
     metrics: FetchMetrics,
 }
 
@@ -90,7 +102,12 @@ impl Fetching {
     ) -> Self {
         let pool: &Arc<dyn MemoryPool> = context.memory_pool();
         let limit = pool_limit(pool.as_ref());
+        let useful =
+            tables.iter().map(|fetched| fetched.table.store().device().sizes().small_read_window_bytes());
+        let useful = useful.max().unwrap_or_default();
+        let share = limit.map_or(useful, |limit| limit / READ_SHARE);
         Self {
+            read_bytes: share.max(LEAST_READ_BYTES).min(useful),
             fetched_row_bytes: tables.iter().map(fetched_row_bytes).sum::<usize>().max(1),
             tables,
             schema,
@@ -100,6 +117,7 @@ impl Fetching {
             most_bytes: window_bytes(limit),
             memory: HeldMemory::new(pool, "FetchExec", metrics.peak_memory.clone()),
             account: IoAccount::of_flow(query_flow(context), Priority::Scan),
+            page_reads: Arc::default(),
             metrics,
         }
     }
@@ -107,18 +125,26 @@ impl Fetching {
     /// The rows of a window, in a task of its own.
     fn start(&self, window: Window) -> SpawnedTask<Result<(RecordBatch, HeldMemory)>> {
         let (tables, schema) = (Arc::clone(&self.tables), Arc::clone(&self.schema));
-        let options = FetchOptions { account: Some(Arc::clone(&self.account)), ..Default::default() };
+        let window_bytes = Some((self.read_bytes / self.tables.len().max(1)).max(1));
+        let (account, pages) = (Some(Arc::clone(&self.account)), Some(Arc::clone(&self.page_reads)));
+        let options = FetchOptions { window_bytes, account, pages };
         self.metrics.windows.add(1);
         let timer = self.metrics.baseline.elapsed_compute().clone();
         SpawnedTask::spawn(inherited(async move {
             let _timer = timer.timer();
             let Window { batches, memory, .. } = window;
-            Ok((fetch_window(batches, &tables, &schema, &options).await?, memory))
+            let rows = fetch_window(batches, &tables, &schema, &options).await?;
+            memory.resize(data_bytes(&rows));
+            Ok((rows, memory))
         }))
     }
+}
 
-    fn report(&self) {
+/// A consumer that has seen enough leaves figures too.
+impl Drop for Fetching {
+    fn drop(&mut self) {
         let io = self.account.statistics();
+        self.metrics.page_reads.add(self.page_reads.load(Ordering::Relaxed) as usize);
         self.metrics.bytes_read.add(io.bytes_read as usize);
         self.metrics.requests.add(io.read_requests as usize);
         self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0).round() as usize);
@@ -150,7 +176,10 @@ impl Window {
     /// Adds rows, and says whether that was all that the window takes: as many as were wanted, or as memory has room for.
     fn add(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<bool> {
         let held = HeldBatch::new(batch)?;
-        let bytes = held.bytes + held.rows.num_rows() * fetching.fetched_row_bytes;
+        // Once page by page, and once put together.
+        let fetched_bytes = 2 * held.rows.num_rows() * fetching.fetched_row_bytes;
+        let read_bytes = if self.batches.is_empty() { fetching.read_bytes } else { 0 };
+        let bytes = held.bytes + fetched_bytes + read_bytes;
         self.rows += held.rows.num_rows();
         self.batches.push(held.rows);
         let has_room = self.memory.try_grow(bytes);
@@ -158,7 +187,9 @@ impl Window {
             // The rows are there; what is fetched for them is as much as one batch, which goes out next.
             self.memory.grow(bytes);
         }
-        Ok(!has_room || self.rows >= self.most_rows || self.memory.bytes() >= fetching.most_bytes)
+        Ok(!has_room
+            || self.rows >= self.most_rows
+            || self.memory.bytes() >= fetching.read_bytes + fetching.most_bytes)
     }
 }
 
@@ -174,6 +205,7 @@ enum Event {
 pub(super) fn fetched(
     fetching: Fetching,
     mut input: SendableRecordBatchStream,
+    mut sort: Option<SortByRowId>,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send {
     try_stream! {
         let mut running: VecDeque<Fetched> = VecDeque::new();
@@ -197,6 +229,10 @@ pub(super) fn fetched(
                         yield batch;
                     }
                     drop(memory);
+                    let page_reads = fetching.page_reads.load(Ordering::Relaxed);
+                    if !has_ended && let Some(sort) = sort.take_if(|sort| sort.pays_after(page_reads)) {
+                        input = sort.sorted(input)?;
+                    }
                     continue;
                 }
                 Event::Input(Some(batch)) => {
@@ -213,7 +249,6 @@ pub(super) fn fetched(
                 running.push_back(fetching.start(std::mem::replace(&mut window, next)));
             }
         }
-        fetching.report();
     }
 }
 
@@ -226,7 +261,7 @@ async fn oldest(running: &mut VecDeque<Fetched>) -> Result<(RecordBatch, HeldMem
 
 /// Batches as large as consumers expect them.
 fn cut<'a>(rows: &'a RecordBatch, fetching: &Fetching) -> impl Iterator<Item = RecordBatch> + use<'a> {
-    let row_bytes = (crate::batch::data_bytes(rows) / rows.num_rows().max(1)).max(1);
+    let row_bytes = (data_bytes(rows) / rows.num_rows().max(1)).max(1);
     let most = (fetching.batch_bytes / row_bytes).clamp(1, fetching.batch_rows);
     (0..rows.num_rows()).step_by(most).map(move |start| rows.slice(start, most.min(rows.num_rows() - start)))
 }

@@ -33,6 +33,7 @@ pub(super) struct ScanMetrics {
     requests: Count,
     pages_read: Count,
     pages_pruned: Count,
+    pages_filtered: Count,
     window_bytes: Gauge,
     mean_queue_depth_x100: Gauge,
 }
@@ -49,6 +50,7 @@ impl ScanMetrics {
             requests: count("read_requests"),
             pages_read: count("pages_read"),
             pages_pruned: count("pages_pruned"),
+            pages_filtered: count("pages_filtered"),
             window_bytes: gauge("window_bytes"),
             mean_queue_depth_x100: gauge("mean_queue_depth_x100"),
         }
@@ -62,6 +64,7 @@ impl ScanMetrics {
         add(&self.requests, figures.requests, reported.requests);
         add(&self.pages_read, figures.pages_read, reported.pages_read);
         add(&self.pages_pruned, figures.pages_pruned, reported.pages_pruned);
+        add(&self.pages_filtered, figures.pages_filtered, reported.pages_filtered);
         *reported = figures;
         if ended {
             let depth = self.account.statistics().mean_queue_depth();

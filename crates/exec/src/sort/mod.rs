@@ -64,4 +64,8 @@ mod volatile;
 
 pub use exec::ExternalSortExec;
 pub use fence::{FenceExec, Kept};
+pub(crate) use metrics::SortMetrics;
 pub use ordered_merge::OrderedMergeExec;
+pub(crate) use output::output as sorted;
+pub(crate) use spec::SortSpec;
+pub(crate) use state::SortState;

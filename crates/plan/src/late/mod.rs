@@ -9,20 +9,24 @@
 //!                                                 TableScan u: key, row ids of u
 //! ```
 //!
-//! [`origins`] says which columns of a plan come from a stored table as they are, and which are used on the way;
-//! [`row_ids`] makes a plan hand out the ids of the rows that it is made of; [`cost`] decides whether reading few pages
-//! at random takes less time than reading all pages of those columns. What is not wanted any more below a [`LateFetch`] is
-//! removed by DataFusion's rule, which goes over the plan once more.
+//! [`sorts`] and [`joins`] say where. [`origins`] says which columns of a plan come from a stored table as they are, and which
+//! are used on the way; [`row_ids`] makes a plan hand out the ids of the rows that it is made of; [`cost`] says what reading
+//! few pages at random takes, and what reading all pages of those columns. Above joins this depends on what they spill:
+//! [`choice`] looks at the operators that were planned, and the plan is made once more without the fetches that do not pay.
+//! What is not wanted any more below a [`LateFetch`] is removed by DataFusion's rule, which goes over the plan once more.
 //!
 //! This is the last step before operators are chosen: no logical rule sees these nodes.
 
+mod above;
 mod algorithm;
+mod choice;
 mod cost;
+mod joins;
 mod node;
 mod origins;
 mod planner;
 mod row_ids;
 mod sorts;
 
-pub use algorithm::SortAlgorithm;
-pub(crate) use planner::{LateFetchPlanner, with_late_columns};
+pub use algorithm::{JoinAlgorithm, SortAlgorithm};
+pub(crate) use planner::{LateFetchPlanner, planned_late};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, TableReference, internal_err};
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
+use nandina_exec::fetch::{FetchEstimate, RowOrder};
 use nandina_storage::Table;
 
 /// Columns of one table, and where the ids of its rows are in the input.
@@ -48,17 +49,26 @@ impl Hash for LateTable {
 pub(super) struct LateFetch {
     pub input: LogicalPlan,
     pub tables: Vec<LateTable>,
+    pub order: RowOrder,
+    /// Its number among those that the planner may do without.
+    pub candidate: Option<usize>,
+    /// What it was chosen for.
+    pub estimate: Option<FetchEstimate>,
     schema: DFSchemaRef,
 }
 
 impl LateFetch {
-    pub fn try_new(input: LogicalPlan, tables: Vec<LateTable>) -> Result<Self> {
+    pub fn try_new(input: LogicalPlan, tables: Vec<LateTable>, order: RowOrder) -> Result<Self> {
         let of_input = input.schema();
         let own = of_input.iter().map(|(relation, field)| (relation.cloned(), Arc::clone(field)));
         let added = tables.iter().flat_map(|table| &table.columns);
         let added = added.map(|column| (column.relation.clone(), Arc::clone(&column.field)));
         let schema = DFSchema::new_with_metadata(own.chain(added).collect(), of_input.metadata().clone())?;
-        Ok(Self { tables, schema: Arc::new(schema), input })
+        Ok(Self { tables, order, candidate: None, estimate: None, schema: Arc::new(schema), input })
+    }
+
+    pub fn as_candidate(self, number: usize, estimate: Option<FetchEstimate>) -> Self {
+        Self { candidate: Some(number), estimate, ..self }
     }
 }
 
@@ -97,7 +107,8 @@ impl UserDefinedLogicalNodeCore for LateFetch {
             let Expr::Column(row_ids) = expression else { return internal_err!("row ids are a column") };
             table.row_ids = row_ids;
         }
-        Self::try_new(input, tables)
+        let fetch = Self::try_new(input, tables, self.order)?;
+        Ok(Self { candidate: self.candidate, estimate: self.estimate, ..fetch })
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {

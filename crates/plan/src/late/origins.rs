@@ -58,7 +58,7 @@ pub(super) fn origin(plan: &LogicalPlan, column: usize) -> Option<Origin> {
 }
 
 /// The only input of a node that emits columns of it first, each row at most once, and adds none.
-fn passed_input(plan: &LogicalPlan) -> Option<&LogicalPlan> {
+pub(super) fn passed_input(plan: &LogicalPlan) -> Option<&LogicalPlan> {
     match plan {
         LogicalPlan::SubqueryAlias(alias) => Some(&alias.input),
         LogicalPlan::Filter(filter) => Some(&filter.input),

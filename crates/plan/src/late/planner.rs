@@ -8,23 +8,93 @@ use datafusion::common::Result;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::{OptimizerContext, OptimizerRule as _};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use nandina_exec::fetch::{FetchExec, FetchedTable};
 
-use super::algorithm::SortAlgorithm;
+use super::algorithm::{JoinAlgorithm, SortAlgorithm};
+use super::choice::{Chosen, chosen};
+use super::joins::JoinFetches;
 use super::node::LateFetch;
-use super::sorts::{Circumstances, fetch_late};
+use super::row_ids::can_be_named;
+use super::sorts::fetch_above_sorts;
+use crate::ForgetKeys;
 
-/// The plan with columns that are read late, as the session's settings and memory have it.
-pub(crate) fn with_late_columns(plan: LogicalPlan, session: &dyn Session) -> Result<LogicalPlan> {
-    let sort_algorithm = session.config().get_extension::<SortAlgorithm>();
-    let memory_bytes = match session.runtime_env().memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => Some(bytes),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+/// What the choice between early and late depends on, beside the plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances {
+    pub sort_algorithm: SortAlgorithm,
+    pub join_algorithm: JoinAlgorithm,
+    /// The session's limit.
+    pub memory_bytes: Option<usize>,
+}
+
+impl Circumstances {
+    fn of(session: &dyn Session) -> Self {
+        let config = session.config();
+        let memory_bytes = match session.runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => Some(bytes),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+        };
+        Self {
+            sort_algorithm: config.get_extension::<SortAlgorithm>().map_or_else(Default::default, |it| *it),
+            join_algorithm: config.get_extension::<JoinAlgorithm>().map_or_else(Default::default, |it| *it),
+            memory_bytes,
+        }
+    }
+}
+
+/// Operators for a plan, in which columns are read late where that is cheaper, or asked for.
+pub(crate) async fn planned_late(
+    plan: LogicalPlan,
+    planner: &DefaultPhysicalPlanner,
+    session: &dyn Session,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let circumstances = Circumstances::of(session);
+    let late = with_late_columns(plan.clone(), circumstances, None)?;
+    if late.joins == 0 || circumstances.join_algorithm != JoinAlgorithm::Auto {
+        return planner.create_physical_plan(&late.plan, session).await;
+    }
+    // EXPLAIN has no operators below it, only their names.
+    let is_explained = matches!(late.plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    let asked = if is_explained { late.plan.inputs().first().copied() } else { None };
+    let planned = planner.create_physical_plan(asked.unwrap_or(&late.plan), session).await?;
+    let chosen = chosen(&planned, circumstances.memory_bytes);
+    if chosen.len() == late.joins && !is_explained {
+        return Ok(planned);
+    }
+    let late = with_late_columns(plan, circumstances, Some(&chosen))?;
+    planner.create_physical_plan(&late.plan, session).await
+}
+
+struct Late {
+    plan: LogicalPlan,
+    /// How many fetches above joins there could be.
+    joins: usize,
+}
+
+/// The plan with fetches: of those above joins, with the wanted ones, or with all.
+fn with_late_columns(
+    plan: LogicalPlan,
+    circumstances: Circumstances,
+    wanted: Option<&Chosen>,
+) -> Result<Late> {
+    if !can_be_named(&plan)? {
+        return Ok(Late { plan, joins: 0 });
+    }
+    let mut joins = JoinFetches::new(circumstances.join_algorithm, wanted);
+    let late = fetch_above_sorts(plan, circumstances)?;
+    let late = late.transform_data(|plan| joins.above_joins(plan))?;
+    let plan = if late.transformed {
+        // Below the fetches there are columns now that nothing needs.
+        let prune = ForgetKeys(Arc::new(OptimizeProjections::new()));
+        prune.rewrite(late.data, &OptimizerContext::new())?.data
+    } else {
+        late.data
     };
-    let sort_algorithm = sort_algorithm.map_or(SortAlgorithm::Auto, |chosen| *chosen);
-    fetch_late(plan, Circumstances { sort_algorithm, memory_bytes })
+    Ok(Late { plan, joins: joins.numbered() })
 }
 
 pub(crate) struct LateFetchPlanner;
@@ -53,6 +123,7 @@ impl ExtensionPlanner for LateFetchPlanner {
             })
         });
         let tables: Vec<FetchedTable> = tables.collect::<Result<_>>()?;
-        Ok(Some(Arc::new(FetchExec::try_new(Arc::clone(input), tables.into())?)))
+        let executed = FetchExec::try_new(Arc::clone(input), tables.into(), fetch.order)?;
+        Ok(Some(Arc::new(executed.with_candidate(fetch.candidate, fetch.estimate))))
     }
 }

@@ -15,7 +15,7 @@ use nandina_exec::spool::SpoolExec;
 use super::common::spool_common_parts;
 use super::node::Spool;
 use super::volatile;
-use crate::late::{LateFetchPlanner, with_late_columns};
+use crate::late::{LateFetchPlanner, planned_late};
 
 /// Makes physical plans of optimised logical ones, in which equal parts are [spooled](super).
 #[derive(Debug)]
@@ -31,8 +31,7 @@ impl QueryPlanner for Planner {
         let extensions: Vec<Arc<dyn ExtensionPlanner + Send + Sync>> =
             vec![Arc::new(SpoolPlanner), Arc::new(LateFetchPlanner)];
         let planner = DefaultPhysicalPlanner::with_extension_planners(extensions);
-        let plan = with_late_columns(spool_common_parts(logical_plan)?, session)?;
-        planner.create_physical_plan(&plan, session).await
+        planned_late(spool_common_parts(logical_plan)?, &planner, session).await
     }
 }
 

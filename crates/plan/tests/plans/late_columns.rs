@@ -14,11 +14,11 @@ use nandina_storage::{IfExists, Mode, Store, TableDefinition, WriteOptions};
 
 use crate::harness::{Engine, KIB, count_nodes, metric, plain, planned, run};
 
-const ROWS: i64 = 20_000;
+pub(crate) const ROWS: i64 = 20_000;
 /// Of the table `u`, whose keys are those of every tenth row of `t`.
-const FEW_ROWS: i64 = 2_500;
+pub(crate) const FEW_ROWS: i64 = 2_500;
 
-fn schema() -> SchemaRef {
+pub(crate) fn schema() -> SchemaRef {
     let item = Arc::new(Field::new("item", DataType::Utf8, true));
     Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -29,7 +29,7 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-fn rows(count: i64, step: i64) -> RecordBatch {
+pub(crate) fn rows(count: i64, step: i64) -> RecordBatch {
     let mut words = ListBuilder::new(StringBuilder::new());
     for id in 0..count {
         (0..id % 4).for_each(|word| words.values().append_value(format!("word {word} of {id}")));
@@ -47,7 +47,7 @@ fn rows(count: i64, step: i64) -> RecordBatch {
 }
 
 /// The tables `t` and `u`, stored, and the device that they are on.
-fn stored() -> (Vec<(&'static str, Arc<NativeTableProvider>)>, Simulation) {
+pub(crate) fn stored() -> (Vec<(&'static str, Arc<NativeTableProvider>)>, Simulation) {
     let (device, simulation) = nandina_simulation::in_memory(FaultPlan::none());
     let store = Store::open(device, Mode::Write).unwrap();
     let providers = [("t", rows(ROWS, 1)), ("u", rows(FEW_ROWS, 10))].map(|(name, rows)| {
@@ -132,7 +132,7 @@ fn fetched_columns_stand_in_the_order_of_the_result() {
     });
 }
 
-fn tables_fetched(plan: &Arc<dyn ExecutionPlan>) -> usize {
+pub(crate) fn tables_fetched(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let own = plan.downcast_ref::<nandina_exec::fetch::FetchExec>().map_or(0, |fetch| fetch.tables().len());
     own + plan.children().iter().map(|child| tables_fetched(child)).sum::<usize>()
 }

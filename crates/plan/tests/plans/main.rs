@@ -24,6 +24,7 @@ mod hungry_plans;
 mod join_types;
 mod join_types_in_sql;
 mod late_columns;
+mod late_joins;
 mod nested_loop_joins;
 mod nested_loop_joins_end_cleanly;
 mod nested_loop_joins_in_sql;

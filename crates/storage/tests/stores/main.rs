@@ -3,6 +3,7 @@
 mod a_full_disk_leaves_the_database_intact;
 mod crashes_lose_nothing_acknowledged;
 mod damage_is_named;
+mod filters_first;
 mod misplaced_data_is_noticed;
 mod one_process_writes;
 mod random_statements_match_a_model;

@@ -158,7 +158,8 @@ fn row_ids_find_their_rows() {
         .collect();
     let wanted_ids: Vec<RowId> = wanted.iter().map(|&key| RowId::from_bits(ids[key as usize])).collect();
     let account = IoAccount::new();
-    let fetch = FetchOptions { window_bytes: Some(64 << 10), account: Some(Arc::clone(&account)) };
+    let fetch =
+        FetchOptions { window_bytes: Some(64 << 10), account: Some(Arc::clone(&account)), pages: None };
     let fetched = table.fetch_blocking(&wanted_ids, &[4, 3, 2, 1, 0], &fetch).unwrap();
     assert_eq!(keys(&fetched), wanted);
     let names = fetched.column(0).as_string_view();

@@ -1,0 +1,235 @@
+//! Whether fetches above joins pay, once it is known what each join builds its hash table over.
+//!
+//! ```text
+//!   FetchExec o                cost of a set of late tables:
+//!     FetchExec l                what joins spill with the columns of the other tables in them
+//!       HybridHashJoinExec     + reading all pages of the columns of the others
+//!         orders                 + fetching the late ones, in the order of the probe side or in any
+//!         lineitem
+//! ```
+//!
+//! A scan that knows the keys of the build side reads the other columns of pages with matching rows only, late or not. Of all
+//! sets of tables, the cheapest is taken. A fetch that the plan does better without makes it be planned once more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::common::JoinType;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
+use nandina_exec::fetch::{FetchEstimate, FetchExec};
+use nandina_exec::join::HybridHashJoinExec;
+
+use super::cost::{FetchCost, FetchedRows};
+
+/// Tables of which all sets are weighed; of more, each is weighed by itself.
+const MOST_WEIGHED: usize = 5;
+/// The share of memory that joins have.
+const JOIN_SHARE: f64 = 0.7;
+/// Fetches have to be cheaper by so much: estimates are estimates.
+const WORTH_SHARE: f64 = 0.9;
+
+/// Fetches that save more than they cost, by number.
+pub(super) type Chosen = BTreeMap<usize, FetchEstimate>;
+
+/// The fetches in `plan` that save more than they cost.
+pub(super) fn chosen(plan: &Arc<dyn ExecutionPlan>, memory_bytes: Option<usize>) -> Chosen {
+    let mut chosen = Chosen::new();
+    weigh(plan, memory_bytes, &mut chosen);
+    chosen
+}
+
+fn weigh(plan: &Arc<dyn ExecutionPlan>, memory_bytes: Option<usize>, chosen: &mut Chosen) {
+    let mut below = plan;
+    if candidate(plan).is_some() {
+        let fetches = Fetches::of(plan);
+        let cheapest = fetches.cheapest(memory_bytes);
+        let millis = |tables: &[usize]| (fetches.cost(tables, memory_bytes) / 1000.0).round() as u64;
+        let estimate = FetchEstimate {
+            rows: fetches.rows as u64,
+            early_millis: millis(&[]),
+            late_millis: millis(&cheapest),
+        };
+        let paid = cheapest.iter().filter_map(|table| fetches.tables.get(*table));
+        chosen.extend(paid.map(|fetched| (fetched.candidate, estimate)));
+        below = fetches.joined;
+    }
+    for input in below.children() {
+        weigh(input, memory_bytes, chosen);
+    }
+}
+
+fn candidate(plan: &Arc<dyn ExecutionPlan>) -> Option<(&FetchExec, usize)> {
+    let fetch = plan.downcast_ref::<FetchExec>()?;
+    Some((fetch, fetch.candidate()?))
+}
+
+/// Fetches one above the other, and the joins below them.
+struct Fetches<'a> {
+    tables: Vec<Fetched>,
+    joined: &'a Arc<dyn ExecutionPlan>,
+    joins: Vec<Join>,
+    /// Of the joins' result; infinite if nothing is known.
+    rows: f64,
+    /// Of a row of the joins' result.
+    row_bytes: f64,
+}
+
+struct Fetched {
+    candidate: usize,
+    /// `None`: the table is too small to be worth it.
+    cost: Option<FetchCost>,
+    /// What its row ids are called in the joins' result.
+    row_ids: String,
+}
+
+/// A join with some of the tables on each side.
+struct Join {
+    build_rows: f64,
+    probe_rows: f64,
+    build_bytes: f64,
+    probe_bytes: f64,
+    build: Vec<usize>,
+    probe: Vec<usize>,
+    /// Whether rows of the probe side that match nothing are left out by its scans, which have the build side's keys.
+    filters_probe: bool,
+}
+
+impl<'a> Fetches<'a> {
+    fn of(top: &'a Arc<dyn ExecutionPlan>) -> Self {
+        let (mut tables, mut joined) = (Vec::new(), top);
+        loop {
+            if let Some((fetch, candidate)) = candidate(joined) {
+                tables.extend(fetch.tables().iter().map(|fetched| {
+                    let columns: Vec<usize> = fetched.columns.iter().map(|(column, _)| *column).collect();
+                    let row_ids = fetch.input().schema().field(fetched.row_ids).name().clone();
+                    let cost = FetchCost::of(&fetched.table, &columns);
+                    Fetched { candidate, cost, row_ids }
+                }));
+                joined = fetch.input();
+            } else if let Some(projection) = joined.downcast_ref::<ProjectionExec>() {
+                joined = projection.input();
+            } else {
+                break;
+            }
+        }
+        // The lowest fetch is made first.
+        tables.reverse();
+        let names: Vec<&str> = tables.iter().map(|fetched| fetched.row_ids.as_str()).collect();
+        let mut joins = Vec::new();
+        collect_joins(joined, &names, &mut joins);
+        let (rows, row_bytes) = (rows_of(joined), row_bytes(joined));
+        Self { tables, joined, joins, rows, row_bytes }
+    }
+
+    /// The set of tables that are best read late.
+    fn cheapest(&self, memory_bytes: Option<usize>) -> Vec<usize> {
+        let worth: Vec<usize> = (0..self.tables.len())
+            .filter(|table| self.tables.get(*table).is_some_and(|fetched| fetched.cost.is_some()))
+            .collect();
+        let sides = self.joins.iter().flat_map(|join| [join.build_bytes, join.probe_bytes]);
+        if !sides.chain([self.rows]).all(f64::is_finite) {
+            return Vec::new();
+        }
+        let sets: Vec<Vec<usize>> = if worth.len() <= MOST_WEIGHED {
+            let in_set = |set: u32, place: usize| set & (1 << place) != 0;
+            let members = |set: u32| worth.iter().enumerate().filter(move |(place, _)| in_set(set, *place));
+            (1..1u32 << worth.len()).map(|set| members(set).map(|(_, table)| *table).collect()).collect()
+        } else {
+            worth.iter().map(|table| vec![*table]).chain([worth.clone()]).collect()
+        };
+        let early = self.cost(&[], memory_bytes);
+        let costs = sets.into_iter().map(|set| (self.cost(&set, memory_bytes), set));
+        let cheapest = costs.min_by(|(one, _), (other, _)| one.total_cmp(other));
+        cheapest.filter(|(cost, _)| *cost < early * WORTH_SHARE).map_or_else(Vec::new, |(_, set)| set)
+    }
+
+    /// Microseconds that these tables late and the others early cost, as far as it depends on that.
+    fn cost(&self, late: &[usize], memory_bytes: Option<usize>) -> f64 {
+        let is_early = |table: &usize| !late.contains(table);
+        let costs = || {
+            self.tables
+                .iter()
+                .enumerate()
+                .filter_map(|(number, fetched)| fetched.cost.as_ref().map(|cost| (number, cost)))
+        };
+        let width = |tables: &[usize]| -> f64 {
+            let early = tables.iter().filter(|table| is_early(table));
+            early.filter_map(|table| Some(self.tables.get(*table)?.cost.as_ref()?.row_bytes)).sum()
+        };
+        let memory = memory_bytes.map(|bytes| bytes as f64 * JOIN_SHARE / self.joins.len().max(1) as f64);
+        let mut total = 0.0;
+        let mut spills = false;
+        for join in &self.joins {
+            let build = join.build_bytes + join.build_rows * width(&join.build);
+            let probe = join.probe_bytes + join.probe_rows * width(&join.probe);
+            let spilled = memory.map_or(0.0, |memory| (1.0 - memory / build.max(1.0)).max(0.0));
+            spills |= spilled > 0.0;
+            if let Some((_, cost)) = costs().next() {
+                total += cost.spill_micros(spilled * (build + probe));
+            }
+        }
+        let mut carried_bytes = self.row_bytes + width(&(0..self.tables.len()).collect::<Vec<_>>());
+        for (number, cost) in costs() {
+            let builds = self.joins.iter().any(|join| join.build.contains(&number));
+            let in_table_order = !builds && !spills;
+            let fetched = FetchedRows { rows: self.rows, in_table_order, carried_bytes };
+            if is_early(&number) {
+                let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
+                let is_filtered = !builds && probing.any(|join| join.filters_probe);
+                let matching = FetchedRows { in_table_order: true, ..fetched };
+                let few =
+                    if is_filtered { cost.fetch_micros(&matching, memory_bytes) } else { f64::INFINITY };
+                total += cost.scan_micros().min(few) + cost.carry_micros(self.rows);
+                continue;
+            }
+            total += cost.fetch_micros(&fetched, memory_bytes);
+            carried_bytes += cost.row_bytes;
+        }
+        total
+    }
+}
+
+/// The joins between `plan` and the tables whose row ids are called so.
+fn collect_joins(plan: &Arc<dyn ExecutionPlan>, row_ids: &[&str], joins: &mut Vec<Join>) {
+    let inputs = plan.children();
+    let tables_of = |input: &Arc<dyn ExecutionPlan>| -> Vec<usize> {
+        let schema = input.schema();
+        let has = |name: &str| schema.fields().iter().any(|field| field.name() == name);
+        row_ids.iter().enumerate().filter(|(_, name)| has(name)).map(|(number, _)| number).collect()
+    };
+    if let ([build, probe], Some(join)) = (inputs.as_slice(), plan.downcast_ref::<HybridHashJoinExec>()) {
+        let (build_rows, mut probe_rows) = (rows_of(build), rows_of(probe));
+        let filters_probe = matches!(join.join_type(), JoinType::Inner | JoinType::RightSemi);
+        if filters_probe {
+            probe_rows = probe_rows.min(rows_of(plan));
+        }
+        joins.push(Join {
+            build_rows,
+            probe_rows,
+            build_bytes: build_rows * (row_bytes(build) + nandina_exec::join::TABLE_BYTES_PER_ROW as f64),
+            probe_bytes: probe_rows * row_bytes(probe),
+            build: tables_of(build),
+            probe: tables_of(probe),
+            filters_probe,
+        });
+    }
+    for input in inputs {
+        if !tables_of(input).is_empty() {
+            collect_joins(input, row_ids, joins);
+        }
+    }
+}
+
+fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> f64 {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+    let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
+    rows.map_or(f64::INFINITY, |rows| rows as f64)
+}
+
+fn row_bytes(plan: &Arc<dyn ExecutionPlan>) -> f64 {
+    let schema = plan.schema();
+    schema.fields().iter().map(|field| column_bytes(field.data_type(), TEXT_BYTES) as f64).sum()
+}

@@ -1,0 +1,103 @@
+//! Where tables are joined.
+//!
+//! Above a tree of joins, columns are fetched that no condition in it looks at. The joins make what RARE-join calls the join
+//! index: rows of keys and row ids (Shah, Harizopoulos, Wiener, Graefe: *Fast Scans and Joins using Flash Drives*, DaMoN
+//! 2008, section 4). Whether that pays is known when the operators of the plan are: [`choice`](super::choice).
+
+use std::cmp::Reverse;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::logical_expr::LogicalPlan;
+
+use super::above::{Candidate, Fetches, fetched_above, table_at, unused_columns};
+use super::algorithm::JoinAlgorithm;
+use super::choice::Chosen;
+use super::cost;
+use super::node::LateFetch;
+use super::origins::{Way, passed_input};
+
+/// Numbers the fetches that could be made, and makes some of them.
+pub(super) struct JoinFetches<'a> {
+    algorithm: JoinAlgorithm,
+    /// Those that are made, by number; all if `None`.
+    wanted: Option<&'a Chosen>,
+    /// How many there could be.
+    numbered: usize,
+}
+
+impl<'a> JoinFetches<'a> {
+    pub fn new(algorithm: JoinAlgorithm, wanted: Option<&'a Chosen>) -> Self {
+        Self { algorithm, wanted, numbered: 0 }
+    }
+
+    /// The plan with columns that are read late above its joins.
+    pub fn above_joins(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        if self.algorithm == JoinAlgorithm::Hybrid {
+            return Ok(Transformed::no(plan));
+        }
+        self.rewrite(plan, false)
+    }
+
+    /// How many fetches there could be.
+    pub fn numbered(&self) -> usize {
+        self.numbered
+    }
+
+    /// `is_joined`: whether rows of `plan` go into a join above as they are.
+    fn rewrite(&mut self, plan: LogicalPlan, is_joined: bool) -> Result<Transformed<LogicalPlan>> {
+        if is_late_fetch(&plan) {
+            return Ok(Transformed::no(plan));
+        }
+        let is_join = matches!(plan, LogicalPlan::Join(_));
+        let passes = matches!(plan, LogicalPlan::Projection(_)) || passed_input(&plan).is_some();
+        let are_joined = is_join || (passes && is_joined);
+        let subqueries = plan.map_subqueries(|rows| self.rewrite(rows, false))?;
+        let inputs =
+            subqueries.transform_data(|plan| plan.map_children(|rows| self.rewrite(rows, are_joined)))?;
+        if !is_join || is_joined {
+            return Ok(inputs);
+        }
+        inputs.transform_data(|plan| match self.fetched(&plan)? {
+            Some(late) => Ok(Transformed::yes(late)),
+            None => Ok(Transformed::no(plan)),
+        })
+    }
+
+    /// Fetches above the tree of joins that `plan` is.
+    fn fetched(&mut self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        let mut late = unused_columns(plan)?;
+        late.retain(|way, columns| self.may_pay(plan, way, columns));
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for way in late.keys().cloned() {
+            let number = self.numbered;
+            self.numbered += 1;
+            let estimate = self.wanted.and_then(|wanted| wanted.get(&number).copied());
+            if estimate.is_some() || self.wanted.is_none() {
+                candidates.push(Candidate { way, number, estimate });
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        late.retain(|way, _| candidates.iter().any(|wanted| wanted.way == *way));
+        // Rows come out of a join in the order of its larger side, mostly: its pages are read in that order, first.
+        let rows = |way: &Way| table_at(plan, way).map_or(0, |table| table.rows());
+        candidates.sort_by_key(|candidate| Reverse(rows(&candidate.way)));
+        fetched_above(plan, &late, &Fetches::InAnyOrder(&candidates)).map(Some)
+    }
+
+    /// Whether there is anything to gain at all.
+    fn may_pay(&self, plan: &LogicalPlan, way: &Way, columns: &[(usize, usize)]) -> bool {
+        if self.algorithm == JoinAlgorithm::Rare {
+            return true;
+        }
+        let in_table: Vec<usize> = columns.iter().map(|(_, in_table)| *in_table).collect();
+        table_at(plan, way)
+            .is_some_and(|table| cost::FetchCost::of(&table, &in_table).is_some_and(|cost| cost.may_pay()))
+    }
+}
+
+fn is_late_fetch(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<LateFetch>())
+}

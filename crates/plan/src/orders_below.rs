@@ -1,0 +1,197 @@
+//! The order of a sub-query in `FROM`.
+//!
+//! SQL lets an engine forget it, and DataFusion does. Users count on it, as other engines keep it: a limit, a window, a list
+//! or a first value takes rows in the order of the query below. Where nothing looks at the order, there need be no sort.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
+use datafusion::common::{Column, DFSchema, Result};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, DistinctOn, Expr, Filter, Limit, LogicalPlan, Projection, Sort, SortExpr,
+    SubqueryAlias,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Gives functions that depend on the order of their rows the order of the query below, and leaves out the sorts of
+/// sub-queries that nothing looks at.
+#[derive(Debug)]
+pub struct OrdersBelow;
+
+impl AnalyzerRule for OrdersBelow {
+    fn name(&self) -> &str {
+        "orders_below"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Aggregate(aggregate) => ordered_aggregate(aggregate),
+            LogicalPlan::Distinct(Distinct::On(distinct)) => ordered_distinct(distinct),
+            other => Ok(Transformed::no(other)),
+        });
+        without_unseen(plan.data()?, true).data()
+    }
+}
+
+/// Whether the result of a call depends on the order of its rows, and the statement does not say it.
+fn follows_order(call: &AggregateFunction) -> bool {
+    let params = &call.params;
+    params.order_by.is_empty()
+        && !params.distinct
+        && matches!(call.func.name(), "array_agg" | "string_agg" | "first_value" | "last_value" | "nth_value")
+}
+
+fn ordered_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let follows = |part: &Expr| Ok(matches!(part, Expr::AggregateFunction(call) if follows_order(call)));
+    let mut any_follows = false;
+    for function in &aggregate.aggr_expr {
+        any_follows |= function.exists(follows)?;
+    }
+    let ordered = if any_follows { with_order(&aggregate.input)? } else { None };
+    let Some((input, order)) = ordered else {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    };
+    let functions = aggregate.aggr_expr.into_iter().map(|function| {
+        let ordered = function.transform(|part| match part {
+            Expr::AggregateFunction(mut call) if follows_order(&call) => {
+                call.params.order_by.clone_from(&order);
+                Ok(Transformed::yes(Expr::AggregateFunction(call)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        ordered.data()
+    });
+    let ordered =
+        Aggregate::try_new(Arc::new(input), aggregate.group_expr, functions.collect::<Result<_>>()?)?;
+    // An order is part of a function's name.
+    let columns = ordered.schema.columns().into_iter().zip(aggregate.schema.columns());
+    let named = columns.map(|(now, was)| {
+        if now == was { Expr::Column(now) } else { Expr::Column(now).alias_qualified(was.relation, was.name) }
+    });
+    let named = Projection::try_new(named.collect(), Arc::new(LogicalPlan::Aggregate(ordered)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(named)))
+}
+
+/// The first row of each key is, behind the order that the statement says, the first in that of the query below.
+fn ordered_distinct(distinct: DistinctOn) -> Result<Transformed<LogicalPlan>> {
+    let Some((input, order)) = with_order(&distinct.input)? else {
+        return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::On(distinct))));
+    };
+    let keys = distinct.on_expr.iter().map(|key| key.clone().sort(true, false));
+    let written = distinct.sort_expr.clone().unwrap_or_else(|| keys.collect());
+    let order = written.into_iter().chain(order).collect();
+    let DistinctOn { on_expr, select_expr, .. } = distinct;
+    let ordered = DistinctOn::try_new(on_expr, select_expr, Some(order), Arc::new(input))?;
+    Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(ordered))))
+}
+
+/// The rows of a plan with the keys of their order, if they have one: in columns of their own behind the others where the
+/// plan does not give them out.
+fn with_order(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>> {
+    let ordered = match plan {
+        LogicalPlan::Sort(sort) => Some(sorted(sort)?),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => match with_order(input)? {
+            None => None,
+            Some((rows, order)) => {
+                let inner = Arc::clone(rows.schema());
+                let named = SubqueryAlias::try_new(Arc::new(rows), alias.clone())?;
+                let order = with_columns(order, |column| renamed(column, &inner, &named.schema))?;
+                Some((LogicalPlan::SubqueryAlias(named), order))
+            }
+        },
+        LogicalPlan::Filter(Filter { input, predicate, .. }) => match with_order(input)? {
+            None => None,
+            Some((rows, order)) => {
+                Some((LogicalPlan::Filter(Filter::try_new(predicate.clone(), Arc::new(rows))?), order))
+            }
+        },
+        LogicalPlan::Limit(limit) => with_order(&limit.input)?.map(|(rows, order)| {
+            (LogicalPlan::Limit(Limit { input: Arc::new(rows), ..limit.clone() }), order)
+        }),
+        LogicalPlan::Projection(projection) => match with_order(&projection.input)? {
+            None => None,
+            Some((rows, order)) => Some(projected(projection, rows, order)?),
+        },
+        _ => None,
+    };
+    Ok(ordered)
+}
+
+/// A sort with its keys. What is another value each time that it is computed becomes a column.
+fn sorted(sort: &Sort) -> Result<(LogicalPlan, Vec<SortExpr>)> {
+    if !sort.expr.iter().any(|key| key.expr.is_volatile()) {
+        return Ok((LogicalPlan::Sort(sort.clone()), sort.expr.clone()));
+    }
+    let schema = sort.input.schema();
+    let all = schema.columns().into_iter().map(Expr::Column).collect();
+    let all = Projection::try_new(all, Arc::clone(&sort.input))?;
+    let (rows, order) = projected(&all, sort.input.as_ref().clone(), sort.expr.clone())?;
+    Ok((LogicalPlan::Sort(Sort { expr: order.clone(), input: Arc::new(rows), fetch: sort.fetch }), order))
+}
+
+/// A projection with the keys of an order, each in a column of its own.
+fn projected(
+    projection: &Projection,
+    rows: LogicalPlan,
+    order: Vec<SortExpr>,
+) -> Result<(LogicalPlan, Vec<SortExpr>)> {
+    let free = (0..).map(|number| format!("__order_{number}"));
+    let mut free = free.filter(|name| !projection.schema.has_column_with_unqualified_name(name));
+    let mut columns = projection.expr.clone();
+    let mut above = Vec::with_capacity(order.len());
+    for key in order {
+        let shown = projection.expr.iter().position(|column| column.clone().unalias() == key.expr);
+        let column = match shown {
+            Some(place) => Expr::Column(Column::from(projection.schema.qualified_field(place))),
+            None => {
+                let Some(name) = free.next() else { unreachable!("there are more names than keys") };
+                columns.push(key.expr.alias(&name));
+                Expr::Column(Column::new_unqualified(name))
+            }
+        };
+        above.push(SortExpr { expr: column, ..key });
+    }
+    Ok((LogicalPlan::Projection(Projection::try_new(columns, Arc::new(rows))?), above))
+}
+
+fn with_columns(
+    order: Vec<SortExpr>,
+    mut column_above: impl FnMut(&Column) -> Result<Column>,
+) -> Result<Vec<SortExpr>> {
+    let above = order.into_iter().map(|key| {
+        let expr = key.expr.transform(|part| match part {
+            Expr::Column(column) => Ok(Transformed::yes(Expr::Column(column_above(&column)?))),
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(SortExpr { expr: expr.data()?, ..key })
+    });
+    above.collect()
+}
+
+/// What a column is called in another schema of the same columns.
+fn renamed(column: &Column, from: &DFSchema, to: &DFSchema) -> Result<Column> {
+    Ok(Column::from(to.qualified_field(from.index_of_column(column)?)))
+}
+
+/// `plan` without sorts whose order is not seen: by a limit, a window or the statement's consumer (`is_seen`).
+fn without_unseen(plan: LogicalPlan, is_seen: bool) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Sort(Sort { input, fetch: None, .. }) = &plan
+        && !is_seen
+    {
+        let below = without_unseen(input.as_ref().clone(), false)?;
+        return Ok(Transformed::yes(below.data));
+    }
+    let is_seen_below = match &plan {
+        LogicalPlan::Limit(_) | LogicalPlan::Window(_) => true,
+        LogicalPlan::Sort(_)
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Distinct(_)
+        | LogicalPlan::Aggregate(_) => false,
+        LogicalPlan::Projection(projection) => is_seen || projection.expr.iter().any(Expr::is_volatile),
+        _ => is_seen,
+    };
+    let subqueries = plan.map_subqueries(|rows| without_unseen(rows, true))?;
+    subqueries.transform_data(|plan| plan.map_children(|child| without_unseen(child, is_seen_below)))
+}

@@ -1,0 +1,179 @@
+//! Columns of stored tables that are fetched by row id above joins: the rows are those of plain DataFusion.
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::datasource::MemTable;
+use nandina_exec::scan::NativeTableProvider;
+use nandina_plan::JoinAlgorithm;
+use nandina_simulation::FaultPlan;
+use nandina_storage::{IfExists, Mode, Store, TableDefinition, WriteOptions};
+
+use super::late_columns::{FEW_ROWS, ROWS, rows, schema, stored, tables_fetched};
+use crate::harness::{Engine, KIB, count_nodes, metric, plain, planned, run};
+
+fn engine(
+    limit: Option<usize>,
+    tables: &[(&str, Arc<NativeTableProvider>)],
+    algorithm: JoinAlgorithm,
+) -> Engine {
+    let engine = Engine::new(limit, 2);
+    engine.context.state_ref().write().config_mut().set_extension(Arc::new(algorithm));
+    for (name, provider) in tables {
+        engine.context.register_table(*name, Arc::clone(provider) as _).unwrap();
+    }
+    engine
+}
+
+/// Queries over joins, and how many tables' columns are fetched.
+const JOINED: &[(&str, usize)] = &[
+    ("SELECT t.*, u.* FROM t JOIN u ON t.id = u.id", 2),
+    ("SELECT t.comment, u.words FROM t JOIN u ON t.k = u.k", 2),
+    ("SELECT t.comment, u.words FROM t LEFT JOIN u ON t.id = u.id", 2),
+    (
+        "SELECT t.comment, u.words FROM t LEFT JOIN u ON t.k = u.k AND t.id > u.id AND u.comment LIKE 'long%'",
+        2,
+    ),
+    ("SELECT t.comment, u.words FROM t RIGHT JOIN u ON t.id = u.id + 5000", 2),
+    ("SELECT t.comment, u.words FROM t FULL JOIN u ON t.k = u.id", 2),
+    ("SELECT t.comment, t.words FROM t WHERE t.id IN (SELECT id FROM u)", 1),
+    ("SELECT t.comment FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.k)", 1),
+    ("SELECT u.words FROM u WHERE u.k NOT IN (SELECT k FROM t WHERE k IS NOT NULL AND k > 900)", 1),
+    ("SELECT t.comment FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.id = t.id) OR t.k > 5000", 1),
+    (
+        "SELECT t.comment, u.comment FROM t JOIN u ON t.id = u.id AND t.same = u.same WHERE t.k + u.k < 4000",
+        2,
+    ),
+    ("SELECT a.comment, b.words FROM t a JOIN t b ON a.k = b.k WHERE a.id < b.id", 2),
+    ("SELECT t.comment, u.comment FROM u JOIN t ON t.same = u.same AND t.id < 3", 2),
+    ("SELECT a.words, b.comment, u.words FROM t a JOIN t b ON a.id = b.id + 1 JOIN u ON u.id = b.id", 3),
+    ("SELECT a.comment, n FROM t a JOIN (SELECT k, count(*) AS n FROM u GROUP BY k) c ON a.k = c.k", 1),
+    (
+        "SELECT a.comment, x.words FROM u a JOIN (SELECT t.k, u.words FROM t JOIN u ON t.id = u.id) x ON a.k = x.k",
+        2,
+    ),
+    ("SELECT u.same, count(t.comment), min(u.comment) FROM t JOIN u ON t.id = u.id GROUP BY u.same", 2),
+    (
+        "SELECT t.comment || u.comment FROM t JOIN u ON t.id = u.id WHERE length(t.comment) > length(u.comment)",
+        0,
+    ),
+    ("SELECT upper(t.comment), u.words FROM t, u WHERE t.id = u.id AND u.comment IS NULL", 2),
+    ("SELECT t.comment FROM t JOIN u ON t.id = u.id WHERE t.id < 0", 1),
+    ("SELECT t.id, u.k FROM t JOIN u ON t.id = u.id WHERE u.k > 3", 0),
+    ("SELECT t.comment FROM t CROSS JOIN (SELECT max(id) AS m FROM u) WHERE t.id = m", 1),
+    ("SELECT t.comment FROM t JOIN u ON t.id < u.id AND t.id > 19000 AND u.id > 19900", 1),
+    (
+        "SELECT comment FROM t WHERE id = (SELECT min(u.id) FROM u JOIN t ON u.id = t.id WHERE t.comment LIKE '%99')",
+        0,
+    ),
+];
+
+/// Rows as sorted lines.
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    let mut lines: Vec<String> = text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn columns_fetched_above_joins_are_those_of_the_rows() {
+    run(async {
+        let plain = plain();
+        for (name, rows) in [("t", rows(ROWS, 1)), ("u", rows(FEW_ROWS, 10))] {
+            plain
+                .register_table(name, Arc::new(MemTable::try_new(schema(), vec![vec![rows]]).unwrap()))
+                .unwrap();
+        }
+        let (tables, _) = stored();
+        for (sql, fetched) in JOINED {
+            let right = plain.sql(sql).await.expect(sql).collect().await.expect(sql);
+            for limit in [None, Some(4096 * KIB), Some(1024 * KIB)] {
+                let engine = engine(limit, &tables, JoinAlgorithm::Rare);
+                let plan = planned(&engine.context, sql).await.expect(sql);
+                assert_eq!(tables_fetched(&plan), *fetched, "{sql}");
+                let ours =
+                    engine.collect(&plan).await.unwrap_or_else(|error| panic!("{sql}, {limit:?}: {error}"));
+                assert!(lines(&ours) == lines(&right), "{sql} under {limit:?}");
+                drop(plan);
+                engine.assert_clean(sql).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn ids_all_over_a_table_are_sorted() {
+    run(async {
+        let (tables, _) = stored();
+        let scattered = "SELECT a.comment, b.words FROM t a JOIN t b ON a.k = b.k";
+        let in_order = "SELECT a.comment, b.id FROM t a JOIN u b ON a.id = b.id";
+        for (sql, is_sorted) in [(scattered, true), (in_order, false)] {
+            let engine = engine(Some(1024 * KIB), &tables, JoinAlgorithm::Rare);
+            let plan = planned(&engine.context, sql).await.unwrap();
+            engine.collect(&plan).await.unwrap();
+            assert_eq!(metric(&plan, "sorts_by_row_id") > 0, is_sorted, "{sql}");
+            drop(plan);
+            engine.assert_clean(sql).await;
+        }
+    });
+}
+
+/// A table of ten times the rows, some megabytes.
+fn large_table() -> Arc<NativeTableProvider> {
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
+    let store = Store::open(device, Mode::Write).unwrap();
+    let definition = TableDefinition::new("large", schema()).with_page_bytes(64 << 10);
+    let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();
+    let mut lane = writer.lane();
+    (0..10).for_each(|_| lane.append_blocking(&rows(ROWS, 1)).unwrap());
+    lane.finish_blocking().unwrap();
+    writer.commit_blocking().unwrap();
+    Arc::new(NativeTableProvider::new(store.table("large").unwrap()))
+}
+
+#[test]
+fn what_would_be_spilled_is_fetched_and_what_fits_is_not() {
+    run(async {
+        let (mut tables, _) = stored();
+        tables.push(("large", large_table()));
+        let few = "SELECT a.*, b.comment FROM large a JOIN large b ON a.id = b.id AND a.k = b.k + 1";
+        let all = "SELECT large.*, t.comment FROM large JOIN t ON large.id = t.id";
+        for (sql, limit, algorithm, fetched) in [
+            (few, Some(4096 * KIB), JoinAlgorithm::Auto, true),
+            (few, Some(4096 * KIB), JoinAlgorithm::Hybrid, false),
+            (all, None, JoinAlgorithm::Auto, false),
+            (all, None, JoinAlgorithm::Rare, true),
+        ] {
+            let engine = engine(limit, &tables, algorithm);
+            let plan = planned(&engine.context, sql).await.unwrap();
+            assert_eq!(count_nodes(&plan, "FetchExec") > 0, fetched, "{sql} by {algorithm}");
+            engine.collect(&plan).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_read_that_fails_ends_the_query() {
+    run(async {
+        let (tables, simulation) = stored();
+        let engine = engine(Some(1024 * KIB), &tables, JoinAlgorithm::Rare);
+        let sql = "SELECT a.comment, b.words FROM t a JOIN t b ON a.k = b.k";
+        let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        let all = rows(&engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap());
+        let mut failures = 0;
+        for nth in (0..2000).step_by(97) {
+            let plan = planned(&engine.context, sql).await.unwrap();
+            simulation.set_plan(FaultPlan::none().fail_request(simulation.requests() + nth));
+            let outcome = engine.collect(&plan).await;
+            simulation.set_plan(FaultPlan::none());
+            drop(plan);
+            engine.assert_clean(sql).await;
+            match outcome {
+                Ok(batches) => assert_eq!(rows(&batches), all),
+                Err(_) => failures += 1,
+            }
+        }
+        assert!(failures > 3, "{failures} reads failed");
+    });
+}

@@ -1,0 +1,206 @@
+//! Reading the columns of a row filter first, and the others of pages with a row that it keeps.
+//!
+//! ```text
+//!  stripe 1: filter's columns ─► keep? ─┐
+//!  stripe 2: filter's columns ─► keep?  │      the reads of stripe 2 are on their way
+//!  stripe 1: other columns of   ◄───────┘      while stripe 1 is decided
+//!            pages with rows
+//! ```
+//!
+//! Both cost what the device's profile says: all columns of all pages in sequence, or some of them page by page. How many
+//! pages have a row is what the scan has seen so far. It begins with whole pages, and asks anew for every stripe: filters
+//! of joins become known while it runs, and values may be clustered.
+
+use std::sync::Arc;
+
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_select::filter::FilterPredicate;
+use nandina_pages::{MiniPageMeta, with_own_buffers};
+use parking_lot::Mutex;
+
+use super::Scan;
+use super::reader::{PendingPage, ScanReader, Work};
+use crate::error::Result;
+use crate::page_index::StripeIndex;
+use crate::read_plan::{Needed, plan};
+use crate::segment::Segment;
+
+/// Pages that have to be seen before anything is concluded from them.
+const LEAST_PAGES: f64 = 64.0;
+/// Pages after which those seen before count half.
+const MOST_PAGES: f64 = 1024.0;
+/// Reading the filter first has to be cheaper by so much: it waits for the device twice.
+const WORTH_SHARE: f64 = 0.8;
+/// The share of the window that survivors may take in memory until their other columns are read.
+const SURVIVOR_SHARE: usize = 4;
+
+/// How many pages have a row that the filter keeps, of those seen lately.
+#[derive(Debug, Default)]
+pub(super) struct HitRate(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    pages: f64,
+    hits: f64,
+}
+
+impl HitRate {
+    pub fn record(&self, is_hit: bool) {
+        let mut seen = self.0.lock();
+        if seen.pages >= MOST_PAGES {
+            seen.pages /= 2.0;
+            seen.hits /= 2.0;
+        }
+        seen.pages += 1.0;
+        seen.hits += f64::from(u8::from(is_hit));
+    }
+
+    /// The share of pages with such a row; all of them as long as little is known.
+    fn share(&self) -> f64 {
+        let seen = self.0.lock();
+        if seen.pages < LEAST_PAGES { 1.0 } else { seen.hits / seen.pages }
+    }
+}
+
+/// A page of which the filter's columns are being read.
+pub(super) struct Undecided {
+    /// Where it begins in the file.
+    pub start: u64,
+    /// The other columns, in the order of the table.
+    pub later: Vec<(usize, MiniPageMeta)>,
+    /// Of its stripe.
+    pub is_last: bool,
+}
+
+/// What the filter keeps of a page.
+pub(super) struct Kept {
+    /// All rows if `None`.
+    keep: Option<FilterPredicate>,
+    rows: usize,
+    /// Their columns that are known, by position among the scan's.
+    known: Vec<(usize, ArrayRef)>,
+}
+
+/// A page with rows, of which other columns are wanted.
+pub(super) struct Survivor {
+    kept: Kept,
+    start: u64,
+    later: Vec<(usize, MiniPageMeta)>,
+}
+
+/// Pages of one stripe that wait for their other columns to be read.
+#[derive(Default)]
+pub(super) struct Survivors {
+    pages: Vec<((Arc<Segment>, u64, u32), Survivor)>,
+    /// What is known of their rows takes so much memory.
+    bytes: usize,
+}
+
+impl Survivors {
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+}
+
+impl Scan {
+    /// Whether the filter's columns of a stripe are read first, one of whose pages is `page`.
+    pub(super) fn reads_filter_first(&self, index: &StripeIndex, page: usize) -> bool {
+        let has_both =
+            self.options.row_filter.is_some() && !self.filtered.is_empty() && !self.others.is_empty();
+        if !has_both || self.options.sample_pages.is_some() {
+            return false;
+        }
+        self.options.filter_first.unwrap_or_else(|| {
+            let profile = self.table.store().device().profile();
+            let runs = |positions: &[usize]| self.runs_of(index, page, positions);
+            let at_random = |positions: &[usize]| -> f64 {
+                runs(positions).iter().map(|&bytes| profile.reads.best_micros(bytes)).sum()
+            };
+            let mut all = [self.filtered.as_slice(), self.others.as_slice()].concat();
+            all.sort_unstable_by_key(|&position| self.columns[position]);
+            let bytes: u64 = runs(&all).iter().sum();
+            let whole = bytes as f64 / profile.reads.sequential_bandwidth() * 1e6;
+            at_random(&self.filtered) + self.hits.share() * at_random(&self.others) < whole * WORTH_SHARE
+        })
+    }
+
+    /// Bytes of the reads of these columns of one page.
+    fn runs_of(&self, index: &StripeIndex, page: usize, positions: &[usize]) -> Vec<u64> {
+        let metas = positions.iter().filter_map(|&position| index.mini_page(page, self.columns[position]));
+        let needed: Vec<Needed> = metas.map(|meta| Needed::mini_page(0, &meta)).collect();
+        if !needed.is_sorted_by_key(|range| range.offset) {
+            // A damaged index, which is noticed when the reads are planned.
+            return Vec::new();
+        }
+        let (extents, _) = plan(&needed, self.merge_gap_bytes, self.request_bytes);
+        extents.iter().map(|extent| extent.length).collect()
+    }
+}
+
+impl ScanReader {
+    /// Asks the filter about a page whose columns for it are there.
+    pub(super) fn decide(&self, page: &PendingPage, undecided: &Undecided) -> Result<Option<Survivor>> {
+        let mut columns = self.columns_of(page);
+        let keep = self.filtered(&mut columns, page)?;
+        let all = page.rows as usize;
+        let rows = keep.as_ref().map_or(all, FilterPredicate::count);
+        if rows == 0 {
+            self.count_filtered();
+            return Ok(None);
+        }
+        let keep = keep.filter(|_| rows < all);
+        let mut known = Vec::new();
+        for (read, &(position, ..)) in page.mini_pages.iter().enumerate() {
+            if self.is_handed_out(position) {
+                let array = columns.at(read)?;
+                let array = match &keep {
+                    Some(keep) => with_own_buffers(&keep.filter(&array)?)?,
+                    None => array,
+                };
+                known.push((position, array));
+            }
+        }
+        let kept = Kept { keep, rows, known };
+        Ok(Some(Survivor { kept, start: undecided.start, later: undecided.later.clone() }))
+    }
+
+    /// Keeps a page for later, and has the other columns of all such pages read at the end of a stripe, or if they are many.
+    pub(super) fn after_decision(&mut self, page: PendingPage, survivor: Option<Survivor>) {
+        let Work::Decide(undecided) = &page.work else { unreachable!("it has just been decided") };
+        let is_last = undecided.is_last;
+        if let Some(survivor) = survivor {
+            let known = survivor.kept.known.iter();
+            self.survivors.bytes += known.map(|(_, array)| array.get_buffer_memory_size()).sum::<usize>();
+            self.survivors.pages.push(((page.segment, page.number, page.rows), survivor));
+        }
+        if is_last || self.survivors.bytes > self.window_bytes() / SURVIVOR_SHARE {
+            self.enqueue_survivors();
+        }
+    }
+
+    fn enqueue_survivors(&mut self) {
+        let Survivors { pages, .. } = std::mem::take(&mut self.survivors);
+        let Some(((segment, ..), _)) = pages.first() else { return };
+        let ranges = pages.iter().flat_map(|(_, survivor)| {
+            survivor.later.iter().map(|(_, meta)| Needed::mini_page(survivor.start, meta))
+        });
+        let needed: Vec<Needed> = ranges.collect();
+        let (extents, places) = plan(&needed, self.scan().merge_gap_bytes, self.max_request_bytes());
+        let base = self.add_extents(&Arc::clone(segment), &extents);
+        let mut places = places.into_iter();
+        for (page, Survivor { kept, later, .. }) in pages {
+            let placed = later.into_iter().map(|(position, meta)| {
+                let Some(place) = places.next() else { unreachable!("every needed range has a place") };
+                (position, meta, place)
+            });
+            let placed: Vec<_> = placed.collect();
+            self.add_page(base, page, placed.into_iter(), Work::Finish(kept));
+        }
+    }
+
+    /// The rows of a page that the filter has kept.
+    pub(super) fn finish(&self, page: &PendingPage, kept: &Kept) -> Result<RecordBatch> {
+        let mut columns = self.columns_of(page);
+        self.batch_of(&mut columns, &kept.known, kept.keep.as_ref(), kept.rows, page)
+    }
+}
