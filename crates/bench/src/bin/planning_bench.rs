@@ -106,12 +106,13 @@ fn run(arguments: &Arguments) -> Result<()> {
     std::fs::remove_dir_all(&arguments.work).ok();
     let page = format!(
         "# How long statements are planned\n\n\
-         `cargo run --release -p nandina-bench --bin planning_bench -- --tpcds DATA`\n\n\
+         `cargo run --release -p nandina-bench --bin planning_bench{}`\n\n\
          {}\n\n\
          Milliseconds: of a group of queries the median, and the most. Nandina: from the text to a query that can be asked for \
          rows, over native tables of scale {SCALE}, samples of filters included. DuckDB: PREPARE over its own tables. DataFusion: its own parser, planner and optimizer, over empty tables with the same \
          columns. Every statement is planned once unmeasured, and then {} times. A join of n tables is a chain of \
          JOIN … ON, or a star in FROM and WHERE; \"–\" is a statement that an engine refuses or plans for more than a minute.\n\n{}",
+        if arguments.tpcds.is_some() { " -- --tpcds DATA" } else { "" },
         Machine::this(&arguments.work).describe(),
         arguments.runs,
         table.to_markdown(),
