@@ -6,7 +6,8 @@
 //! what they ran on ([`machine`]); [`runner`] is what they begin and end with, [`fio`] the yardstick of devices. [`program`] runs the program of this repository, and says what it took.
 //!
 //! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take, and [`torture`] whether the
-//! program holds. [`reference`] is the page of everything in the dialect.
+//! program holds. [`reference`] is the page of everything in the dialect,
+//! [`rare_model`] what the RARE-join paper predicts.
 
 pub mod corpus;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod program;
 pub mod quantity;
 pub mod query;
 pub mod random;
+pub mod rare_model;
 pub mod reference;
 pub mod runner;
 pub mod session;

@@ -1,17 +1,27 @@
 //! The order of a sub-query in `FROM`.
 //!
-//! SQL lets an engine forget it, and DataFusion does. Users count on it, as other engines keep it: a limit, a window, a list
-//! or a first value takes rows in the order of the query below. Where nothing looks at the order, there need be no sort.
+//! SQL lets an engine forget it, and DataFusion does. Users count on it, as other engines keep it: a limit, a window, a list,
+//! a first value or the statement itself takes rows in the order of the query below. Expressions and filters between the
+//! sort and who looks at its order may be computed by several threads, which mix rows: the sort moves up to right below
+//! who looks, with its keys in columns that are dropped again. Where nothing looks at the order, there need be no sort.
+//!
+//! ```text
+//!   Limit: 3                      Limit: 3
+//!     Projection: upper(name)       Projection: upper(name)
+//!       Sort: k              ─►       Sort: __order_0
+//!         TableScan: t                  Projection: upper(name), k AS __order_0
+//!                                         TableScan: t
+//! ```
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
 use datafusion::common::{Column, DFSchema, Result};
-use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, Expr, Filter, Limit, LogicalPlan, Projection, Sort, SortExpr,
-    SubqueryAlias,
+    SubqueryAlias, Window, WindowFrameUnits,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -29,9 +39,126 @@ impl AnalyzerRule for OrdersBelow {
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Aggregate(aggregate) => ordered_aggregate(aggregate),
             LogicalPlan::Distinct(Distinct::On(distinct)) => ordered_distinct(distinct),
+            LogicalPlan::Limit(_) => ordered_input(node),
+            LogicalPlan::Window(window) => ordered_window(window),
             other => Ok(Transformed::no(other)),
         });
-        without_unseen(plan.data()?, true).data()
+        without_unseen(ordered_statement(plan.data()?)?, true).data()
+    }
+}
+
+/// Functions of windows that give the same for rows that are equal in the window's order: without one, all rows are.
+const FUNCTIONS_OF_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
+
+/// Whether a function of a window depends on the order of rows, and the statement does not say it.
+fn window_follows_order(call: &WindowFunction) -> bool {
+    let (params, frame) = (&call.params, &call.params.window_frame);
+    let is_whole = frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded();
+    params.order_by.is_empty()
+        && (frame.units == WindowFrameUnits::Rows || is_whole)
+        && !FUNCTIONS_OF_PEERS.contains(&call.fun.name())
+}
+
+/// Functions of windows that have no order of their own take rows in that of the query below.
+fn ordered_window(window: Window) -> Result<Transformed<LogicalPlan>> {
+    let follows = |part: &Expr| Ok(matches!(part, Expr::WindowFunction(call) if window_follows_order(call)));
+    let mut any_follows = false;
+    for function in &window.window_expr {
+        any_follows |= function.exists(follows)?;
+    }
+    let ordered = if any_follows { with_order(&window.input)? } else { None };
+    let Some((input, order)) = ordered else {
+        return Ok(Transformed::no(LogicalPlan::Window(window)));
+    };
+    let functions = window.window_expr.into_iter().map(|function| {
+        let ordered = function.transform(|part| match part {
+            Expr::WindowFunction(mut call) if window_follows_order(&call) => {
+                call.params.order_by.clone_from(&order);
+                Ok(Transformed::yes(Expr::WindowFunction(call)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        ordered.data()
+    });
+    let (functions, places) = told_apart(functions.collect::<Result<_>>()?);
+    let was = window.schema.columns();
+    let (passed, results) = was.split_at(was.len() - places.len());
+    let ordered = Window::try_new(functions, Arc::new(input))?;
+    let now = ordered.schema.columns();
+    let first = ordered.input.schema().fields().len();
+    let now = places.into_iter().map(|place| Expr::Column(now[first + place].clone()));
+    let results = now.zip(results).map(|(now, was)| now.alias_qualified(was.relation.clone(), &was.name));
+    let named = passed.iter().cloned().map(Expr::Column).chain(results).collect();
+    let named = Projection::try_new(named, Arc::new(LogicalPlan::Window(ordered)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(named)))
+}
+
+/// Functions without those that are there already, under names of their own, and the place of each among them. An order is part
+/// of a function's name: the statement may have written the same one itself, or one that is only called so.
+fn told_apart(functions: Vec<Expr>) -> (Vec<Expr>, Vec<usize>) {
+    let mut apart: Vec<Expr> = Vec::with_capacity(functions.len());
+    let mut places = Vec::with_capacity(functions.len());
+    for function in functions {
+        let place = apart.iter().position(|other| *other == function);
+        places.push(place.unwrap_or(apart.len()));
+        if place.is_none() {
+            let name = function.schema_name().to_string();
+            let is_taken = apart.iter().any(|other| other.schema_name().to_string() == name);
+            let number = apart.len();
+            apart.push(if is_taken { function.alias(format!("__ordered_{number}")) } else { function });
+        }
+    }
+    (apart, places)
+}
+
+/// A statement whose rows come in the order of the query below, where that has one.
+fn ordered_statement(plan: LogicalPlan) -> Result<LogicalPlan> {
+    match plan {
+        LogicalPlan::Explain(_)
+        | LogicalPlan::Analyze(_)
+        | LogicalPlan::Copy(_)
+        | LogicalPlan::Dml(_)
+        | LogicalPlan::Ddl(_) => {
+            plan.map_children(|input| ordered_statement(input).map(Transformed::yes)).data()
+        }
+        query => Ok(ordered_rows(&query)?.unwrap_or(query)),
+    }
+}
+
+/// A node whose input comes in the order of the query below it.
+fn ordered_input(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    node.map_children(|input| {
+        Ok(match ordered_rows(&input)? {
+            Some(ordered) => Transformed::yes(ordered),
+            None => Transformed::no(input),
+        })
+    })
+}
+
+/// The rows of a plan, sorted once more by what they are sorted by further down. `None` if they come in that order anyhow, or
+/// in none.
+fn ordered_rows(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    if keeps_order(plan) {
+        return Ok(None);
+    }
+    let Some((rows, order)) = with_order(plan)? else { return Ok(None) };
+    let sorted = LogicalPlan::Sort(Sort { expr: order, input: Arc::new(rows), fetch: None });
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    let shown = Projection::try_new_with_schema(columns, Arc::new(sorted), Arc::clone(plan.schema()))?;
+    Ok(Some(LogicalPlan::Projection(shown)))
+}
+
+/// Whether between a plan and its sort there is nothing that several threads could compute.
+fn keeps_order(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) => true,
+        LogicalPlan::SubqueryAlias(alias) => keeps_order(&alias.input),
+        LogicalPlan::Limit(limit) => keeps_order(&limit.input),
+        LogicalPlan::Projection(projection) => {
+            projection.expr.iter().all(|column| matches!(column.clone().unalias(), Expr::Column(_)))
+                && keeps_order(&projection.input)
+        }
+        _ => false,
     }
 }
 
@@ -63,11 +190,12 @@ fn ordered_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
         });
         ordered.data()
     });
-    let ordered =
-        Aggregate::try_new(Arc::new(input), aggregate.group_expr, functions.collect::<Result<_>>()?)?;
-    // An order is part of a function's name.
-    let columns = ordered.schema.columns().into_iter().zip(aggregate.schema.columns());
-    let named = columns.map(|(now, was)| {
+    let (functions, places) = told_apart(functions.collect::<Result<_>>()?);
+    let ordered = Aggregate::try_new(Arc::new(input), aggregate.group_expr, functions)?;
+    let keys = aggregate.schema.fields().len() - places.len();
+    let now = ordered.schema.columns();
+    let now = (0..keys).chain(places.into_iter().map(|place| keys + place)).map(|place| now[place].clone());
+    let named = now.zip(aggregate.schema.columns()).map(|(now, was)| {
         if now == was { Expr::Column(now) } else { Expr::Column(now).alias_qualified(was.relation, was.name) }
     });
     let named = Projection::try_new(named.collect(), Arc::new(LogicalPlan::Aggregate(ordered)))?;
@@ -110,6 +238,13 @@ fn with_order(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>
         LogicalPlan::Limit(limit) => with_order(&limit.input)?.map(|(rows, order)| {
             (LogicalPlan::Limit(Limit { input: Arc::new(rows), ..limit.clone() }), order)
         }),
+        LogicalPlan::Window(window) => match with_order(&window.input)? {
+            None => None,
+            Some((rows, order)) => {
+                let functions = window.window_expr.clone();
+                Some((LogicalPlan::Window(Window::try_new(functions, Arc::new(rows))?), order))
+            }
+        },
         LogicalPlan::Projection(projection) => match with_order(&projection.input)? {
             None => None,
             Some((rows, order)) => Some(projected(projection, rows, order)?),
@@ -119,9 +254,12 @@ fn with_order(plan: &LogicalPlan) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>
     Ok(ordered)
 }
 
-/// A sort with its keys. What is another value each time that it is computed becomes a column.
+/// A sort with its keys. What is another value each time that it is computed, or names columns outside of expressions,
+/// becomes a column.
 fn sorted(sort: &Sort) -> Result<(LogicalPlan, Vec<SortExpr>)> {
-    if !sort.expr.iter().any(|key| key.expr.is_volatile()) {
+    let is_fixed =
+        |key: &SortExpr| key.expr.is_volatile() || key.expr.contains_outer() || has_sub_query(&key.expr);
+    if !sort.expr.iter().any(is_fixed) {
         return Ok((LogicalPlan::Sort(sort.clone()), sort.expr.clone()));
     }
     let schema = sort.input.schema();
@@ -129,6 +267,16 @@ fn sorted(sort: &Sort) -> Result<(LogicalPlan, Vec<SortExpr>)> {
     let all = Projection::try_new(all, Arc::clone(&sort.input))?;
     let (rows, order) = projected(&all, sort.input.as_ref().clone(), sort.expr.clone())?;
     Ok((LogicalPlan::Sort(Sort { expr: order.clone(), input: Arc::new(rows), fetch: sort.fetch }), order))
+}
+
+fn has_sub_query(expression: &Expr) -> bool {
+    let is_sub_query = |part: &Expr| {
+        Ok(matches!(
+            part,
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
+        ))
+    };
+    expression.exists(is_sub_query).unwrap_or(true)
 }
 
 /// A projection with the keys of an order, each in a column of its own.

@@ -73,7 +73,7 @@ impl Query {
 const TPCH_TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-static SUITES: [Suite; 6] = [
+static SUITES: [Suite; 7] = [
     Suite {
         name: "joins",
         title: "Joins beyond memory",
@@ -140,7 +140,7 @@ static SUITES: [Suite; 6] = [
         title: "The first rows of an order, on own tables beyond memory",
         about: "The first rows of TPC-H tables and joins of them, with all columns, on tables in each engine's own format",
         data: Data::Tpch,
-        tables: &["customer", "lineitem", "orders"],
+        tables: &TPCH_TABLES,
         source: Source::OwnTables,
         engines: &[Engine::Duckdb, Engine::Nandina],
         queries: &FIRST_ROWS,
@@ -152,7 +152,7 @@ static SUITES: [Suite; 6] = [
         title: "Joins of wide rows, of which few or many match, on own tables",
         about: "All columns of joined TPC-H tables with filters of 0.01 to 50 %, on tables in each engine's own format",
         data: Data::Tpch,
-        tables: &["customer", "lineitem", "orders", "part", "supplier"],
+        tables: &TPCH_TABLES,
         source: Source::OwnTables,
         engines: &[Engine::Duckdb, Engine::Nandina],
         queries: &WIDE_JOINS,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -18,6 +19,7 @@ use nandina_storage::Table;
 
 use super::sort::SortByRowId;
 use super::stream::{FetchMetrics, Fetching, fetched};
+use crate::execution::SharedExecution;
 
 /// A table whose columns are added, and where the ids of its rows are.
 #[derive(Clone)]
@@ -35,8 +37,8 @@ pub struct FetchedTable {
 pub enum RowOrder {
     /// As they do in the input.
     Kept,
-    /// As suits the device. Once pages have been read again and again, the rest of the input is sorted by row id, so that
-    /// each page is read once more at most: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
+    /// As suits the device. Once pages have been read again and again, the rest of each partition is sorted by row id, so
+    /// that it reads each page once more at most: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
     Any,
 }
 
@@ -55,8 +57,11 @@ pub struct FetchExec {
     input: Arc<dyn ExecutionPlan>,
     tables: Arc<[FetchedTable]>,
     order: RowOrder,
+    /// Its number among the fetches that the planner may do without.
     candidate: Option<usize>,
+    /// What it was chosen for.
     estimate: Option<FetchEstimate>,
+    page_reads: SharedExecution<Arc<AtomicU64>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -92,7 +97,8 @@ impl FetchExec {
         .with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
         let properties = Arc::new(properties);
-        Ok(Self { input, tables, order, candidate: None, estimate: None, properties, metrics })
+        let page_reads = SharedExecution::default();
+        Ok(Self { input, tables, order, candidate: None, estimate: None, page_reads, properties, metrics })
     }
 
     pub fn tables(&self) -> &[FetchedTable] {
@@ -195,7 +201,9 @@ impl ExecutionPlan for FetchExec {
             RowOrder::Kept => None,
             RowOrder::Any => Some(SortByRowId::new(&self.tables, &self.metrics, partition, &context)?),
         };
-        let fetching = Fetching::new(Arc::clone(&self.tables), self.schema(), tasks, metrics, &context);
+        let page_reads = self.page_reads.get(partitions, || Ok(Arc::default()))?;
+        let tables = Arc::clone(&self.tables);
+        let fetching = Fetching::new(tables, self.schema(), tasks, page_reads, metrics, &context);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), fetched(fetching, input, sort))))
     }
 

@@ -7,7 +7,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt as _;
 
@@ -15,7 +15,7 @@ use super::exec::FetchedTable;
 use crate::sort::{SortMetrics, SortSpec, SortState, sorted};
 use crate::spill::operator_space;
 
-/// Reads of pages, in multiples of the table's, after which the rest is sorted. Ids that come in the order of the table
+/// Reads of pages by all partitions, in multiples of the table's, after which the rest is sorted. Ids that come in the order of the table
 /// read each page once, and some of them twice where windows meet.
 pub const MOST_READS: f64 = 1.5;
 /// Reads that are too few to say anything.
@@ -26,6 +26,8 @@ pub(super) struct SortByRowId {
     column: usize,
     table_pages: f64,
     context: Arc<TaskContext>,
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
     sorts: Count,
 }
 
@@ -41,6 +43,8 @@ impl SortByRowId {
             column: fetched.row_ids,
             table_pages: fetched.table.pages() as f64,
             context: Arc::clone(context),
+            metrics: metrics.clone(),
+            partition,
             sorts: MetricBuilder::new(metrics).counter("sorts_by_row_id", partition),
         })
     }
@@ -67,7 +71,9 @@ impl SortByRowId {
         };
         self.sorts.add(1);
         let space = operator_space(&self.context, "fetch")?;
-        let metrics = SortMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        // Its rows are counted when they have been fetched for.
+        let baseline = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        let metrics = SortMetrics { baseline, ..SortMetrics::new(&self.metrics, self.partition) };
         let state = SortState::new(spec, self.context.memory_pool(), space, None, metrics);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted(state, vec![rest]).boxed())))
     }

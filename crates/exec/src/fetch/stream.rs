@@ -22,7 +22,7 @@ use super::exec::FetchedTable;
 use super::sort::SortByRowId;
 use super::window::fetch_window;
 use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
-use crate::batch::{HeldBatch, data_bytes};
+use crate::batch::{HeldBatch, array_bytes, data_bytes};
 use crate::execution::meter::inherited;
 use crate::execution::query_flow;
 use crate::memory::{HeldMemory, output_bytes, pool_limit};
@@ -87,8 +87,9 @@ pub(super) struct Fetching {
     read_bytes: usize,
     memory: HeldMemory,
     account: Arc<IoAccount>,
-    /// Pages of which columns were read, once per window.
+    /// Pages of which columns were read, once per window: by all partitions, and by this one.
     page_reads: Arc<AtomicU64>,
+    own_page_reads: Arc<AtomicU64>,
     metrics: FetchMetrics,
 }
 
@@ -97,6 +98,7 @@ impl Fetching {
         tables: Arc<[FetchedTable]>,
         schema: SchemaRef,
         tasks: usize,
+        page_reads: Arc<AtomicU64>,
         metrics: FetchMetrics,
         context: &TaskContext,
     ) -> Self {
@@ -117,7 +119,8 @@ impl Fetching {
             most_bytes: window_bytes(limit),
             memory: HeldMemory::new(pool, "FetchExec", metrics.peak_memory.clone()),
             account: IoAccount::of_flow(query_flow(context), Priority::Scan),
-            page_reads: Arc::default(),
+            page_reads,
+            own_page_reads: Arc::default(),
             metrics,
         }
     }
@@ -126,15 +129,19 @@ impl Fetching {
     fn start(&self, window: Window) -> SpawnedTask<Result<(RecordBatch, HeldMemory)>> {
         let (tables, schema) = (Arc::clone(&self.tables), Arc::clone(&self.schema));
         let window_bytes = Some((self.read_bytes / self.tables.len().max(1)).max(1));
-        let (account, pages) = (Some(Arc::clone(&self.account)), Some(Arc::clone(&self.page_reads)));
-        let options = FetchOptions { window_bytes, account, pages };
+        let (account, pages) = (Some(Arc::clone(&self.account)), Arc::<AtomicU64>::default());
+        let options = FetchOptions { window_bytes, account, pages: Some(Arc::clone(&pages)) };
+        let counts = [Arc::clone(&self.page_reads), Arc::clone(&self.own_page_reads)];
         self.metrics.windows.add(1);
         let timer = self.metrics.baseline.elapsed_compute().clone();
         SpawnedTask::spawn(inherited(async move {
             let _timer = timer.timer();
             let Window { batches, memory, .. } = window;
             let rows = fetch_window(batches, &tables, &schema, &options).await?;
-            memory.resize(data_bytes(&rows));
+            counts.iter().for_each(|count| {
+                count.fetch_add(pages.load(Ordering::Relaxed), Ordering::Relaxed);
+            });
+            memory.resize(array_bytes(&rows));
             Ok((rows, memory))
         }))
     }
@@ -144,7 +151,7 @@ impl Fetching {
 impl Drop for Fetching {
     fn drop(&mut self) {
         let io = self.account.statistics();
-        self.metrics.page_reads.add(self.page_reads.load(Ordering::Relaxed) as usize);
+        self.metrics.page_reads.add(self.own_page_reads.load(Ordering::Relaxed) as usize);
         self.metrics.bytes_read.add(io.bytes_read as usize);
         self.metrics.requests.add(io.read_requests as usize);
         self.metrics.mean_queue_depth_x100.set((io.mean_queue_depth() * 100.0).round() as usize);
@@ -164,22 +171,26 @@ fn fetched_row_bytes(fetched: &FetchedTable) -> usize {
 struct Window {
     batches: Vec<RecordBatch>,
     rows: usize,
+    /// Of the rows with what is fetched for them.
+    bytes: usize,
     most_rows: usize,
     memory: HeldMemory,
 }
 
 impl Window {
     fn new(most_rows: usize, memory: HeldMemory) -> Self {
-        Self { batches: Vec::new(), rows: 0, most_rows, memory }
+        Self { batches: Vec::new(), rows: 0, bytes: 0, most_rows, memory }
     }
 
     /// Adds rows, and says whether that was all that the window takes: as many as were wanted, or as memory has room for.
     fn add(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<bool> {
         let held = HeldBatch::new(batch)?;
-        // Once page by page, and once put together.
-        let fetched_bytes = 2 * held.rows.num_rows() * fetching.fetched_row_bytes;
+        let fetched_bytes = held.rows.num_rows() * fetching.fetched_row_bytes;
         let read_bytes = if self.batches.is_empty() { fetching.read_bytes } else { 0 };
-        let bytes = held.bytes + fetched_bytes + read_bytes;
+        self.bytes += held.bytes + fetched_bytes;
+        // What comes is copied into one batch. What is fetched is there page by page, and put together column by column,
+        // twice for the column that is being put in order.
+        let bytes = 2 * held.bytes + 3 * fetched_bytes + read_bytes;
         self.rows += held.rows.num_rows();
         self.batches.push(held.rows);
         let has_room = self.memory.try_grow(bytes);
@@ -187,9 +198,7 @@ impl Window {
             // The rows are there; what is fetched for them is as much as one batch, which goes out next.
             self.memory.grow(bytes);
         }
-        Ok(!has_room
-            || self.rows >= self.most_rows
-            || self.memory.bytes() >= fetching.read_bytes + fetching.most_bytes)
+        Ok(!has_room || self.rows >= self.most_rows || self.bytes >= fetching.most_bytes)
     }
 }
 

@@ -48,8 +48,8 @@ pub(super) struct Candidate {
 pub(super) enum Fetches<'a> {
     /// One of all tables, which keeps the order of the rows.
     InOrder,
-    /// One for each table, in this order; rows may come in another order.
-    InAnyOrder(&'a [Candidate]),
+    /// One for each table.
+    OneByOne(&'a [Candidate], RowOrder),
 }
 
 /// `plan` without these columns, which are fetched above it; the columns stand where they stood.
@@ -84,9 +84,9 @@ pub(super) fn fetched_above(
             let tables = late.keys().map(late_table).collect::<Result<_>>()?;
             rows = extension(LateFetch::try_new(rows, tables, RowOrder::Kept)?);
         }
-        Fetches::InAnyOrder(candidates) => {
+        Fetches::OneByOne(candidates, order) => {
             for Candidate { way, number, estimate } in *candidates {
-                let fetch = LateFetch::try_new(rows, vec![late_table(way)?], RowOrder::Any)?;
+                let fetch = LateFetch::try_new(rows, vec![late_table(way)?], *order)?;
                 rows = extension(fetch.as_candidate(*number, *estimate));
             }
         }

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! A scan that knows the keys of the build side reads the other columns of pages with matching rows only, late or not. Of all
-//! sets of tables, the cheapest is taken. A fetch that the plan does better without makes it be planned once more.
+//! sets of up to five tables, the cheapest is taken. A fetch that the plan does better without makes it be planned once more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
 use nandina_exec::fetch::{FetchEstimate, FetchExec};
 use nandina_exec::join::HybridHashJoinExec;
@@ -69,6 +69,8 @@ fn candidate(plan: &Arc<dyn ExecutionPlan>) -> Option<(&FetchExec, usize)> {
 /// Fetches one above the other, and the joins below them.
 struct Fetches<'a> {
     tables: Vec<Fetched>,
+    /// Outputs of the joins, each of which is fetched for by itself.
+    partitions: f64,
     joined: &'a Arc<dyn ExecutionPlan>,
     joins: Vec<Join>,
     /// Of the joins' result; infinite if nothing is known.
@@ -121,7 +123,8 @@ impl<'a> Fetches<'a> {
         let mut joins = Vec::new();
         collect_joins(joined, &names, &mut joins);
         let (rows, row_bytes) = (rows_of(joined), row_bytes(joined));
-        Self { tables, joined, joins, rows, row_bytes }
+        let partitions = joined.output_partitioning().partition_count() as f64;
+        Self { tables, partitions, joined, joins, rows, row_bytes }
     }
 
     /// The set of tables that are best read late.
@@ -175,7 +178,8 @@ impl<'a> Fetches<'a> {
         for (number, cost) in costs() {
             let builds = self.joins.iter().any(|join| join.build.contains(&number));
             let in_table_order = !builds && !spills;
-            let fetched = FetchedRows { rows: self.rows, in_table_order, carried_bytes };
+            let (rows, partitions) = (self.rows, self.partitions);
+            let fetched = FetchedRows { rows, partitions, in_table_order, carried_bytes };
             if is_early(&number) {
                 let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
                 let is_filtered = !builds && probing.any(|join| join.filters_probe);

@@ -107,7 +107,8 @@ impl FetchCost {
         if memory_bytes.is_some_and(|memory| sorted_bytes > memory as f64 / 2.0) {
             sort += self.spill_micros(sorted_bytes);
         }
-        copied + (MOST_READS * self.pages + touched) * self.page_micros + sort
+        let once_sorted = fetched.partitions * self.pages_of(rows / fetched.partitions.max(1.0));
+        copied + (MOST_READS * self.pages + once_sorted) * self.page_micros + sort
     }
 
     /// Carrying them along through so many rows.
@@ -131,6 +132,8 @@ impl FetchCost {
 /// Rows that are fetched.
 pub(super) struct FetchedRows {
     pub rows: f64,
+    /// So many streams of them, each of which is sorted by itself if at all.
+    pub partitions: f64,
     /// Whether they come in the order in which they stand in the table, about.
     pub in_table_order: bool,
     /// Bytes that each brings along.

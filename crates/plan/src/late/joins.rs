@@ -5,10 +5,12 @@
 //! 2008, section 4). Whether that pays is known when the operators of the plan are: [`choice`](super::choice).
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use nandina_exec::fetch::RowOrder;
 
 use super::above::{Candidate, Fetches, fetched_above, table_at, unused_columns};
 use super::algorithm::JoinAlgorithm;
@@ -16,6 +18,7 @@ use super::choice::Chosen;
 use super::cost;
 use super::node::LateFetch;
 use super::origins::{Way, passed_input};
+use crate::spools::Spool;
 
 /// Numbers the fetches that could be made, and makes some of them.
 pub(super) struct JoinFetches<'a> {
@@ -24,11 +27,13 @@ pub(super) struct JoinFetches<'a> {
     wanted: Option<&'a Chosen>,
     /// How many there could be.
     numbered: usize,
+    /// The number of the first fetch in each spool: one that stands in the plan again has the same fetches.
+    in_spools: HashMap<usize, usize>,
 }
 
 impl<'a> JoinFetches<'a> {
     pub fn new(algorithm: JoinAlgorithm, wanted: Option<&'a Chosen>) -> Self {
-        Self { algorithm, wanted, numbered: 0 }
+        Self { algorithm, wanted, numbered: 0, in_spools: HashMap::new() }
     }
 
     /// The plan with columns that are read late above its joins.
@@ -36,7 +41,7 @@ impl<'a> JoinFetches<'a> {
         if self.algorithm == JoinAlgorithm::Hybrid {
             return Ok(Transformed::no(plan));
         }
-        self.rewrite(plan, false)
+        self.rewrite(plan, Above { joins: false, limits: false })
     }
 
     /// How many fetches there could be.
@@ -44,28 +49,38 @@ impl<'a> JoinFetches<'a> {
         self.numbered
     }
 
-    /// `is_joined`: whether rows of `plan` go into a join above as they are.
-    fn rewrite(&mut self, plan: LogicalPlan, is_joined: bool) -> Result<Transformed<LogicalPlan>> {
-        if is_late_fetch(&plan) {
+    fn rewrite(&mut self, plan: LogicalPlan, above: Above) -> Result<Transformed<LogicalPlan>> {
+        if let Some(spool) = extension::<Spool>(&plan) {
+            let first = *self.in_spools.entry(spool.number).or_insert(self.numbered);
+            let numbered_before = std::mem::replace(&mut self.numbered, first);
+            let below = plan.map_children(|rows| self.rewrite(rows, Above { joins: false, limits: false }));
+            self.numbered = self.numbered.max(numbered_before);
+            return below;
+        }
+        if extension::<LateFetch>(&plan).is_some() {
             return Ok(Transformed::no(plan));
         }
         let is_join = matches!(plan, LogicalPlan::Join(_));
         let passes = matches!(plan, LogicalPlan::Projection(_)) || passed_input(&plan).is_some();
-        let are_joined = is_join || (passes && is_joined);
-        let subqueries = plan.map_subqueries(|rows| self.rewrite(rows, false))?;
-        let inputs =
-            subqueries.transform_data(|plan| plan.map_children(|rows| self.rewrite(rows, are_joined)))?;
-        if !is_join || is_joined {
+        let below = Above {
+            joins: is_join || (passes && above.joins),
+            limits: matches!(plan, LogicalPlan::Limit(_))
+                || (above.limits && (is_join || passes) && !matches!(plan, LogicalPlan::Sort(_))),
+        };
+        let apart = Above { joins: false, limits: false };
+        let subqueries = plan.map_subqueries(|rows| self.rewrite(rows, apart))?;
+        let inputs = subqueries.transform_data(|plan| plan.map_children(|rows| self.rewrite(rows, below)))?;
+        if !is_join || above.joins {
             return Ok(inputs);
         }
-        inputs.transform_data(|plan| match self.fetched(&plan)? {
+        inputs.transform_data(|plan| match self.fetched(&plan, above.limits)? {
             Some(late) => Ok(Transformed::yes(late)),
             None => Ok(Transformed::no(plan)),
         })
     }
 
     /// Fetches above the tree of joins that `plan` is.
-    fn fetched(&mut self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    fn fetched(&mut self, plan: &LogicalPlan, is_limited: bool) -> Result<Option<LogicalPlan>> {
         let mut late = unused_columns(plan)?;
         late.retain(|way, columns| self.may_pay(plan, way, columns));
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -84,7 +99,9 @@ impl<'a> JoinFetches<'a> {
         // Rows come out of a join in the order of its larger side, mostly: its pages are read in that order, first.
         let rows = |way: &Way| table_at(plan, way).map_or(0, |table| table.rows());
         candidates.sort_by_key(|candidate| Reverse(rows(&candidate.way)));
-        fetched_above(plan, &late, &Fetches::InAnyOrder(&candidates)).map(Some)
+        // Who wants the first rows only does not wait for all of them to be sorted.
+        let order = if is_limited { RowOrder::Kept } else { RowOrder::Any };
+        fetched_above(plan, &late, &Fetches::OneByOne(&candidates, order)).map(Some)
     }
 
     /// Whether there is anything to gain at all.
@@ -98,6 +115,18 @@ impl<'a> JoinFetches<'a> {
     }
 }
 
-fn is_late_fetch(plan: &LogicalPlan) -> bool {
-    matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<LateFetch>())
+/// What is above a part of a plan, with nothing between that keeps rows together.
+#[derive(Clone, Copy)]
+struct Above {
+    /// A join that its rows go into as they are.
+    joins: bool,
+    /// A limit of rows.
+    limits: bool,
+}
+
+fn extension<T: UserDefinedLogicalNode + 'static>(plan: &LogicalPlan) -> Option<&T> {
+    match plan {
+        LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
+        _ => None,
+    }
 }

@@ -60,7 +60,13 @@ pub(crate) async fn planned_late(
     // EXPLAIN has no operators below it, only their names.
     let is_explained = matches!(late.plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     let asked = if is_explained { late.plan.inputs().first().copied() } else { None };
-    let planned = planner.create_physical_plan(asked.unwrap_or(&late.plan), session).await?;
+    let planned =
+        match (planner.create_physical_plan(asked.unwrap_or(&late.plan), session).await, is_explained) {
+            (Ok(planned), _) => planned,
+            // EXPLAIN shows the error in its own way.
+            (Err(_), true) => return planner.create_physical_plan(&late.plan, session).await,
+            (Err(error), false) => return Err(error),
+        };
     let chosen = chosen(&planned, circumstances.memory_bytes);
     if chosen.len() == late.joins && !is_explained {
         return Ok(planned);

@@ -68,9 +68,16 @@ fn may_have_no_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::Projection(projection) => may_have_no_row(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => may_have_no_row(&alias.input),
         LogicalPlan::Aggregate(aggregate) => !aggregate.group_expr.is_empty(),
-        LogicalPlan::Filter(filter) => {
-            matches!(filter.input.as_ref(), LogicalPlan::Aggregate(_)) || may_have_no_row(&filter.input)
-        }
+        LogicalPlan::Filter(filter) => is_aggregation(&filter.input) || may_have_no_row(&filter.input),
+        _ => false,
+    }
+}
+
+/// Whether a plan gives the results of an aggregation, perhaps under other names.
+fn is_aggregation(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_aggregation(&projection.input),
+        LogicalPlan::Aggregate(_) => true,
         _ => false,
     }
 }

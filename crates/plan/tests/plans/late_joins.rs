@@ -4,6 +4,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
+use datafusion::physical_plan::displayable;
 use nandina_exec::scan::NativeTableProvider;
 use nandina_plan::JoinAlgorithm;
 use nandina_simulation::FaultPlan;
@@ -66,6 +67,19 @@ const JOINED: &[(&str, usize)] = &[
         "SELECT comment FROM t WHERE id = (SELECT min(u.id) FROM u JOIN t ON u.id = t.id WHERE t.comment LIKE '%99')",
         0,
     ),
+    (
+        "WITH c AS (SELECT t.k, count(u.comment) AS n, min(t.comment) AS m FROM t JOIN u ON t.id = u.id GROUP BY t.k) \
+         SELECT a.k, a.n, a.m, b.n, b.m FROM c a JOIN c b ON a.k = b.k + 1",
+        2,
+    ),
+    (
+        "WITH RECURSIVE r AS (SELECT id, 1 AS n FROM t WHERE id = 1 UNION ALL \
+         SELECT t.id, n + 1 FROM r JOIN t ON t.id = r.id + 1 WHERE n < 4) \
+         SELECT r.n, t.comment FROM r JOIN t ON t.id = r.id",
+        1,
+    ),
+    ("SELECT t.comment, u.words FROM t JOIN u ON t.id = u.id LIMIT 100000", 2),
+    ("SELECT t.id, u.comment, u.words, u.same FROM t LEFT JOIN u ON t.id = u.id - 1000000", 1),
 ];
 
 /// Rows as sorted lines.
@@ -116,6 +130,37 @@ fn ids_all_over_a_table_are_sorted() {
             drop(plan);
             engine.assert_clean(sql).await;
         }
+    });
+}
+
+#[test]
+fn what_a_query_has_twice_is_computed_once_with_fetches_too() {
+    run(async {
+        let (mut tables, _) = stored();
+        tables.push(("large", large_table()));
+        let sql = "WITH c AS (SELECT u.k, count(*) AS n, min(large.comment) AS m FROM u LEFT JOIN large \
+                   ON u.id = large.id WHERE u.k = 77 GROUP BY u.k) \
+                   SELECT a.k, a.m, b.n, b.m FROM c a JOIN c b ON a.n = b.n AND a.k = b.k";
+        for algorithm in [JoinAlgorithm::Auto, JoinAlgorithm::Rare] {
+            let engine = engine(None, &tables, algorithm);
+            let plan = planned(&engine.context, sql).await.unwrap();
+            assert_eq!(count_nodes(&plan, "FetchExec"), 1, "{algorithm}");
+            assert_eq!(count_nodes(&plan, "SpoolExec"), 1, "{algorithm}");
+            engine.collect(&plan).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_limit_does_not_wait_for_a_sort() {
+    run(async {
+        let (tables, _) = stored();
+        let engine = engine(Some(1024 * KIB), &tables, JoinAlgorithm::Rare);
+        let sql = "SELECT a.comment, b.words FROM t a JOIN t b ON a.k = b.k LIMIT 60000";
+        let plan = planned(&engine.context, sql).await.unwrap();
+        engine.collect(&plan).await.unwrap();
+        assert!(count_nodes(&plan, "FetchExec") > 0);
+        assert!(!format!("{}", displayable(plan.as_ref()).indent(false)).contains("order=any"));
     });
 }
 

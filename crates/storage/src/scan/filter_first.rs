@@ -13,8 +13,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_array::{Array as _, ArrayRef, RecordBatch, UInt32Array};
 use arrow_select::filter::FilterPredicate;
+use arrow_select::take::take;
 use nandina_pages::{MiniPageMeta, with_own_buffers};
 use parking_lot::Mutex;
 
@@ -31,8 +32,8 @@ const LEAST_PAGES: f64 = 64.0;
 const MOST_PAGES: f64 = 1024.0;
 /// Reading the filter first has to be cheaper by so much: it waits for the device twice.
 const WORTH_SHARE: f64 = 0.8;
-/// The share of the window that survivors may take in memory until their other columns are read.
-const SURVIVOR_SHARE: usize = 4;
+/// Survivors that take more than this share of the window in memory are not waited with until their stripe ends.
+const SURVIVOR_SHARE: u64 = 4;
 
 /// How many pages have a row that the filter keeps, of those seen lately.
 #[derive(Debug, Default)]
@@ -79,6 +80,8 @@ pub(super) struct Kept {
     rows: usize,
     /// Their columns that are known, by position among the scan's.
     known: Vec<(usize, ArrayRef)>,
+    /// What that takes in memory, which counts as held by the reader.
+    bytes: u64,
 }
 
 /// A page with rows, of which other columns are wanted.
@@ -93,12 +96,24 @@ pub(super) struct Survivor {
 pub(super) struct Survivors {
     pages: Vec<((Arc<Segment>, u64, u32), Survivor)>,
     /// What is known of their rows takes so much memory.
-    bytes: usize,
+    bytes: u64,
 }
 
 impl Survivors {
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
+    }
+}
+
+enum Copied<'a> {
+    Filtered(&'a FilterPredicate),
+    /// All of so many rows.
+    All(UInt32Array),
+}
+
+impl Kept {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -148,19 +163,29 @@ impl ScanReader {
             self.count_filtered();
             return Ok(None);
         }
-        let keep = keep.filter(|_| rows < all);
-        let mut known = Vec::new();
+        // Copied also if all are kept: the buffer that they were read into is let go of.
+        let copied = match &keep {
+            Some(keep) if rows < all => Copied::Filtered(keep),
+            _ => Copied::All(UInt32Array::from_iter_values(0..page.rows)),
+        };
+        let (mut known, mut bytes) = (Vec::new(), 0);
         for (read, &(position, ..)) in page.mini_pages.iter().enumerate() {
             if self.is_handed_out(position) {
                 let array = columns.at(read)?;
-                let array = match &keep {
-                    Some(keep) => with_own_buffers(&keep.filter(&array)?)?,
-                    None => array,
+                let array = match &copied {
+                    Copied::Filtered(keep) => keep.filter(&array)?,
+                    Copied::All(places) => take(&array, places, None)?,
                 };
+                let array = with_own_buffers(&array)?;
+                bytes += array.get_buffer_memory_size() as u64;
                 known.push((position, array));
             }
         }
-        let kept = Kept { keep, rows, known };
+        drop(copied);
+        let keep = keep.filter(|_| rows < all);
+        // A filter of few rows has a number for each of them.
+        bytes += if keep.is_some() { (rows * size_of::<usize>()) as u64 } else { 0 };
+        let kept = Kept { keep, rows, known, bytes };
         Ok(Some(Survivor { kept, start: undecided.start, later: undecided.later.clone() }))
     }
 
@@ -169,11 +194,11 @@ impl ScanReader {
         let Work::Decide(undecided) = &page.work else { unreachable!("it has just been decided") };
         let is_last = undecided.is_last;
         if let Some(survivor) = survivor {
-            let known = survivor.kept.known.iter();
-            self.survivors.bytes += known.map(|(_, array)| array.get_buffer_memory_size()).sum::<usize>();
+            self.survivors.bytes += survivor.kept.bytes;
+            self.hold(survivor.kept.bytes);
             self.survivors.pages.push(((page.segment, page.number, page.rows), survivor));
         }
-        if is_last || self.survivors.bytes > self.window_bytes() / SURVIVOR_SHARE {
+        if is_last || self.survivors.bytes > self.window_bytes() as u64 / SURVIVOR_SHARE {
             self.enqueue_survivors();
         }
     }

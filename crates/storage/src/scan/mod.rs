@@ -277,7 +277,7 @@ impl Scan {
         let wanted: Vec<usize> =
             (0..index.pages()).filter(|&page| keep.is_none_or(|keep| keep[page])).collect();
         let filter_first = wanted.first().is_some_and(|&page| self.reads_filter_first(index, page));
-        let (mut needed, mut last_offset) = (Vec::new(), 0);
+        let (mut needed, mut last_offset, mut last_later) = (Vec::new(), 0, 0);
         let mut pages = VecDeque::with_capacity(wanted.len());
         for page in wanted {
             let (first_slot, slots, rows) = index.page(page);
@@ -310,8 +310,12 @@ impl Scan {
                 mini_pages.push((position, meta, needed.len()));
                 needed.push(range);
             }
-            if later.windows(2).any(|pair| pair[1].1.offset_bytes < pair[0].1.offset_bytes) {
-                return Err(damaged());
+            for (_, meta) in &later {
+                let offset = Needed::mini_page(start, meta).offset;
+                if offset < last_later {
+                    return Err(damaged());
+                }
+                last_later = offset;
             }
             mini_pages.sort_unstable_by_key(|&(position, ..)| position);
             let number = stripe.first_page + u64::from(first_slot);

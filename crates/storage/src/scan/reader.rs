@@ -76,7 +76,7 @@ pub struct ScanReader {
     /// Buffers of submitted extents, from number `first_buffer` on; `None` while in flight.
     buffers: VecDeque<(Option<Buffer>, u64)>,
     first_buffer: usize,
-    /// Length of all `buffers`.
+    /// Length of all `buffers`, and what is known of rows whose other columns are to be read.
     held_bytes: u64,
     pages: VecDeque<PendingPage>,
     unsubmitted: VecDeque<(Arc<Segment>, Extent)>,
@@ -84,6 +84,8 @@ pub struct ScanReader {
     prepared: Option<StripePlan>,
     exhausted: bool,
     pub(super) survivors: Survivors,
+    /// Nothing comes behind an error: rows would be missing.
+    has_failed: bool,
 }
 
 impl ScanReader {
@@ -104,6 +106,7 @@ impl ScanReader {
             prepared: None,
             exhausted: false,
             survivors: Survivors::default(),
+            has_failed: false,
         }
     }
 
@@ -199,6 +202,11 @@ impl ScanReader {
     /// Whether a column, by its position among the scan's, is not only there for the filter.
     pub(super) fn is_handed_out(&self, position: usize) -> bool {
         position < self.scan.handed_out
+    }
+
+    /// Counts memory that is held beside buffers.
+    pub(super) fn hold(&mut self, bytes: u64) {
+        self.held_bytes += bytes;
     }
 
     pub(super) fn count_filtered(&self) {
@@ -328,7 +336,10 @@ impl ScanReader {
                 self.after_decision(page, survivor);
                 return Ok(None);
             }
-            Work::Finish(kept) => Some(self.finish(&page, kept)?),
+            Work::Finish(kept) => {
+                self.held_bytes -= kept.bytes();
+                Some(self.finish(&page, kept)?)
+            }
         };
         self.release(page.end_extent);
         Ok(batch)
@@ -452,7 +463,12 @@ impl Stream for ScanReader {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_batch(context)
+        if self.has_failed {
+            return Poll::Ready(None);
+        }
+        let polled = self.poll_batch(context);
+        self.has_failed = matches!(polled, Poll::Ready(Some(Err(_))));
+        polled
     }
 }
 

@@ -14,12 +14,11 @@ use nandina_simulation::FaultPlan;
 use nandina_storage::*;
 use setup::*;
 
-/// Rows whose key is a multiple of a step, or lies in a range.
+/// Rows by their keys.
 #[derive(Debug)]
 enum Keys {
     Every(i64),
-    /// From here on, which may change while the scan runs.
-    From(AtomicI64),
+    From(i64),
     All,
 }
 
@@ -36,7 +35,7 @@ impl RowFilter for Keys {
         let keys = keys.as_primitive::<Int64Type>().values().iter();
         Ok(match self {
             Self::Every(step) => Some(keys.map(|key| Some(key % step == 0)).collect()),
-            Self::From(first) => Some(keys.map(|key| Some(*key >= first.load(Ordering::Relaxed))).collect()),
+            Self::From(first) => Some(keys.map(|key| Some(key >= first)).collect()),
             Self::All => None,
         })
     }
@@ -90,14 +89,68 @@ fn the_rows_are_the_same_and_fewer_bytes_are_read() {
 }
 
 #[test]
-fn filters_that_keep_whole_pages_or_change() {
+fn filters_that_keep_whole_pages() {
     let store = Store::open(simulated().0, Mode::Write).unwrap();
     let table = create(&store, "t", 0..120_000);
     let (all, _) = scanned(&table, options(Keys::All, Some(true)));
     assert_batches_equal(&all, &rows(0..120_000));
-    let (tail, figures) = scanned(&table, options(Keys::From(AtomicI64::new(100_000)), Some(true)));
+    let (tail, figures) = scanned(&table, options(Keys::From(100_000), Some(true)));
     assert_batches_equal(&tail, &rows(100_000..120_000));
     assert!(figures.pages_filtered > table.pages() / 2, "{figures:?}");
+}
+
+/// Keeps no row of the first pages, and then every hundredth.
+#[derive(Debug)]
+struct Later(AtomicI64);
+
+impl RowFilter for Later {
+    fn columns(&self) -> Vec<usize> {
+        vec![3]
+    }
+
+    fn keep(
+        &self,
+        page: &mut PageColumns<'_>,
+    ) -> std::result::Result<Option<BooleanArray>, Box<dyn Error + Send + Sync>> {
+        let none = self.0.fetch_add(1, Ordering::Relaxed) < 300;
+        let texts = page.column(3)?;
+        let ends =
+            texts.as_string::<i32>().iter().map(|text| Some(text.is_some_and(|text| text.contains("00 "))));
+        Ok(Some(if none { BooleanArray::from(vec![false; texts.len()]) } else { ends.collect() }))
+    }
+}
+
+#[test]
+fn several_readers_and_a_filter_that_changes() {
+    let store = Store::open(simulated().0, Mode::Write).unwrap();
+    let table = create(&store, "t", 0..600_000);
+    let changing = ScanOptions {
+        row_filter: Some(Arc::new(Later(AtomicI64::new(0)))),
+        filter_first: Some(true),
+        ..Default::default()
+    };
+    let scan = table.scan(changing).unwrap();
+    let mut readers = [scan.reader(), scan.reader(), scan.reader()];
+    let mut found: Vec<i64> = Vec::new();
+    let mut left = readers.len();
+    while left > 0 {
+        left = readers.len();
+        for reader in &mut readers {
+            match reader.next_blocking() {
+                Some(batch) => found.extend(batch.unwrap().column(0).as_primitive::<Int64Type>().values()),
+                None => left -= 1,
+            }
+        }
+    }
+    found.sort_unstable();
+    let figures = scan.figures();
+    assert_eq!(figures.pages_read, table.pages());
+    assert_eq!(found.len() as u64, figures.rows);
+    assert!(figures.rows > 300 && figures.rows + figures.rows_filtered == 600_000, "{figures:?}");
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "no row comes twice");
+    // What a reader has begun may be dropped.
+    let mut reader = table.scan(options(Keys::Every(1000), Some(true))).unwrap().reader();
+    reader.next_blocking().unwrap().unwrap();
 }
 
 #[test]
