@@ -116,7 +116,7 @@ fn list_with_own_buffers<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Resu
 fn struct_with_own_buffers(parts: &StructArray) -> Result<StructArray, ArrowError> {
     let columns = parts.columns().iter().map(with_own_buffers).collect::<Result<Vec<_>, ArrowError>>()?;
     let nulls = parts.nulls().cloned();
-    Ok(StructArray::try_new_with_length(parts.fields().clone(), columns, nulls, parts.len())?)
+    StructArray::try_new_with_length(parts.fields().clone(), columns, nulls, parts.len())
 }
 
 #[cfg(test)]
@@ -132,5 +132,23 @@ mod tests {
         assert_eq!(with_own_bytes(&short), short);
         let nothing = StringViewArray::from(vec![None::<&str>; 3]);
         assert_eq!(with_own_bytes(&nothing), nothing);
+    }
+
+    #[test]
+    fn texts_are_copied_whole_wherever_they_stand() {
+        let in_order = StringViewArray::from_iter((0..1000).map(|number| match number % 5 {
+            0 => None,
+            1 => Some("short".to_owned()),
+            _ => Some(format!("a text that is not in the view itself: {number}")),
+        }));
+        let places = arrow_array::UInt32Array::from_iter_values((0..1000).map(|row| row * 7 % 1000));
+        let apart = arrow_select::take::take(&in_order, &places, None).unwrap();
+        for texts in [&in_order, apart.as_string_view(), &in_order.slice(3, 0), &in_order.slice(1, 7)] {
+            let own = with_own_bytes(texts);
+            assert_eq!(&own, texts);
+            own.to_data().validate_full().unwrap();
+            let long: usize = texts.iter().flatten().map(str::len).filter(|bytes| *bytes > 12).sum();
+            assert_eq!(own.data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>(), long);
+        }
     }
 }

@@ -67,7 +67,7 @@ impl LateFetch {
         Ok(Self { tables, order, candidate: None, estimate: None, schema: Arc::new(schema), input })
     }
 
-    pub fn as_candidate(self, number: usize, estimate: Option<FetchEstimate>) -> Self {
+    pub fn numbered(self, number: usize, estimate: Option<FetchEstimate>) -> Self {
         Self { candidate: Some(number), estimate, ..self }
     }
 }

@@ -20,11 +20,10 @@ use nandina_pages::{MiniPageMeta, with_own_buffers};
 use parking_lot::Mutex;
 
 use super::Scan;
-use super::reader::{PendingPage, ScanReader, Work};
+use super::reader::{PendingPage, ScanReader, TablePage, Work};
 use crate::error::Result;
 use crate::page_index::StripeIndex;
 use crate::read_plan::{Needed, plan};
-use crate::segment::Segment;
 
 /// Pages that have to be seen before anything is concluded from them.
 const LEAST_PAGES: f64 = 64.0;
@@ -94,7 +93,7 @@ pub(super) struct Survivor {
 /// Pages of one stripe that wait for their other columns to be read.
 #[derive(Default)]
 pub(super) struct Survivors {
-    pages: Vec<((Arc<Segment>, u64, u32), Survivor)>,
+    pages: Vec<(TablePage, Survivor)>,
     /// What is known of their rows takes so much memory.
     bytes: u64,
 }
@@ -196,7 +195,8 @@ impl ScanReader {
         if let Some(survivor) = survivor {
             self.survivors.bytes += survivor.kept.bytes;
             self.hold(survivor.kept.bytes);
-            self.survivors.pages.push(((page.segment, page.number, page.rows), survivor));
+            let page = TablePage { segment: page.segment, number: page.number, rows: page.rows };
+            self.survivors.pages.push((page, survivor));
         }
         if is_last || self.survivors.bytes > self.window_bytes() as u64 / SURVIVOR_SHARE {
             self.enqueue_survivors();
@@ -205,13 +205,13 @@ impl ScanReader {
 
     fn enqueue_survivors(&mut self) {
         let Survivors { pages, .. } = std::mem::take(&mut self.survivors);
-        let Some(((segment, ..), _)) = pages.first() else { return };
+        let Some((page, _)) = pages.first() else { return };
         let ranges = pages.iter().flat_map(|(_, survivor)| {
             survivor.later.iter().map(|(_, meta)| Needed::mini_page(survivor.start, meta))
         });
         let needed: Vec<Needed> = ranges.collect();
         let (extents, places) = plan(&needed, self.scan().merge_gap_bytes, self.max_request_bytes());
-        let base = self.add_extents(&Arc::clone(segment), &extents);
+        let base = self.add_extents(&Arc::clone(&page.segment), &extents);
         let mut places = places.into_iter();
         for (page, Survivor { kept, later, .. }) in pages {
             let placed = later.into_iter().map(|(position, meta)| {

@@ -58,6 +58,14 @@ pub(super) struct PendingPage {
     pub end_extent: usize,
 }
 
+/// A page of a table.
+pub(super) struct TablePage {
+    pub segment: Arc<Segment>,
+    /// In the segment.
+    pub number: u64,
+    pub rows: u32,
+}
+
 /// What is to be done with a page when its extents are there.
 pub(super) enum Work {
     /// All of it.
@@ -229,7 +237,8 @@ impl ScanReader {
                 None => Work::Whole,
                 Some(later) => Work::Decide(Undecided { start: page.start, later, is_last: number == last }),
             };
-            self.add_page(base, (page.segment, page.number, page.rows), placed, work);
+            let page = TablePage { segment: page.segment, number: page.number, rows: page.rows };
+            self.add_page(base, page, placed, work);
         }
     }
 
@@ -244,7 +253,7 @@ impl ScanReader {
     pub(super) fn add_page(
         &mut self,
         base: usize,
-        (segment, number, rows): (Arc<Segment>, u64, u32),
+        page: TablePage,
         placed: impl Iterator<Item = (usize, MiniPageMeta, Place)>,
         work: Work,
     ) {
@@ -255,6 +264,7 @@ impl ScanReader {
             || mini_pages.iter().filter(|(_, _, place)| place.length > 0).map(|(_, _, place)| place.extent);
         let first_extent = extents().min().unwrap_or(base);
         let end_extent = extents().max().map_or(first_extent, |last| last + 1);
+        let TablePage { segment, number, rows } = page;
         self.pages.push_back(PendingPage {
             segment,
             number,
