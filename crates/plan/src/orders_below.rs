@@ -47,16 +47,30 @@ impl AnalyzerRule for OrdersBelow {
     }
 }
 
+/// Functions that take rows one after the other, or give them out so.
+const FUNCTIONS_OF_ORDER: [&str; 9] = [
+    "array_agg",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "nth_value",
+    "ntile",
+    "row_number",
+    "string_agg",
+];
+
 /// Functions of windows that give the same for rows that are equal in the window's order: without one, all rows are.
 const FUNCTIONS_OF_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// Whether a function of a window depends on the order of rows, and the statement does not say it.
 fn window_follows_order(call: &WindowFunction) -> bool {
-    let (params, frame) = (&call.params, &call.params.window_frame);
+    let (params, frame, name) = (&call.params, &call.params.window_frame, call.fun.name());
     let is_whole = frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded();
-    params.order_by.is_empty()
-        && (frame.units == WindowFrameUnits::Rows || is_whole)
-        && !FUNCTIONS_OF_PEERS.contains(&call.fun.name())
+    let moves = frame.units == WindowFrameUnits::Rows && !is_whole && !FUNCTIONS_OF_PEERS.contains(&name);
+    let takes_turns =
+        FUNCTIONS_OF_ORDER.contains(&name) && (is_whole || frame.units == WindowFrameUnits::Rows);
+    params.order_by.is_empty() && (moves || takes_turns)
 }
 
 /// Functions of windows that have no order of their own take rows in that of the query below.
@@ -165,9 +179,7 @@ fn keeps_order(plan: &LogicalPlan) -> bool {
 /// Whether the result of a call depends on the order of its rows, and the statement does not say it.
 fn follows_order(call: &AggregateFunction) -> bool {
     let params = &call.params;
-    params.order_by.is_empty()
-        && !params.distinct
-        && matches!(call.func.name(), "array_agg" | "string_agg" | "first_value" | "last_value" | "nth_value")
+    params.order_by.is_empty() && !params.distinct && FUNCTIONS_OF_ORDER.contains(&call.func.name())
 }
 
 fn ordered_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {

@@ -49,8 +49,24 @@ struct WantedPage {
     rows: usize,
     /// In the order of the projection: position in it, and where the mini-page stands.
     mini_pages: Vec<(usize, MiniPageMeta, Place)>,
+    /// PlannedRead it needs: `first..end`, which pages before and behind it may share.
+    first_extent: usize,
     end_extent: usize,
 }
+
+/// A page before its reads are planned. Its mini-pages are in the order of their offsets.
+struct FoundPage {
+    segment: Arc<Segment>,
+    number: u64,
+    slots: Vec<u32>,
+    rows: usize,
+    /// Where it begins in the file.
+    start: u64,
+    mini_pages: Vec<(usize, MiniPageMeta)>,
+}
+
+/// A read: of which segment, from where, and how long.
+type PlannedRead = (Arc<Segment>, u64, u64);
 
 impl Table {
     /// The rows of the given ids, in their order, repeated where ids are repeated. Ids must come from this snapshot.
@@ -113,8 +129,7 @@ impl Table {
         pieces: &mut Vec<Vec<ArrayRef>>,
     ) -> Result<()> {
         let indexes = self.load_indexes(&wanted, projection, options).await?;
-        let mut pages = Vec::with_capacity(wanted.len());
-        let mut extents: Vec<(Arc<Segment>, u64, u64)> = Vec::new();
+        let mut found = Vec::with_capacity(wanted.len());
         for (page, slots) in wanted {
             let missing = || self.no_row(page, &slots);
             let (segment, stripe_number) = self.stripe_of(page, options).await?.ok_or_else(missing)?;
@@ -138,29 +153,64 @@ impl Table {
                 mini_pages.push((at, meta.ok_or_else(damaged)?));
             }
             mini_pages.sort_unstable_by_key(|(_, meta)| meta.offset_bytes);
-            let needed: Vec<Needed> =
-                mini_pages.iter().map(|(_, meta)| Needed::mini_page(start, meta)).collect();
-            let sizes = self.store().device().sizes();
-            let (page_extents, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
-            let base = extents.len();
-            extents.extend(
-                page_extents.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)),
-            );
-            let placed =
-                |((at, meta), place): (_, Place)| (at, meta, Place { extent: base + place.extent, ..place });
-            let mut mini_pages: Vec<_> = mini_pages.into_iter().zip(places).map(placed).collect();
-            mini_pages.sort_unstable_by_key(|&(at, ..)| at);
-            let (rows, end_extent) = (rows as usize, extents.len());
-            pages.push(WantedPage { segment, number, slots, rows, mini_pages, end_extent });
+            found.push(FoundPage { segment, number, slots, rows: rows as usize, start, mini_pages });
         }
+        let (pages, extents) = self.planned(found)?;
         self.read_pages(pages, extents, projection, options, pieces).await
+    }
+
+    /// The reads for ascending pages: those of neighbouring pages are merged as a scan's are, so that fetching most pages is
+    /// a scan of them.
+    fn planned(&self, found: Vec<FoundPage>) -> Result<(Vec<WantedPage>, Vec<PlannedRead>)> {
+        let sizes = self.store().device().sizes();
+        let mut pages: Vec<WantedPage> = Vec::with_capacity(found.len());
+        let mut extents: Vec<PlannedRead> = Vec::new();
+        let mut found = found.into_iter().peekable();
+        while let Some(first) = found.next() {
+            let segment = Arc::clone(&first.segment);
+            let mut of_segment = vec![first];
+            while let Some(next) = found.next_if(|next| Arc::ptr_eq(&next.segment, &segment)) {
+                of_segment.push(next);
+            }
+            let ranges = of_segment
+                .iter()
+                .flat_map(|page| page.mini_pages.iter().map(|(_, meta)| Needed::mini_page(page.start, meta)));
+            let needed: Vec<Needed> = ranges.collect();
+            if !needed.is_sorted_by_key(|range| range.offset) {
+                return Err(StorageError::damaged(segment.location(), "a page index contradicts itself"));
+            }
+            let base = extents.len();
+            let (planned, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
+            extents.extend(planned.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)));
+            let mut places = places.into_iter();
+            for page in of_segment {
+                let placed = page.mini_pages.into_iter().zip(places.by_ref());
+                let placed = placed
+                    .map(|((at, meta), place)| (at, meta, Place { extent: base + place.extent, ..place }));
+                let mut mini_pages: Vec<_> = placed.collect();
+                mini_pages.sort_unstable_by_key(|&(at, ..)| at);
+                let read = || {
+                    mini_pages
+                        .iter()
+                        .filter(|(_, _, place)| place.length > 0)
+                        .map(|(_, _, place)| place.extent)
+                };
+                // Where there is nothing to read, what was read last is kept: the next page may share it.
+                let before = pages.last().map_or(0, |page| page.end_extent);
+                let first_extent = read().min().unwrap_or(before.saturating_sub(1));
+                let end_extent = read().max().map_or(before, |last| last + 1);
+                let FoundPage { segment, number, slots, rows, .. } = page;
+                pages.push(WantedPage { segment, number, slots, rows, mini_pages, first_extent, end_extent });
+            }
+        }
+        Ok((pages, extents))
     }
 
     /// Reads the extents in a window and takes the wanted rows page by page.
     async fn read_pages(
         &self,
         pages: Vec<WantedPage>,
-        extents: Vec<(Arc<Segment>, u64, u64)>,
+        extents: Vec<PlannedRead>,
         projection: &[usize],
         options: &FetchOptions,
         pieces: &mut Vec<Vec<ArrayRef>>,
@@ -171,7 +221,8 @@ impl Table {
         let mut batch = device.batch(options.account.as_ref());
         let mut buffers: Vec<Option<Buffer>> = vec![None; extents.len()];
         let (mut submitted, mut released, mut held_bytes) = (0, 0, 0);
-        for page in pages {
+        let mut pages = pages.into_iter().peekable();
+        while let Some(page) = pages.next() {
             while released < page.end_extent && !all_read(&buffers, released, page.end_extent) {
                 let mut requests = Vec::new();
                 // In groups: refill when a quarter of the window is free, or when this page waits for it.
@@ -199,7 +250,8 @@ impl Table {
                 buffers[at] = completion.into_buffer().map(into_buffer);
             }
             pieces.push(self.take_rows(&page, &buffers, projection)?);
-            while released < page.end_extent {
+            let needed_from = pages.peek().map_or(page.end_extent, |next| next.first_extent);
+            while released < needed_from {
                 held_bytes -= extents[released].2;
                 buffers[released] = None;
                 released += 1;

@@ -138,14 +138,16 @@ fn what_a_query_has_twice_is_computed_once_with_fetches_too() {
     run(async {
         let (mut tables, _) = stored();
         tables.push(("large", large_table()));
-        let sql = "WITH c AS (SELECT u.k, count(*) AS n, min(large.comment) AS m FROM u LEFT JOIN large \
+        let sql = "WITH c AS (SELECT u.k, count(*) AS n, min(large.comment) AS m, \
+                   max(large.k) AS x, count(large.words) AS w FROM u LEFT JOIN large \
                    ON u.id = large.id WHERE u.k = 77 GROUP BY u.k) \
-                   SELECT a.k, a.m, b.n, b.m FROM c a JOIN c b ON a.n = b.n AND a.k = b.k";
+                   SELECT a.k, a.m, a.x, a.w, b.n, b.m, b.x, b.w FROM c a JOIN c b ON a.n = b.n AND a.k = b.k";
         for algorithm in [JoinAlgorithm::Auto, JoinAlgorithm::Rare] {
             let engine = engine(None, &tables, algorithm);
             let plan = planned(&engine.context, sql).await.unwrap();
-            assert_eq!(count_nodes(&plan, "FetchExec"), 1, "{algorithm}");
-            assert_eq!(count_nodes(&plan, "SpoolExec"), 1, "{algorithm}");
+            let text = displayable(plan.as_ref()).indent(false).to_string();
+            assert_eq!(count_nodes(&plan, "FetchExec"), 1, "{algorithm}: {text}");
+            assert_eq!(count_nodes(&plan, "SpoolExec"), 1, "{algorithm}: {text}");
             engine.collect(&plan).await.unwrap();
         }
     });

@@ -183,3 +183,32 @@ fn row_ids_find_their_rows() {
     let beyond = RowId::new(RowId::from_bits(ids[0]).page(), u16::MAX);
     assert!(table.fetch_blocking(&[beyond], &[0], &FetchOptions::default()).is_err());
 }
+
+#[test]
+fn fetching_most_pages_is_a_scan_of_them() {
+    let store = store();
+    let mut table = create(&store, "t", 0..120_000);
+    table = append(&table, 120_000..150_000);
+    let (all, _) = figures(&table, ScanOptions { row_ids: Some("row_id".into()), ..Default::default() });
+    let ids = all.column(5).as_primitive::<UInt64Type>().values().to_vec();
+    for (step, projection) in [(1, vec![0, 1, 2, 3, 4]), (3, vec![4, 0]), (1, vec![2]), (700, vec![1, 3])] {
+        for window_bytes in [None, Some(1), Some(100_000)] {
+            let places: Vec<usize> = (0..ids.len()).step_by(step).collect();
+            let wanted: Vec<RowId> = places.iter().map(|&place| RowId::from_bits(ids[place])).collect();
+            let account = IoAccount::new();
+            let options = FetchOptions { window_bytes, account: Some(Arc::clone(&account)), pages: None };
+            let fetched = table.fetch_blocking(&wanted, &projection, &options).unwrap();
+            let places = arrow_array::UInt32Array::from_iter_values(places.iter().map(|&place| place as u32));
+            let columns = projection
+                .iter()
+                .map(|&column| arrow_select::take::take(all.column(column), &places, None).unwrap())
+                .collect();
+            let schema = Arc::new(table.schema().project(&projection).unwrap());
+            assert_batches_equal(&fetched, &RecordBatch::try_new(schema, columns).unwrap());
+            let requests = account.statistics().read_requests;
+            if step == 1 && projection.len() == 5 {
+                assert!(requests < table.pages() / 2, "{requests} requests for {} pages", table.pages());
+            }
+        }
+    }
+}
