@@ -176,8 +176,8 @@ fn configured(config: SessionConfig, settings: &Settings) -> SessionConfig {
     let mut config = config
         .with_target_partitions(settings.threads)
         .with_batch_size(settings.batch_rows())
-        .with_extension(Arc::new(settings.sort_algorithm))
-        .with_extension(Arc::new(settings.join_algorithm));
+        .with_extension(Arc::new(settings.sort_algorithm));
+    settings.join_algorithm.set_in(&mut config);
     // A row group is in memory, encoded, until it is written, and by columns in parallel only its rows are counted.
     let parquet = &mut config.options_mut().execution.parquet;
     let is_small = settings.memory_limit_bytes < PARALLEL_WRITING_BYTES;

@@ -42,7 +42,7 @@ pub const NAMES: [(&str, &str); 16] = [
     ),
     (
         "join_algorithm",
-        "auto (what costs less), hybrid (of whole rows) or rare (of keys; the other columns are fetched for the result)",
+        "auto (what costs less), hybrid (hash join of whole rows), rare (of keys; the other columns are fetched for the result), or, to compare with: grace_pax, grace_rows, digest",
     ),
     ("threads", "workers per operator"),
     ("batch_size", "rows per batch, or 'auto'"),

@@ -417,23 +417,48 @@ impl PartitionReader {
     /// Submits reads until the window is full. [`PartitionReader::next`] does so by itself; calling it earlier submits
     /// reads of the first pages.
     pub fn read_ahead(&mut self) {
-        while let Some(unit) = self.file.read_unit(self.next_piece, self.next_place, self.unit_bytes) {
+        while let Some(unit) = self.next_unit() {
             // The window is a bound on memory, but one read is always possible.
             if self.reading_bytes > 0 && self.reading_bytes + unit.len > self.window_bytes {
                 break;
             }
-            let Some(extent) = self.file.extent(unit.place) else {
-                unreachable!("an extent is given back behind its reader only")
-            };
-            let buffer = self.file.space.device().buffer(unit.len);
-            let offset = extent.offset() + unit.place.offset as u64;
-            let read = Request::Read { offset, buffer };
-            let batch = extent.file().submit_for(vec![read], self.file.space.io());
-            self.reading_bytes += unit.len;
-            self.reads.push_back((unit, batch));
-            self.next_piece = unit.end;
-            self.next_place = unit.behind();
+            self.submit(unit);
         }
+    }
+
+    /// Submits the next read whether the window is full or not; whether there is one.
+    pub fn read_next_unit(&mut self) -> bool {
+        let unit = self.next_unit();
+        unit.into_iter().for_each(|unit| self.submit(unit));
+        unit.is_some()
+    }
+
+    /// Reads that have been submitted and whose pages are not used yet.
+    pub fn units_ahead(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// The share of the pages that has been submitted, about.
+    pub fn share_asked(&self) -> f64 {
+        self.next_piece as f64 / self.file.pieces.len().max(1) as f64
+    }
+
+    fn next_unit(&self) -> Option<ReadUnit> {
+        self.file.read_unit(self.next_piece, self.next_place, self.unit_bytes)
+    }
+
+    fn submit(&mut self, unit: ReadUnit) {
+        let Some(extent) = self.file.extent(unit.place) else {
+            unreachable!("an extent is given back behind its reader only")
+        };
+        let buffer = self.file.space.device().buffer(unit.len);
+        let offset = extent.offset() + unit.place.offset as u64;
+        let read = Request::Read { offset, buffer };
+        let batch = extent.file().submit_for(vec![read], self.file.space.io());
+        self.reading_bytes += unit.len;
+        self.reads.push_back((unit, batch));
+        self.next_piece = unit.end;
+        self.next_place = unit.behind();
     }
 
     fn accept(&mut self, unit: ReadUnit, completions: Vec<Completion>) -> Result<()> {

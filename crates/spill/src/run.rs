@@ -78,10 +78,11 @@ impl Run {
         self.0.as_ref().map_or(0, |file| file.largest_page_bytes())
     }
 
-    /// Reads the run once, in reads of about `unit_bytes`, two of which are under way while a third one's pages are
-    /// used. Space is given back as it has been read. `None` if the run has no rows.
+    /// Reads the run once, in reads of about `unit_bytes`. One is under way before its pages are used, and more where
+    /// they are [asked for](PartitionReader::read_next_unit). Space is given back as it has been read. `None` if the run has no
+    /// rows.
     pub fn read(self, schema: Arc<PageSchema>, unit_bytes: usize) -> Option<PartitionReader> {
         let file = self.0?;
-        Some(PartitionFile::read_in_units(file, schema, 2 * unit_bytes, unit_bytes))
+        Some(PartitionFile::read_in_units(file, schema, 0, unit_bytes))
     }
 }

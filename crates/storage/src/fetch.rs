@@ -33,6 +33,8 @@ const GROUP_PAGES: usize = 1024;
 pub struct FetchOptions {
     /// Most bytes read or being read at once; what suits the device if `None`.
     pub window_bytes: Option<usize>,
+    /// Whether all columns of a page are read, as they are where rows are stored one behind the other.
+    pub whole_pages: bool,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
     /// Pages are counted here, each once per fetch.
@@ -47,7 +49,8 @@ struct WantedPage {
     slots: Vec<u32>,
     /// Its first row's position in the result in the order of the ids.
     rows: usize,
-    /// In the order of the projection: position in it, and where the mini-page stands.
+    /// In the order of the projection: position in it, and where the mini-page stands. Those that are read because whole
+    /// pages are come behind.
     mini_pages: Vec<(usize, MiniPageMeta, Place)>,
     /// PlannedRead it needs: `first..end`, which pages before and behind it may share.
     first_extent: usize,
@@ -128,7 +131,12 @@ impl Table {
         options: &FetchOptions,
         pieces: &mut Vec<Vec<ArrayRef>>,
     ) -> Result<()> {
-        let indexes = self.load_indexes(&wanted, projection, options).await?;
+        let mut read = projection.to_vec();
+        if options.whole_pages {
+            let all = 0..self.schema().fields().len();
+            read.extend(all.filter(|column| !projection.contains(column)));
+        }
+        let indexes = self.load_indexes(&wanted, &read, options).await?;
         let mut found = Vec::with_capacity(wanted.len());
         for (page, slots) in wanted {
             let missing = || self.no_row(page, &slots);
@@ -144,8 +152,8 @@ impl Table {
             }
             let page_bytes = segment.shape.page_bytes as u64;
             let start = stripe.offset + u64::from(in_stripe) * page_bytes;
-            let mut mini_pages = Vec::with_capacity(projection.len());
-            for (at, &column) in projection.iter().enumerate() {
+            let mut mini_pages = Vec::with_capacity(read.len());
+            for (at, &column) in read.iter().enumerate() {
                 let meta = index
                     .mini_page(position, column)
                     .filter(|meta| meta.range().end as u64 <= u64::from(page_slots) * page_bytes);

@@ -10,7 +10,7 @@ use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::objects::TableRules;
-use crate::page_index::{ColumnRange, IndexCache, PageRanges};
+use crate::page_index::{ColumnRange, IndexCache, PageRanges, index_columns};
 use crate::segment::{BLOCK_BYTES, Segment, TableShape};
 use crate::statistics::{bounds, bounds_are_exact, joined};
 use crate::store::{Snapshot, Store, TableEntry};
@@ -119,6 +119,38 @@ impl Table {
             ranges.push(segment.directory(account).await?.ranges(columns));
         }
         PageRanges::joined(&ranges, columns, self.schema())
+    }
+
+    /// The ranges of these columns in the stripes of each segment. Blocks while directories are read, once.
+    pub fn stripe_ranges(&self, columns: &[usize]) -> Result<Vec<PageRanges>> {
+        self.check_columns(columns)?;
+        block_on(async {
+            let mut ranges = Vec::with_capacity(self.entry.segments.len());
+            for segment in &self.entry.segments {
+                ranges.push(segment.directory(None).await?.ranges(columns));
+            }
+            Ok(ranges)
+        })
+    }
+
+    /// The ranges of these columns in the pages of each of `wanted` stripes, which are spread evenly over the table. Blocks
+    /// while their page indexes are read.
+    pub fn sampled_page_ranges(&self, columns: &[usize], wanted: usize) -> Result<Vec<PageRanges>> {
+        self.check_columns(columns)?;
+        let read = index_columns(&[], columns);
+        block_on(async {
+            let mut stripes = Vec::new();
+            for segment in &self.entry.segments {
+                let directory = segment.directory(None).await?;
+                stripes.extend(directory.stripes.iter().map(|stripe| (segment, *stripe)));
+            }
+            let step = stripes.len().div_ceil(wanted.max(1)).max(1);
+            let sampled = stripes.iter().step_by(step).map(|(segment, stripe)| {
+                let read = &read;
+                async move { Ok(segment.stripe_index(stripe, read, None).await?.ranges(columns)) }
+            });
+            futures::future::try_join_all(sampled).await
+        })
     }
 
     /// Rows, nulls and bounds of the whole table, from the segments' directories. Blocks while those are read, once.

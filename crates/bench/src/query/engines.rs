@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use clap::ValueEnum;
+use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use serde::Deserialize;
 
 use super::cells::{Outcome, Run, Usage};
@@ -257,6 +258,7 @@ impl Workshop {
             .stdin(Stdio::null());
         machine::touch_memory(cap_bytes.unwrap_or(u64::MAX).min(MOST_TOUCHED_BYTES));
         let output = command.output().map_err(|source| program_error(&command, source, PYTHON_HINT))?;
+        let written = rows_written(&temp)?;
         remove_folder(&temp)?;
         let said = self.without_places(&String::from_utf8_lossy(&output.stderr));
         let Ok(text) = std::fs::read(&usage_file) else {
@@ -264,7 +266,11 @@ impl Workshop {
         };
         let usage: Usage =
             serde_json::from_slice(&text).map_err(|source| BenchError::Json { path: usage_file, source })?;
-        Ok(judge(engine, usage, &String::from_utf8_lossy(&output.stdout), &said))
+        let mut attempt = judge(engine, usage, &String::from_utf8_lossy(&output.stdout), &said);
+        if let Some(rows) = written {
+            attempt.row = vec![rows.to_string()];
+        }
+        Ok(attempt)
     }
 
     /// The files that an engine reads.
@@ -300,7 +306,7 @@ impl Workshop {
                     }
                 }
             }
-            sql.push_str(&query.line());
+            sql.push_str(&query.line_with(temp));
             for word in [
                 "-c",
                 &sql,
@@ -323,7 +329,7 @@ impl Workshop {
         let mut words = vec![text(&self.python()), text(&self.peers().join(driver))];
         for (option, value) in [
             ("--query", query.name.to_owned()),
-            ("--sql", query.line()),
+            ("--sql", query.line_with(temp)),
             ("--data", text(&self.data)),
             ("--tables", self.suite.tables.join(",")),
             ("--memory", limit_bytes.unwrap_or(0).to_string()),
@@ -434,6 +440,19 @@ fn judge(engine: Engine, usage: Usage, printed: &str, said: &str) -> Attempt {
         }
         _ => ended(Outcome::Failed, Some(format!("it printed no result: {}", first_message(said)))),
     }
+}
+
+/// Rows of the Parquet file that a query wrote, if it wrote one and ended.
+fn rows_written(folder: &Path) -> Result<Option<i64>> {
+    for entry in std::fs::read_dir(folder).map_err(BenchError::file(folder))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "parquet") {
+            let file = std::fs::File::open(&path).map_err(BenchError::file(&path))?;
+            let reader = SerializedFileReader::new(file);
+            return Ok(reader.ok().map(|reader| reader.metadata().file_metadata().num_rows()));
+        }
+    }
+    Ok(None)
 }
 
 /// Rows of a result whose values are compared; of the others only the number is.

@@ -1,5 +1,7 @@
 //! What is asked: suites of queries over the same tables.
 
+use std::path::Path;
+
 use super::engines::Engine;
 
 /// A query on the tables of its suite. Those of most suites return one row in exact types, so that results can be
@@ -68,12 +70,17 @@ impl Query {
         let words = self.sql.lines().flat_map(|line| without_comment(line).split_whitespace());
         words.collect::<Vec<_>>().join(" ").trim_end_matches(';').to_owned()
     }
+
+    /// The same with the folder that files are written to.
+    pub fn line_with(&self, folder: &Path) -> String {
+        self.line().replace(FOLDER, &folder.display().to_string())
+    }
 }
 
 const TPCH_TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-static SUITES: [Suite; 7] = [
+static SUITES: [Suite; 8] = [
     Suite {
         name: "joins",
         title: "Joins beyond memory",
@@ -158,6 +165,36 @@ static SUITES: [Suite; 7] = [
         queries: &WIDE_JOINS,
         is_exact: true,
         is_sum: false,
+    },
+    Suite {
+        name: "wide-sorts",
+        title: "Sorts of all rows of own tables into Parquet files",
+        about: "TPC-H `lineitem` by a number and a text, with all columns and with those two",
+        data: Data::Tpch,
+        tables: &["lineitem"],
+        source: Source::OwnTables,
+        engines: &[Engine::Duckdb, Engine::Nandina],
+        queries: &WIDE_SORTS,
+        is_exact: true,
+        is_sum: false,
+    },
+];
+
+/// Stands for the folder that files are written to.
+const FOLDER: &str = "{folder}";
+
+const WIDE_SORTS: [Query; 2] = [
+    Query {
+        name: "S1",
+        title: "all columns",
+        sql: "COPY (SELECT * FROM lineitem ORDER BY l_extendedprice, l_comment) \
+              TO '{folder}/lineitem.parquet' (FORMAT parquet)",
+    },
+    Query {
+        name: "S2",
+        title: "the sort columns alone",
+        sql: "COPY (SELECT l_extendedprice, l_comment FROM lineitem ORDER BY l_extendedprice, l_comment) \
+              TO '{folder}/lineitem.parquet' (FORMAT parquet)",
     },
 ];
 

@@ -1,6 +1,6 @@
 //! What does it cost to read a page? The queue-depth-aware disk transfer time model, QDTT.
 //!
-//! Source: Ghodsnia, *Database systems on solid-state storage* (thesis), 3.5.2 to 3.5.7. `QDTT(b, q)` is the amortised
+//! Source: Ghodsnia, *Effective Use of SSDs in Database Systems* (thesis), 3.5.2 to 3.5.7. `QDTT(b, q)` is the amortised
 //! time of reading one page at random inside a band of `b` pages while `q` requests are outstanding: the time of many
 //! such reads, divided by their number. `QDTT(b, 1)` is the older model DTT; `QDTT(1, q)` is reading in sequence.
 //! Here the size of the page is a third axis, as reads on today's drives range from 4 KiB to megabytes.

@@ -42,12 +42,19 @@ pub enum RowOrder {
     Any,
 }
 
-/// What the planner expected of late columns, and of the same plan without any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What the planner expected of late columns, and of the same joins done otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FetchEstimate {
     pub rows: u64,
-    pub early_millis: u64,
-    pub late_millis: u64,
+    /// Of each algorithm by its name, the one that is used first.
+    pub millis: Arc<[(&'static str, u64)]>,
+}
+
+impl fmt::Display for FetchEstimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rows {}", self.rows)?;
+        self.millis.iter().try_for_each(|(algorithm, millis)| write!(f, ", {algorithm} {millis} ms"))
+    }
 }
 
 /// Adds columns of stored tables to rows that carry their ids: behind the columns of the input, table by table.
@@ -138,10 +145,8 @@ impl DisplayAs for FetchExec {
                 if self.order == RowOrder::Any {
                     write!(f, ", order=any")?;
                 }
-                match self.estimate {
-                    Some(FetchEstimate { rows, early_millis, late_millis }) => {
-                        write!(f, ", estimated=[rows {rows}, late {late_millis} ms, early {early_millis} ms]")
-                    }
+                match &self.estimate {
+                    Some(estimate) => write!(f, ", estimated=[{estimate}]"),
                     None => Ok(()),
                 }
             }
@@ -185,7 +190,7 @@ impl ExecutionPlan for FetchExec {
         match <[_; 1]>::try_from(children) {
             Ok([input]) => {
                 let renewed = Self::try_new(input, Arc::clone(&self.tables), self.order)?;
-                Ok(Arc::new(renewed.with_candidate(self.candidate, self.estimate)))
+                Ok(Arc::new(renewed.with_candidate(self.candidate, self.estimate.clone())))
             }
             Err(_) => internal_err!("a fetch has one input"),
         }

@@ -26,6 +26,7 @@ use crate::batch::{HeldBatch, array_bytes, data_bytes};
 use crate::execution::meter::inherited;
 use crate::execution::query_flow;
 use crate::memory::{HeldMemory, output_bytes, pool_limit};
+use crate::scan::PageReads;
 
 /// Rows of the first window. Each has twice those of the one before, until it is as large as windows get.
 const FIRST_ROWS: usize = 1 << 10;
@@ -86,6 +87,7 @@ pub(super) struct Fetching {
     /// Of the reads of one window that are in flight or not decoded yet.
     read_bytes: usize,
     memory: HeldMemory,
+    whole_pages: bool,
     account: Arc<IoAccount>,
     /// Pages of which columns were read, once per window: by all partitions, and by this one.
     page_reads: Arc<AtomicU64>,
@@ -118,6 +120,7 @@ impl Fetching {
             batch_bytes: output_bytes(limit),
             most_bytes: window_bytes(limit),
             memory: HeldMemory::new(pool, "FetchExec", metrics.peak_memory.clone()),
+            whole_pages: PageReads::of(context).are_whole(),
             account: IoAccount::of_flow(query_flow(context), Priority::Scan),
             page_reads,
             own_page_reads: Arc::default(),
@@ -130,7 +133,8 @@ impl Fetching {
         let (tables, schema) = (Arc::clone(&self.tables), Arc::clone(&self.schema));
         let window_bytes = Some((self.read_bytes / self.tables.len().max(1)).max(1));
         let (account, pages) = (Some(Arc::clone(&self.account)), Arc::<AtomicU64>::default());
-        let options = FetchOptions { window_bytes, account, pages: Some(Arc::clone(&pages)) };
+        let whole_pages = self.whole_pages;
+        let options = FetchOptions { window_bytes, whole_pages, account, pages: Some(Arc::clone(&pages)) };
         let counts = [Arc::clone(&self.page_reads), Arc::clone(&self.own_page_reads)];
         self.metrics.windows.add(1);
         let timer = self.metrics.baseline.elapsed_compute().clone();

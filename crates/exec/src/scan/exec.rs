@@ -34,6 +34,7 @@ use crate::execution::query_flow;
 
 use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
+use super::page_reads::PageReads;
 use super::row_filter::TableRowFilter;
 use super::storage_error;
 use super::stream::{ScanMetrics, ScanStream};
@@ -223,6 +224,7 @@ impl TableScanExec {
             row_ids: self.row_ids.clone(),
             pruner: pruner.map(|pruner| Arc::new(pruner) as _),
             row_filter: row_filter.map(|filter| Arc::new(filter) as _),
+            whole_pages: PageReads::of(context).are_whole(),
             account: Some(Arc::clone(&account)),
             ..Default::default()
         };

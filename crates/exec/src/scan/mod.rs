@@ -19,6 +19,7 @@ mod exec;
 mod filter;
 pub mod guard;
 mod named_files;
+mod page_reads;
 mod provider;
 mod row_filter;
 mod sample;
@@ -32,6 +33,7 @@ pub use column_groups::{ColumnGroupsExec, DecodingBytes, begin_of_row_group};
 pub use conjunction::{all_of, is_dynamic};
 pub use exec::TableScanExec;
 pub use named_files::NamingSource;
+pub use page_reads::PageReads;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;
 

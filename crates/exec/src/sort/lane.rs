@@ -37,6 +37,8 @@ pub struct Lane {
     /// Bytes of all chunks, readable without the lock.
     held_bytes: AtomicUsize,
     reclaim: Mutex<Option<ReclaimHandle>>,
+    /// Held while another thread writes rows of this lane, which goes on with its input meanwhile.
+    reclaiming: Mutex<()>,
 }
 
 /// Rows in memory.
@@ -55,6 +57,7 @@ impl Lane {
             memory: state.another_reservation(),
             held_bytes: AtomicUsize::new(0),
             reclaim: Mutex::new(None),
+            reclaiming: Mutex::new(()),
         });
         *lane.reclaim.lock() = MemoryGovernor::register_reclaimer(&state.pool, Arc::<Self>::downgrade(&lane));
         lane
@@ -126,6 +129,13 @@ impl Lane {
         if self.memory.try_grow(bytes) {
             return Ok(true);
         }
+        if self.reclaiming.try_lock().is_none() {
+            // Most of this lane's memory is about to be free: a run of the few rows since then would be too short.
+            drop(self.reclaiming.lock());
+            if self.memory.try_grow(bytes) {
+                return Ok(true);
+            }
+        }
         self.spill().await?;
         let has_room = self.memory.try_grow(bytes);
         if !has_room {
@@ -142,11 +152,12 @@ impl Lane {
         if chunk.is_empty() {
             return Ok(());
         }
-        if let (Some(threshold), Some(wanted)) = (&self.state.threshold, wanted) {
-            threshold.note(&chunk, wanted)?;
+        let chunk = Arc::new(chunk);
+        held.sorted.push(Arc::clone(&chunk));
+        match (&self.state.threshold, wanted) {
+            (Some(threshold), Some(wanted)) => threshold.note(&chunk, wanted),
+            _ => Ok(()),
         }
-        held.sorted.push(Arc::new(chunk));
-        Ok(())
     }
 
     /// Copies the best rows of the open chunk and drops the others.
@@ -197,6 +208,8 @@ impl Lane {
     /// The chunks that are in memory, each with its memory. Nothing is given back from now on.
     pub fn finish(&self) -> Vec<(Arc<Chunk>, HeldMemory)> {
         self.reclaim.lock().take();
+        // What is being written is neither here nor a run yet, and who has begun to ask must find nothing.
+        let _none = self.reclaiming.lock();
         let chunks = std::mem::take(&mut self.held.lock().sorted);
         chunks.into_iter().map(|chunk| (Arc::clone(&chunk), self.memory.split(chunk.bytes()))).collect()
     }
@@ -217,22 +230,31 @@ impl Reclaim for Lane {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
+    /// The lane goes on meanwhile. If it needs memory itself, it has another lane write, or does so with the rows that have come
+    /// since: all processors are busy.
     fn reclaim(&self, _bytes: usize) -> usize {
-        let mut held = self.held.lock();
+        let _reclaiming = self.reclaiming.lock();
+        let mut taken = {
+            let mut held = self.held.lock();
+            self.held_bytes.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *held)
+        };
         let written = self
-            .sort_open(&mut held)
-            .and_then(|()| block_on(write_run(&self.state, &from_the_start(&held.sorted))));
+            .sort_open(&mut taken)
+            .and_then(|()| block_on(write_run(&self.state, &from_the_start(&taken.sorted))));
         match written {
             Ok(run) => {
-                let bytes = held.bytes();
-                *held = Held::default();
-                self.held_bytes.store(0, Ordering::Relaxed);
+                let bytes = taken.bytes();
                 self.state.keep_run(run);
                 self.memory.shrink(bytes);
                 bytes
             }
             Err(error) => {
                 log::warn!("a sort could not give memory back: {error}");
+                let mut held = self.held.lock();
+                held.sorted.append(&mut taken.sorted);
+                held.sorted.extend((!taken.open.is_empty()).then(|| Arc::new(taken.open)));
+                self.held_bytes.store(held.bytes(), Ordering::Relaxed);
                 0
             }
         }

@@ -15,6 +15,7 @@ use nandina_device::block_on;
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;
+use super::forecast::Forecast;
 use super::merger::{Merger, Outgoing, Step};
 use super::reading::{OpenRun, Reading};
 use super::run_sink::write_run;
@@ -35,20 +36,28 @@ pub struct Merge {
 struct Sources {
     merger: Merger,
     kinds: Vec<Source>,
+    forecast: Forecast,
+    /// For what is read ahead.
+    ahead: HeldMemory,
 }
 
 /// Where a source's rows behind the buffered ones are.
 enum Source {
     /// A chunk, all of which is buffered, and the bytes that writing it would free.
     Chunk(HeldMemory, usize),
-    Run(RunPages, HeldMemory),
+    Run(Box<RunPages>, HeldMemory),
     /// A run of which a page is being read, or a source that has ended.
     Away,
 }
 
 impl Merge {
-    /// A merge of chunks and of runs that have been opened.
-    pub fn new(state: &Arc<SortState>, chunks: Vec<(Arc<Chunk>, HeldMemory)>, runs: Vec<OpenRun>) -> Self {
+    /// A merge of chunks and of runs that have been opened, which are read ahead in this memory.
+    pub fn new(
+        state: &Arc<SortState>,
+        chunks: Vec<(Arc<Chunk>, HeldMemory)>,
+        runs: Vec<OpenRun>,
+        ahead: HeldMemory,
+    ) -> Self {
         let mut prefix = SharedPrefix::default();
         chunks.iter().for_each(|(chunk, _)| prefix.join(chunk.prefix()));
         runs.iter().for_each(|run| prefix.join(&run.prefix));
@@ -60,14 +69,18 @@ impl Merge {
             buffered.push((chunk, 0));
             kinds.push(Source::Chunk(memory, reclaimable));
         }
+        let mut forecast = Forecast::new(ahead.bytes());
         for run in runs {
+            forecast.add(kinds.len(), &run.pages);
             buffered.push((Arc::new(run.first), 0));
-            kinds.push(Source::Run(run.pages, run.memory));
+            kinds.push(Source::Run(Box::new(run.pages), run.memory));
         }
         let merger = Merger::new(buffered, &prefix, state.wanted_rows());
+        let mut sources = Sources { merger, kinds, forecast, ahead };
+        sources.read_ahead();
         Self {
             state: Arc::clone(state),
-            sources: Mutex::new(Sources { merger, kinds }),
+            sources: Mutex::new(sources),
             reclaimable_bytes: AtomicUsize::new(all_reclaimable),
             reclaim: Mutex::new(None),
         }
@@ -88,15 +101,19 @@ impl Merge {
                 Filled::Batch => return Ok(Some(rows.take()).filter(|rows| !rows.is_empty())),
                 Filled::Page(source, pages, memory) => (source, pages, memory),
             };
+            let ahead = pages.units_ahead();
             let chunk = pages.next(&self.state.spec, &self.state.metrics).await?;
             if let Some(chunk) = &chunk {
                 pages.hold(chunk, &memory);
             }
+            let begun = ahead.saturating_sub(pages.units_ahead());
             let mut sources = self.sources.lock();
+            sources.forecast.give(begun * pages.unit_bytes());
             if chunk.is_some() {
                 sources.kinds[source] = Source::Run(pages, memory);
             }
             sources.merger.supply(source, chunk);
+            sources.read_ahead();
         }
     }
 
@@ -104,7 +121,7 @@ impl Merge {
     fn fill(&self, rows: &mut Outgoing) -> Filled {
         let _timer = self.state.metrics.baseline.elapsed_compute().timer();
         let mut sources = self.sources.lock();
-        let Sources { merger, kinds } = &mut *sources;
+        let Sources { merger, kinds, .. } = &mut *sources;
         loop {
             let step = merger.fill(rows, self.state.spec.batch_rows, self.state.output_bytes());
             let Step::Exhausted(source) = step else { return Filled::Batch };
@@ -125,10 +142,18 @@ enum Filled {
     /// A consumer of its rows.
     Batch,
     /// The next page of this source.
-    Page(usize, RunPages, HeldMemory),
+    Page(usize, Box<RunPages>, HeldMemory),
 }
 
 impl Sources {
+    /// Asks for what the merge needs next of its runs.
+    fn read_ahead(&mut self) {
+        self.forecast.read_ahead(&mut self.kinds, |kind| match kind {
+            Source::Run(pages, _) => Some(pages),
+            Source::Chunk(..) | Source::Away => None,
+        });
+    }
+
     /// Takes out the bytes that writing a chunk would free, so that they are reported once.
     fn take_reclaimable(&mut self, source: usize) -> usize {
         match self.kinds.get_mut(source) {
@@ -147,19 +172,24 @@ impl Sources {
             return Ok(0);
         }
         let kept = chunk.copied(at, kept_end, &state.spec)?;
-        if memory.bytes() <= kept.bytes() + Reading::least(state, 0).run_bytes {
+        if memory.bytes() <= kept.bytes() + Reading::least(state, 0).bytes_of_one() {
             return Ok(0);
         }
         let Some(run) = block_on(write_run(state, &[(Arc::clone(&chunk), kept_end)]))? else { return Ok(0) };
         let reading = Reading::least(state, run.largest_page_bytes());
-        let now = kept.bytes() + reading.run_bytes;
-        let freed = memory.bytes().saturating_sub(now);
-        memory.resize(now);
-        let pages = run.read(&state.spec, reading.unit_bytes);
+        let now = kept.bytes() + reading.bytes_of_one();
+        let freed = memory.bytes().saturating_sub(now + run.held_bytes());
+        let ahead = reading.ahead_bytes(1);
+        memory.resize(now - ahead);
+        self.ahead.grow(ahead);
+        let pages = run.read(&state.spec, reading.unit_bytes());
+        // It is reading its first unit ahead already.
+        self.forecast.give(ahead - reading.unit_bytes());
+        self.forecast.add(source, &pages);
         if let Some(kind) = self.kinds.get_mut(source)
             && let Source::Chunk(memory, _) = std::mem::replace(kind, Source::Away)
         {
-            *kind = Source::Run(pages, memory);
+            *kind = Source::Run(Box::new(pages), memory);
         }
         self.merger.swap(source, kept);
         Ok(freed)
@@ -178,7 +208,7 @@ fn row_bytes(chunk: &Chunk) -> usize {
 /// Bytes that writing a chunk frees: its next rows stay, and it takes memory to be read.
 fn reclaimable_bytes(chunk: &Chunk, state: &SortState) -> usize {
     let kept_bytes = kept_rows(chunk, state) * row_bytes(chunk);
-    chunk.bytes().saturating_sub(kept_bytes + Reading::least(state, 0).run_bytes)
+    chunk.bytes().saturating_sub(kept_bytes + Reading::least(state, 0).bytes_of_one())
 }
 
 impl Reclaim for Merge {
@@ -227,7 +257,8 @@ mod tests {
         let chunk = numbered(&state.spec, rows, 5000);
         let memory = state.another_reservation();
         memory.grow(chunk.bytes());
-        Merge::new(&state, vec![(chunk, memory)], Vec::new())
+        let ahead = state.another_reservation();
+        Merge::new(&state, vec![(chunk, memory)], Vec::new(), ahead)
     }
 
     fn assert_gives(merge: &Merge, rows: usize) {

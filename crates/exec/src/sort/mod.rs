@@ -29,6 +29,7 @@
 //! | `loser_tree`, `merger` | which row comes next |
 //! | `merge` | merging chunks and runs, giving memory back meanwhile |
 //! | `run_sink`, `stored_run`, `reading` | runs on the device: writing them, and reading several at once |
+//! | `forecast` | which of them is read next |
 //! | `passes` | fewer runs out of many |
 //! | `output` | from inputs to the stream of results |
 //! | `ordered_merge` | merging inputs that something else has sorted |
@@ -43,6 +44,7 @@
 mod chunk;
 mod exec;
 mod fence;
+mod forecast;
 mod lane;
 mod loser_tree;
 mod merge;
@@ -67,5 +69,6 @@ pub use fence::{FenceExec, Kept};
 pub(crate) use metrics::SortMetrics;
 pub use ordered_merge::OrderedMergeExec;
 pub(crate) use output::output as sorted;
+pub use passes::expected_writes;
 pub(crate) use spec::SortSpec;
 pub(crate) use state::SortState;

@@ -60,12 +60,13 @@ async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>)
 async fn begin(state: &Arc<SortState>, lanes: Vec<Arc<Lane>>) -> Result<Arc<Merge>> {
     let reading = reduce_runs(state).await?;
     let runs = std::mem::take(&mut *state.runs.lock());
+    let ahead = reading.memory_ahead(runs.len());
     let mut runs = open(state, runs, &reading).await?;
     let chunks = lanes.iter().flat_map(|lane| lane.finish()).collect();
     // What lanes had to write while runs were opened.
     let late = std::mem::take(&mut *state.runs.lock());
     runs.extend(open(state, late, &reading).await?);
-    Ok(Merge::new(state, chunks, runs).reclaimable())
+    Ok(Merge::new(state, chunks, runs, ahead).reclaimable())
 }
 
 /// The batches of a merge, a few of which are copied by tasks of their own while the merge goes on.
@@ -151,8 +152,11 @@ mod tests {
             let others = state.another_reservation();
             others.grow(taken_by_others);
             let before = state.pool.reserved();
-            let mut batches =
-                Batches::new(Merge::new(&state, vec![(chunk, memory)], Vec::new()).reclaimable(), 4);
+            let mut batches = Batches::new(
+                Merge::new(&state, vec![(chunk, memory)], Vec::new(), state.another_reservation())
+                    .reclaimable(),
+                4,
+            );
             let mut rows = batches.next(&state).await.unwrap().unwrap().num_rows();
             let (waiting, reserved) = (batches.copies.len(), state.pool.reserved() - before);
             while let Some(batch) = batches.next(&state).await.unwrap() {

@@ -12,11 +12,26 @@ use datafusion::common::Result;
 
 use super::merge::Merge;
 use super::merger::Outgoing;
-use super::reading::{LEAST_RUNS, Reading, open};
+use super::reading::{LEAST_RUNS, Reading, open, runs_at_once};
 use super::run_sink::RunSink;
 use super::shared_prefix::SharedPrefix;
-use super::state::SortState;
+use super::state::{SortState, run_page_bytes};
 use super::stored_run::StoredRun;
+
+/// The share of memory that rows have before they are written as a run, about.
+const RUN_SHARE: f64 = 0.5;
+
+/// How often a sort of so many bytes writes its rows, for estimates: not at all if they fit into memory, once for runs that are
+/// merged at once, and once more for every merge before.
+pub fn expected_writes(bytes: f64, row_bytes: f64, memory_limit: Option<usize>) -> f64 {
+    let Some(limit) = memory_limit else { return 0.0 };
+    let runs = bytes / (limit as f64 * RUN_SHARE).max(1.0);
+    if runs <= 1.0 {
+        return 0.0;
+    }
+    let unit_bytes = run_page_bytes(memory_limit).max(row_bytes as usize);
+    runs.log(runs_at_once(limit, unit_bytes) as f64).ceil().max(1.0)
+}
 
 /// Merges runs until all that are left can be read at once, and reserves the memory for that.
 pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
@@ -46,7 +61,8 @@ async fn merged(
     state.metrics.intermediate_merges.add(1);
     let mut prefix = SharedPrefix::default();
     runs.iter().for_each(|run| prefix.join(&run.prefix));
-    let merge = Merge::new(state, Vec::new(), open(state, runs, reading).await?);
+    let ahead = reading.memory_ahead(runs.len());
+    let merge = Merge::new(state, Vec::new(), open(state, runs, reading).await?, ahead);
     let mut sink = RunSink::new(state)?;
     let mut rows = Outgoing::default();
     while let Some(batch) = merge.next(&mut rows).await? {
@@ -80,11 +96,11 @@ mod tests {
             let (reading, _) = Reading::reserved(&state, &runs);
             let open = open(&state, runs, &reading).await.unwrap();
             let first = &open[0].first;
-            assert!(first.key_bytes() > 4 * reading.unit_bytes, "{} bytes of keys", first.key_bytes());
-            let held = 3 * reading.unit_bytes + first.key_bytes();
+            assert!(first.key_bytes() > 4 * reading.unit_bytes(), "{} bytes of keys", first.key_bytes());
+            let held = reading.unit_bytes() + first.key_bytes();
             assert_eq!(open[0].memory.bytes(), held);
             // So it is with the pages that follow.
-            let merge = Merge::new(&state, Vec::new(), open);
+            let merge = Merge::new(&state, Vec::new(), open, reading.memory_ahead(1));
             let (mut given, mut outgoing, mut held_least) = (0, Outgoing::default(), usize::MAX);
             while let Some(batch) = merge.next(&mut outgoing).await.unwrap() {
                 given += batch.gather(&state.spec.schema).unwrap().num_rows();

@@ -2,23 +2,30 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use datafusion::common::Result;
 use nandina_spill::RunWriter;
 
 use super::chunk::Chunk;
+use super::forecast::Marks;
 use super::merger::{Merger, Outgoing, Step};
 use super::shared_prefix::SharedPrefix;
 use super::state::SortState;
 use super::stored_run::StoredRun;
+use crate::batch::data_bytes;
 use crate::error::spill_error;
 use crate::memory::HeldMemory;
+
+/// Rows of so many bytes have no more than one key kept: of a terabyte, that takes a third of a gigabyte.
+const LEAST_MARKED_BYTES: usize = 128 << 10;
 
 /// A run that is being written.
 pub struct RunSink<'a> {
     state: &'a SortState,
     writer: RunWriter,
     rows: usize,
+    marks: Marks,
     _buffers: HeldMemory,
 }
 
@@ -49,15 +56,32 @@ impl<'a> RunSink<'a> {
         let buffers = state.another_reservation();
         buffers.grow(state.run_options.write_buffer_bytes() + state.output_bytes());
         let writer = RunWriter::new(state.pages(), &state.run_options, Arc::clone(&state.space));
-        Ok(Self { state, writer: writer.map_err(spill_error)?, rows: 0, _buffers: buffers })
+        let marks = Marks::default();
+        Ok(Self { state, writer: writer.map_err(spill_error)?, rows: 0, marks, _buffers: buffers })
     }
 
     /// Adds rows behind those that are there.
     pub async fn push(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.mark(rows)?;
         self.rows += rows.num_rows();
         self.writer.push(rows).map_err(spill_error)?;
         let _waiting = self.state.metrics.spill.time.timer();
         self.writer.throttle().await.map_err(spill_error)
+    }
+
+    /// Keeps the keys of the last rows of pages, about, if they are not small.
+    fn mark(&mut self, rows: &RecordBatch) -> Result<()> {
+        let row_bytes = (data_bytes(rows) / rows.num_rows().max(1)).max(1);
+        let page_rows = (self.state.run_options.page_bytes.max(LEAST_MARKED_BYTES) / row_bytes).max(1);
+        let ends =
+            (1..=rows.num_rows().div_ceil(page_rows)).map(|page| (page * page_rows).min(rows.num_rows()));
+        let ends: Vec<u32> = ends.map(|end| end as u32).collect();
+        let last_rows = UInt32Array::from_iter_values(ends.iter().map(|end| end - 1));
+        let keys = self.state.spec.keys(&take_record_batch(rows, &last_rows)?)?;
+        for (end, key) in ends.into_iter().zip(keys.iter()) {
+            self.marks.add((self.rows + end as usize) as u64, key.data());
+        }
+        Ok(())
     }
 
     /// Ends the run.
@@ -72,6 +96,6 @@ impl<'a> RunSink<'a> {
         }
         metrics.spill.spilled_rows.add(self.rows);
         metrics.spilled_runs.add(1);
-        Ok(Some(StoredRun::new(run, prefix)))
+        Ok(Some(StoredRun::new(run, prefix, self.marks, self.state.another_reservation())))
     }
 }

@@ -93,8 +93,12 @@ impl SortState {
 }
 
 fn run_options(memory_limit: Option<usize>, space: &QuerySpace) -> PartitionerOptions {
-    let page_share = (memory_limit.unwrap_or(usize::MAX) / PAGE_SHARE).clamp(MIN_PAGE_BYTES, MAX_PAGE_BYTES);
     let options = partitioner_options(memory_limit, &space.device().sizes(), WRITERS_BITS);
-    let page_bytes = 1 << page_share.ilog2();
-    PartitionerOptions { partition_bits: 0, page_bytes, ..options }
+    PartitionerOptions { partition_bits: 0, page_bytes: run_page_bytes(memory_limit), ..options }
+}
+
+/// Bytes of a page of a run, unless a row has more.
+pub fn run_page_bytes(memory_limit: Option<usize>) -> usize {
+    let share = (memory_limit.unwrap_or(usize::MAX) / PAGE_SHARE).clamp(MIN_PAGE_BYTES, MAX_PAGE_BYTES);
+    1 << share.ilog2()
 }

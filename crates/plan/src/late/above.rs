@@ -87,7 +87,7 @@ pub(super) fn fetched_above(
         Fetches::OneByOne(candidates, order) => {
             for Candidate { way, number, estimate } in *candidates {
                 let fetch = LateFetch::try_new(rows, vec![late_table(way)?], *order)?;
-                rows = extension(fetch.numbered(*number, *estimate));
+                rows = extension(fetch.numbered(*number, estimate.clone()));
             }
         }
     }

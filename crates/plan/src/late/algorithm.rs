@@ -2,6 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use datafusion::prelude::SessionConfig;
+use nandina_exec::scan::PageReads;
+use nandina_exec::spill::DestagePolicy;
 
 /// `SET sort_algorithm`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,10 +30,52 @@ pub enum JoinAlgorithm {
     Hybrid,
     /// RARE-join: keys and row ids are joined, all other columns of stored tables are fetched for the rows of the result.
     Rare,
+    /// Grace hash join of the columns that are needed: once memory is short, all of both inputs is spilled.
+    GracePax,
+    /// Grace hash join that reads whole pages, as a store of rows has to.
+    GraceRows,
+    /// DigestJoin: RARE-join that reads whole pages (Li, On, Xu, Choi, Hu: *DigestJoin: Exploiting Fast Random Reads for
+    /// Flash-Based Joins*, MDM 2009).
+    Digest,
+}
+
+impl JoinAlgorithm {
+    /// Whether columns may be fetched for the result.
+    pub(super) fn may_be_late(self) -> bool {
+        matches!(self, Self::Auto) || self.is_late()
+    }
+
+    /// Whether columns are fetched for the result, whatever that costs.
+    pub(super) fn is_late(self) -> bool {
+        matches!(self, Self::Rare | Self::Digest)
+    }
+
+    /// Makes sessions of this configuration use it.
+    pub fn set_in(self, config: &mut SessionConfig) {
+        config.set_extension(Arc::new(self));
+        config.set_extension(Arc::new(self.destage_policy()));
+        config.set_extension(Arc::new(self.page_reads()));
+    }
+
+    /// What hash joins spill when memory is short.
+    pub(super) fn destage_policy(self) -> DestagePolicy {
+        match self {
+            Self::GracePax | Self::GraceRows => DestagePolicy::All,
+            Self::Auto | Self::Hybrid | Self::Rare | Self::Digest => DestagePolicy::default(),
+        }
+    }
+
+    /// What is read of the pages of tables.
+    pub(super) fn page_reads(self) -> PageReads {
+        match self {
+            Self::GraceRows | Self::Digest => PageReads::Whole,
+            Self::Auto | Self::Hybrid | Self::Rare | Self::GracePax => PageReads::Columns,
+        }
+    }
 }
 
 /// Algorithms by their names.
-trait Named: Copy + PartialEq + 'static {
+pub(super) trait Named: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 
     fn named(text: &str) -> Result<Self, String> {
@@ -48,8 +95,14 @@ impl Named for SortAlgorithm {
 }
 
 impl Named for JoinAlgorithm {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("hybrid", Self::Hybrid), ("rare", Self::Rare)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("auto", Self::Auto),
+        ("hybrid", Self::Hybrid),
+        ("rare", Self::Rare),
+        ("grace_pax", Self::GracePax),
+        ("grace_rows", Self::GraceRows),
+        ("digest", Self::Digest),
+    ];
 }
 
 impl fmt::Display for SortAlgorithm {

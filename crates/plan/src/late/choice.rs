@@ -21,7 +21,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
 use nandina_exec::fetch::{FetchEstimate, FetchExec};
 use nandina_exec::join::HybridHashJoinExec;
+use nandina_exec::spill::DestagePolicy;
 
+use super::algorithm::{JoinAlgorithm, Named as _};
 use super::cost::{FetchCost, FetchedRows};
 
 /// Tables of which all sets are weighed; of more, each is weighed by itself.
@@ -46,14 +48,20 @@ fn weigh(plan: &Arc<dyn ExecutionPlan>, memory_bytes: Option<usize>, chosen: &mu
     if candidate(plan).is_some() {
         let fetches = Fetches::of(plan);
         let cheapest = fetches.cheapest(memory_bytes);
-        let millis = |tables: &[usize]| (fetches.cost(tables, memory_bytes) / 1000.0).round() as u64;
-        let estimate = FetchEstimate {
-            rows: fetches.rows as u64,
-            early_millis: millis(&[]),
-            late_millis: millis(&cheapest),
+        let millis = |tables: &[usize], algorithm: JoinAlgorithm| {
+            let micros = fetches.cost(tables, algorithm, memory_bytes);
+            (algorithm.name(), (micros / 1000.0).round() as u64)
         };
+        let all = [
+            millis(&cheapest, JoinAlgorithm::Rare),
+            millis(&[], JoinAlgorithm::Hybrid),
+            millis(&[], JoinAlgorithm::GracePax),
+            millis(&[], JoinAlgorithm::GraceRows),
+            millis(&cheapest, JoinAlgorithm::Digest),
+        ];
+        let estimate = FetchEstimate { rows: fetches.rows as u64, millis: all.into() };
         let paid = cheapest.iter().filter_map(|table| fetches.tables.get(*table));
-        chosen.extend(paid.map(|fetched| (fetched.candidate, estimate)));
+        chosen.extend(paid.map(|fetched| (fetched.candidate, estimate.clone())));
         below = fetches.joined;
     }
     for input in below.children() {
@@ -143,14 +151,16 @@ impl<'a> Fetches<'a> {
         } else {
             worth.iter().map(|table| vec![*table]).chain([worth.clone()]).collect()
         };
-        let early = self.cost(&[], memory_bytes);
-        let costs = sets.into_iter().map(|set| (self.cost(&set, memory_bytes), set));
+        let early = self.cost(&[], JoinAlgorithm::Hybrid, memory_bytes);
+        let costs = sets.into_iter().map(|set| (self.cost(&set, JoinAlgorithm::Rare, memory_bytes), set));
         let cheapest = costs.min_by(|(one, _), (other, _)| one.total_cmp(other));
         cheapest.filter(|(cost, _)| *cost < early * WORTH_SHARE).map_or_else(Vec::new, |(_, set)| set)
     }
 
     /// Microseconds that these tables late and the others early cost, as far as it depends on that.
-    fn cost(&self, late: &[usize], memory_bytes: Option<usize>) -> f64 {
+    fn cost(&self, late: &[usize], algorithm: JoinAlgorithm, memory_bytes: Option<usize>) -> f64 {
+        let reads = algorithm.page_reads();
+        let spills_all = algorithm.destage_policy() == DestagePolicy::All;
         let is_early = |table: &usize| !late.contains(table);
         let costs = || {
             self.tables
@@ -168,8 +178,9 @@ impl<'a> Fetches<'a> {
         for join in &self.joins {
             let build = join.build_bytes + join.build_rows * width(&join.build);
             let probe = join.probe_bytes + join.probe_rows * width(&join.probe);
-            let spilled = memory.map_or(0.0, |memory| (1.0 - memory / build.max(1.0)).max(0.0));
-            spills |= spilled > 0.0;
+            let too_much = memory.map_or(0.0, |memory| (1.0 - memory / build.max(1.0)).max(0.0));
+            spills |= too_much > 0.0;
+            let spilled = if spills_all && too_much > 0.0 { 1.0 } else { too_much };
             if let Some((_, cost)) = costs().next() {
                 total += cost.spill_micros(spilled * (build + probe));
             }
@@ -184,12 +195,15 @@ impl<'a> Fetches<'a> {
                 let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
                 let is_filtered = !builds && probing.any(|join| join.filters_probe);
                 let matching = FetchedRows { in_table_order: true, ..fetched };
-                let few =
-                    if is_filtered { cost.fetch_micros(&matching, memory_bytes) } else { f64::INFINITY };
-                total += cost.scan_micros().min(few) + cost.carry_micros(self.rows);
+                let few = if is_filtered {
+                    cost.fetch_micros(&matching, reads, memory_bytes)
+                } else {
+                    f64::INFINITY
+                };
+                total += cost.scan_micros(reads).min(few) + cost.carry_micros(self.rows);
                 continue;
             }
-            total += cost.fetch_micros(&fetched, memory_bytes);
+            total += cost.fetch_micros(&fetched, reads, memory_bytes) + cost.key_scan_micros(reads);
             carried_bytes += cost.row_bytes;
         }
         total

@@ -5,6 +5,8 @@
 
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use nandina_exec::fetch::{MOST_READS, window_bytes};
+use nandina_exec::scan::PageReads;
+use nandina_exec::sort::expected_writes;
 use nandina_storage::Table;
 
 /// Tables of fewer bytes are read at once, whatever is wanted of them.
@@ -28,6 +30,9 @@ pub(super) struct FetchCost {
     pub row_bytes: f64,
     /// Reading and decoding them of one page.
     page_micros: f64,
+    /// Stored bytes of a whole row, and reading those of one page while decoding these columns.
+    whole_row_bytes: f64,
+    whole_page_micros: f64,
 }
 
 impl FetchCost {
@@ -38,27 +43,58 @@ impl FetchCost {
         if table.file_bytes() <= SMALL_TABLE_BYTES || statistics.rows == 0 {
             return None;
         }
-        let row_bytes = statistics.page_bytes / statistics.rows;
-        let text = text_bytes(table.schema(), row_bytes as usize).unwrap_or(TEXT_BYTES).max(1);
+        let whole_row_bytes = statistics.page_bytes as f64 / rows;
+        let text = text_bytes(table.schema(), whole_row_bytes as usize).unwrap_or(TEXT_BYTES).max(1);
         let width = |column: &usize| column_bytes(table.schema().field(*column).data_type(), text) as f64;
         let pages = table.pages().max(1) as f64;
         let profile = table.store().device().profile();
         let mut ascending = columns.to_vec();
         ascending.sort_unstable();
+        let read = |bytes: f64| profile.reads.best_micros((bytes as u64).next_multiple_of(4096).max(4096));
         let page_micros = ascending.chunk_by(|one, next| one + 1 == *next).map(|neighbours| {
             let bytes = rows / pages * neighbours.iter().map(width).sum::<f64>();
-            let read = profile.reads.best_micros((bytes as u64).next_multiple_of(4096).max(4096));
-            read + bytes / BYTES_PER_MICRO
+            read(bytes) + bytes / BYTES_PER_MICRO
         });
-        let (row_bytes, page_micros) = (columns.iter().map(width).sum(), page_micros.sum());
-        Some(Self { table: table.clone(), rows, pages, row_bytes, page_micros })
+        let row_bytes: f64 = columns.iter().map(width).sum();
+        let rows_of_page = rows / pages;
+        Some(Self {
+            page_micros: page_micros.sum(),
+            whole_page_micros: read(rows_of_page * whole_row_bytes)
+                + rows_of_page * row_bytes / BYTES_PER_MICRO,
+            table: table.clone(),
+            rows,
+            pages,
+            row_bytes,
+            whole_row_bytes,
+        })
     }
 
     /// Of all rows, in sequence.
-    pub fn scan_micros(&self) -> f64 {
-        let bandwidth = self.table.store().device().profile().reads.sequential_bandwidth();
-        let bytes = self.rows * self.row_bytes;
-        bytes / bandwidth * 1e6 + bytes / BYTES_PER_MICRO
+    pub fn scan_micros(&self, reads: PageReads) -> f64 {
+        let bytes = match reads {
+            PageReads::Columns => self.row_bytes,
+            PageReads::Whole => self.whole_row_bytes,
+        };
+        self.read_micros(self.rows * bytes) + self.rows * self.row_bytes / BYTES_PER_MICRO
+    }
+
+    /// What reading keys and row ids beforehand costs beside what they cost anyway.
+    pub fn key_scan_micros(&self, reads: PageReads) -> f64 {
+        match reads {
+            PageReads::Columns => 0.0,
+            PageReads::Whole => self.read_micros(self.rows * self.whole_row_bytes),
+        }
+    }
+
+    fn read_micros(&self, bytes: f64) -> f64 {
+        bytes / self.table.store().device().profile().reads.sequential_bandwidth() * 1e6
+    }
+
+    fn page_micros(&self, reads: PageReads) -> f64 {
+        match reads {
+            PageReads::Columns => self.page_micros,
+            PageReads::Whole => self.whole_page_micros,
+        }
     }
 
     /// Writing bytes to temporary space and reading them again.
@@ -70,37 +106,56 @@ impl FetchCost {
     /// Whether reading these columns late could gain anything.
     pub fn may_pay(&self) -> bool {
         // A row id is carried instead.
-        self.row_bytes > 2.0 * size_of::<u64>() as f64 && self.scan_micros() > WORTH_MICROS
+        self.row_bytes > 2.0 * size_of::<u64>() as f64 && self.scan_micros(PageReads::Columns) > WORTH_MICROS
     }
 
     /// Whether `rows` rows anywhere in the table are fetched in less time than all are scanned.
     pub fn pay_for(&self, rows: usize) -> bool {
-        (rows as f64).min(self.pages) * self.page_micros < self.scan_micros()
+        (rows as f64).min(self.pages) * self.page_micros < self.scan_micros(PageReads::Columns)
     }
 
-    /// Whether all rows, in an order that has nothing to do with that of the table, are fetched in less time than they are
-    /// carried through a sort that has `memory_bytes`.
-    pub fn pay_for_sort(&self, memory_bytes: Option<usize>) -> bool {
-        let bytes = self.rows * self.row_bytes;
-        // Either way rows are copied twice: into runs or out of pages, and then into the order of the result.
-        let mut early = self.scan_micros();
-        if memory_bytes.is_some_and(|memory| bytes > memory as f64) {
-            early += self.spill_micros(bytes);
-        }
-        self.page_reads(self.rows, memory_bytes) * self.page_micros < early
+    /// Whether all rows are fetched in less time than they are carried through a sort that has `memory_bytes`.
+    pub fn pay_for_sort(&self, sorted: &SortedRows, memory_bytes: Option<usize>) -> bool {
+        let ids = size_of::<u64>() as f64;
+        let early = self.scan_micros(PageReads::Columns)
+            + self.sort_micros(sorted.kept_bytes + self.row_bytes, memory_bytes);
+        let late = self.sort_micros(sorted.kept_bytes + ids, memory_bytes)
+            + self.fetch_in_order_micros(sorted.pages_of_a_value, memory_bytes);
+        late < early
+    }
+
+    /// Sorting all rows, of so many bytes each, beside comparing them.
+    fn sort_micros(&self, row_bytes: f64, memory_bytes: Option<usize>) -> f64 {
+        let bytes = self.rows * row_bytes;
+        let writes = expected_writes(bytes, row_bytes, memory_bytes);
+        // Into pages of runs and out of them, each time, and into the order of the result.
+        let copies = 2.0 * writes + 1.0;
+        writes * self.spill_micros(bytes) + copies * bytes / BYTES_PER_MICRO
+    }
+
+    /// Fetching all rows in the order of a key of which so many pages may have the same value.
+    fn fetch_in_order_micros(&self, pages_of_a_value: f64, memory_bytes: Option<usize>) -> f64 {
+        let window = self.window_rows(self.rows, memory_bytes);
+        let span = (pages_of_a_value + window * self.pages / self.rows).min(self.pages);
+        let touched = spread(window, span);
+        // Reads of pages next to each other are one.
+        let neighbours = touched / span;
+        let in_sequence = self.scan_micros(PageReads::Columns) / self.pages;
+        let page_micros = neighbours * in_sequence + (1.0 - neighbours) * self.page_micros;
+        self.rows / window * touched * page_micros + 2.0 * self.rows * self.row_bytes / BYTES_PER_MICRO
     }
 
     /// Fetching so many rows for a consumer that takes them in any order.
-    pub fn fetch_micros(&self, fetched: &FetchedRows, memory_bytes: Option<usize>) -> f64 {
-        let rows = fetched.rows;
+    pub fn fetch_micros(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
+        let (rows, page_micros) = (fetched.rows, self.page_micros(reads));
         let touched = self.pages_of(rows);
         let copied = 2.0 * rows * self.row_bytes / BYTES_PER_MICRO;
         let as_they_come = self.page_reads(rows, memory_bytes);
         if fetched.in_table_order {
-            return copied + touched * self.page_micros;
+            return copied + touched * page_micros;
         }
         if as_they_come <= MOST_READS * self.pages {
-            return copied + as_they_come * self.page_micros;
+            return copied + as_they_come * page_micros;
         }
         let sorted_bytes = rows * (fetched.carried_bytes + size_of::<u64>() as f64);
         let mut sort = rows * SORT_MICROS_PER_ROW + 2.0 * sorted_bytes / BYTES_PER_MICRO;
@@ -108,7 +163,7 @@ impl FetchCost {
             sort += self.spill_micros(sorted_bytes);
         }
         let once_sorted = fetched.partitions * self.pages_of(rows / fetched.partitions.max(1.0));
-        copied + (MOST_READS * self.pages + once_sorted) * self.page_micros + sort
+        copied + (MOST_READS * self.pages + once_sorted) * page_micros + sort
     }
 
     /// Carrying them along through so many rows.
@@ -116,17 +171,34 @@ impl FetchCost {
         rows * self.row_bytes / BYTES_PER_MICRO
     }
 
-    /// Pages on which so many rows stand that are spread evenly (Cardenas, CACM 1975).
     fn pages_of(&self, rows: f64) -> f64 {
-        self.pages * (1.0 - (1.0 - 1.0 / self.pages).powf(rows))
+        spread(rows, self.pages)
     }
 
     /// Reads of pages for rows in an order that has nothing to do with that of the table: those of a window that stand on
     /// one page have it read once.
     fn page_reads(&self, rows: f64, memory_bytes: Option<usize>) -> f64 {
-        let window = (window_bytes(memory_bytes) as f64 / self.row_bytes.max(1.0)).clamp(1.0, rows.max(1.0));
+        let window = self.window_rows(rows, memory_bytes);
         rows / window * self.pages_of(window)
     }
+
+    /// Of so many, those that are fetched at once.
+    fn window_rows(&self, rows: f64, memory_bytes: Option<usize>) -> f64 {
+        (window_bytes(memory_bytes) as f64 / self.row_bytes.max(1.0)).clamp(1.0, rows.max(1.0))
+    }
+}
+
+/// On how many of so many pages rows stand that are spread evenly over them (Cardenas, CACM 1975).
+fn spread(rows: f64, pages: f64) -> f64 {
+    pages * (1.0 - (1.0 - 1.0 / pages).powf(rows))
+}
+
+/// Rows that are sorted.
+pub(super) struct SortedRows {
+    /// Bytes of the columns of a row that are sorted either way.
+    pub kept_bytes: f64,
+    /// How many pages may have a value of the key.
+    pub pages_of_a_value: f64,
 }
 
 /// Rows that are fetched.

@@ -38,7 +38,7 @@ impl<'a> JoinFetches<'a> {
 
     /// The plan with columns that are read late above its joins.
     pub fn above_joins(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        if self.algorithm == JoinAlgorithm::Hybrid {
+        if !self.algorithm.may_be_late() {
             return Ok(Transformed::no(plan));
         }
         self.rewrite(plan, Above { joins: false, limits: false })
@@ -87,7 +87,7 @@ impl<'a> JoinFetches<'a> {
         for way in late.keys().cloned() {
             let number = self.numbered;
             self.numbered += 1;
-            let estimate = self.wanted.and_then(|wanted| wanted.get(&number).copied());
+            let estimate = self.wanted.and_then(|wanted| wanted.get(&number).cloned());
             if estimate.is_some() || self.wanted.is_none() {
                 candidates.push(Candidate { way, number, estimate });
             }
@@ -106,7 +106,7 @@ impl<'a> JoinFetches<'a> {
 
     /// Whether there is anything to gain at all.
     fn may_pay(&self, plan: &LogicalPlan, way: &Way, columns: &[(usize, usize)]) -> bool {
-        if self.algorithm == JoinAlgorithm::Rare {
+        if self.algorithm.is_late() {
             return true;
         }
         let in_table: Vec<usize> = columns.iter().map(|(_, in_table)| *in_table).collect();

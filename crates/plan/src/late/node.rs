@@ -108,7 +108,7 @@ impl UserDefinedLogicalNodeCore for LateFetch {
             table.row_ids = row_ids;
         }
         let fetch = Self::try_new(input, tables, self.order)?;
-        Ok(Self { candidate: self.candidate, estimate: self.estimate, ..fetch })
+        Ok(Self { candidate: self.candidate, estimate: self.estimate.clone(), ..fetch })
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {

@@ -147,7 +147,7 @@ fn collect_used(plan: &LogicalPlan, way: &Way, all: &mut BTreeSet<Origin>) -> Re
 }
 
 /// The stored column that a name means in the inputs of a node.
-fn origin_in(inputs: &[&LogicalPlan], column: &Column) -> Option<Origin> {
+pub(super) fn origin_in(inputs: &[&LogicalPlan], column: &Column) -> Option<Origin> {
     inputs.iter().enumerate().find_map(|(number, input)| {
         let index = DFSchema::maybe_index_of_column(input.schema(), column)?;
         origin(input, index).map(|origin| origin.above(number))

@@ -130,6 +130,6 @@ impl ExtensionPlanner for LateFetchPlanner {
         });
         let tables: Vec<FetchedTable> = tables.collect::<Result<_>>()?;
         let executed = FetchExec::try_new(Arc::clone(input), tables.into(), fetch.order)?;
-        Ok(Some(Arc::new(executed.with_candidate(fetch.candidate, fetch.estimate))))
+        Ok(Some(Arc::new(executed.with_candidate(fetch.candidate, fetch.estimate.clone()))))
     }
 }

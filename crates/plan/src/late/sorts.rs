@@ -3,11 +3,13 @@
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::logical_expr::{LogicalPlan, Sort};
+use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
 
 use super::above::{Fetches, LateColumns, fetched_above, table_at, unused_columns};
 use super::algorithm::SortAlgorithm;
 use super::cost;
-use super::origins::{Way, plain_column};
+use super::locality::pages_of_a_value;
+use super::origins::{Way, origin_in, plain_column};
 use super::planner::Circumstances;
 
 /// The plan with columns that are read late above its sorts, where that is cheaper or asked for.
@@ -39,6 +41,8 @@ enum OrderedRows {
     /// All of the only table below it, if it has one.
     All {
         of_one_table: bool,
+        /// The column of it that they are sorted by first, if it is one.
+        key: Option<usize>,
     },
 }
 
@@ -46,7 +50,12 @@ enum OrderedRows {
 fn ordered_rows(plan: &LogicalPlan) -> Option<OrderedRows> {
     match plan {
         LogicalPlan::Sort(Sort { fetch: Some(rows), .. }) => Some(OrderedRows::First(*rows)),
-        LogicalPlan::Sort(sort) => Some(OrderedRows::All { of_one_table: reads_one_table(&sort.input) }),
+        LogicalPlan::Sort(sort) => {
+            let key = sort.expr.first().and_then(|key| plain_column(&key.expr));
+            let key = key.and_then(|key| origin_in(&[sort.input.as_ref()], key));
+            let key = key.map(|origin| origin.column);
+            Some(OrderedRows::All { of_one_table: reads_one_table(&sort.input), key })
+        }
         LogicalPlan::Projection(projection) => {
             let passes = projection.expr.iter().all(|column| plain_column(column).is_some());
             passes.then(|| ordered_rows(&projection.input))?
@@ -88,9 +97,21 @@ fn pays(
 ) -> Option<bool> {
     let in_table: Vec<usize> = columns.iter().map(|(_, in_table)| *in_table).collect();
     let table = table_at(plan, way)?;
-    let columns = cost::FetchCost::of(&table, &in_table)?;
+    let cost = cost::FetchCost::of(&table, &in_table)?;
     Some(match ordered {
-        OrderedRows::First(rows) => columns.pay_for(rows),
-        OrderedRows::All { of_one_table } => of_one_table && columns.pay_for_sort(circumstances.memory_bytes),
+        OrderedRows::First(rows) => cost.pay_for(rows),
+        OrderedRows::All { of_one_table: false, .. } => false,
+        OrderedRows::All { key, .. } => {
+            let is_late = |number: usize| columns.iter().any(|(late, _)| *late == number);
+            let kept = plan.schema().fields().iter().enumerate().filter(|(number, _)| !is_late(*number));
+            let kept_bytes =
+                kept.map(|(_, field)| column_bytes(field.data_type(), TEXT_BYTES)).sum::<usize>();
+            let pages_of_a_value = key.and_then(|key| pages_of_a_value(&table, key));
+            let sorted = cost::SortedRows {
+                kept_bytes: kept_bytes as f64,
+                pages_of_a_value: pages_of_a_value.unwrap_or(table.pages() as f64),
+            };
+            cost.pay_for_sort(&sorted, circumstances.memory_bytes)
+        }
     })
 }

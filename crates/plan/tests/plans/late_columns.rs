@@ -2,8 +2,10 @@
 //! and in the same order.
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, ListBuilder, RecordBatch, StringBuilder, StringViewArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{
+    ArrayRef, AsArray as _, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, StringViewArray,
+};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
@@ -198,5 +200,73 @@ fn a_read_that_fails_ends_the_query() {
             }
         }
         assert!(failures > 3, "{failures} reads failed");
+    });
+}
+
+/// The number, and two kilobytes of letters that no encoding makes smaller.
+fn wide_text(number: i64) -> String {
+    let mut state = number as u64;
+    let letters = (0..2000).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + (state >> 57) as u8 % 75)
+    });
+    format!("{number} ") + &letters.collect::<String>()
+}
+
+/// A table of texts of two kilobytes, of which the keys `sorted` and `mixed` are in the order of the rows and in none.
+fn wide_table() -> Arc<NativeTableProvider> {
+    let schema: SchemaRef = Arc::new(Schema::new(vec![
+        Field::new("sorted", DataType::Int64, false),
+        Field::new("mixed", DataType::Int64, false),
+        Field::new("text", DataType::Utf8, false),
+    ]));
+    let (device, _) = nandina_simulation::in_memory(FaultPlan::none());
+    let store = Store::open(device, Mode::Write).unwrap();
+    let definition = TableDefinition::new("wide", Arc::clone(&schema)).with_page_bytes(64 << 10);
+    let writer = store.create_table_with_rows(definition, IfExists::Fail, WriteOptions::default()).unwrap();
+    let mut lane = writer.lane();
+    for start in (0..16_384).step_by(1024) {
+        let numbers = start..start + 1024;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from_iter_values(numbers.clone())),
+            Arc::new(Int64Array::from_iter_values(numbers.clone().map(|number| number * 7919 % 16_384))),
+            Arc::new(StringArray::from_iter_values(numbers.map(wide_text))),
+        ];
+        lane.append_blocking(&RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()).unwrap();
+    }
+    lane.finish_blocking().unwrap();
+    writer.commit_blocking().unwrap();
+    Arc::new(NativeTableProvider::new(store.table("wide").unwrap()))
+}
+
+#[test]
+fn wide_rows_are_fetched_where_they_stand_in_the_order_of_the_key() {
+    run(async {
+        let tables = [("wide", wide_table())];
+        for (key, limit, fetched) in [
+            ("sorted", Some(1024 * KIB), true),
+            ("sorted", Some(8192 * KIB), true),
+            ("sorted", None, false),
+            ("mixed", Some(8192 * KIB), false),
+            ("mixed", None, false),
+        ] {
+            let engine = engine(limit, &tables, SortAlgorithm::Auto);
+            let sql = format!("SELECT * FROM wide ORDER BY {key} DESC");
+            let plan = planned(&engine.context, &sql).await.unwrap();
+            assert_eq!(count_nodes(&plan, "FetchExec") > 0, fetched, "{sql} under {limit:?}");
+            let rows = engine.collect(&plan).await.unwrap();
+            let keys = rows.iter().flat_map(|batch| {
+                let keys = batch.column_by_name(key).unwrap().as_primitive::<Int64Type>().clone();
+                let texts = batch.column_by_name("text").unwrap().as_string::<i32>().clone();
+                let sorted = batch.column_by_name("sorted").unwrap().as_primitive::<Int64Type>().clone();
+                for (text, sorted) in texts.iter().zip(sorted.values()) {
+                    assert_eq!(text.unwrap(), wide_text(*sorted));
+                }
+                keys.values().to_vec()
+            });
+            assert!(keys.eq((0..16_384).rev()), "{sql} under {limit:?}");
+            drop(plan);
+            engine.assert_clean(&sql).await;
+        }
     });
 }

@@ -19,7 +19,7 @@ fn engine(
     algorithm: JoinAlgorithm,
 ) -> Engine {
     let engine = Engine::new(limit, 2);
-    engine.context.state_ref().write().config_mut().set_extension(Arc::new(algorithm));
+    algorithm.set_in(engine.context.state_ref().write().config_mut());
     for (name, provider) in tables {
         engine.context.register_table(*name, Arc::clone(provider) as _).unwrap();
     }
@@ -91,7 +91,15 @@ fn lines(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 #[test]
-fn columns_fetched_above_joins_are_those_of_the_rows() {
+fn every_algorithm_finds_the_rows_of_a_join() {
+    const MOST: Option<usize> = Some(4096 * KIB);
+    const LITTLE: Option<usize> = Some(1024 * KIB);
+    let runs = [
+        (JoinAlgorithm::Rare, vec![None, MOST, LITTLE]),
+        (JoinAlgorithm::Digest, vec![LITTLE]),
+        (JoinAlgorithm::GracePax, vec![LITTLE]),
+        (JoinAlgorithm::GraceRows, vec![MOST]),
+    ];
     run(async {
         let plain = plain();
         for (name, rows) in [("t", rows(ROWS, 1)), ("u", rows(FEW_ROWS, 10))] {
@@ -102,17 +110,49 @@ fn columns_fetched_above_joins_are_those_of_the_rows() {
         let (tables, _) = stored();
         for (sql, fetched) in JOINED {
             let right = plain.sql(sql).await.expect(sql).collect().await.expect(sql);
-            for limit in [None, Some(4096 * KIB), Some(1024 * KIB)] {
-                let engine = engine(limit, &tables, JoinAlgorithm::Rare);
-                let plan = planned(&engine.context, sql).await.expect(sql);
-                assert_eq!(tables_fetched(&plan), *fetched, "{sql}");
-                let ours =
-                    engine.collect(&plan).await.unwrap_or_else(|error| panic!("{sql}, {limit:?}: {error}"));
-                assert!(lines(&ours) == lines(&right), "{sql} under {limit:?}");
-                drop(plan);
-                engine.assert_clean(sql).await;
+            let right = lines(&right);
+            for (algorithm, limits) in &runs {
+                let is_late = matches!(algorithm, JoinAlgorithm::Rare | JoinAlgorithm::Digest);
+                for limit in limits {
+                    let engine = engine(*limit, &tables, *algorithm);
+                    let plan = planned(&engine.context, sql).await.expect(sql);
+                    assert_eq!(tables_fetched(&plan), if is_late { *fetched } else { 0 }, "{sql}");
+                    let ours = engine.collect(&plan).await;
+                    let ours = ours.unwrap_or_else(|error| panic!("{sql}, {algorithm}, {limit:?}: {error}"));
+                    assert!(lines(&ours) == right, "{sql} by {algorithm} under {limit:?}");
+                    drop(plan);
+                    engine.assert_clean(sql).await;
+                }
             }
         }
+    });
+}
+
+#[test]
+fn algorithms_of_rows_read_whole_pages_and_grace_spills_everything() {
+    run(async {
+        let (tables, _) = stored();
+        let sql = "SELECT a.comment, b.comment FROM t a JOIN t b ON a.id = b.id";
+        let mut figures = std::collections::BTreeMap::new();
+        for algorithm in [
+            JoinAlgorithm::Hybrid,
+            JoinAlgorithm::Rare,
+            JoinAlgorithm::GracePax,
+            JoinAlgorithm::GraceRows,
+            JoinAlgorithm::Digest,
+        ] {
+            let engine = engine(Some(1024 * KIB), &tables, algorithm);
+            let plan = planned(&engine.context, sql).await.unwrap();
+            engine.collect(&plan).await.unwrap();
+            let measured = (metric(&plan, "bytes_read"), metric(&plan, "spilled_partitions"));
+            figures.insert(algorithm.to_string(), measured);
+        }
+        let [hybrid, rare, grace_pax, grace_rows, digest] =
+            ["hybrid", "rare", "grace_pax", "grace_rows", "digest"].map(|name| figures[name]);
+        assert!(grace_rows.0 > 2 * grace_pax.0, "{figures:?}");
+        assert!(digest.0 > 2 * rare.0, "{figures:?}");
+        assert_eq!(grace_pax.0, hybrid.0, "{figures:?}");
+        assert!(grace_pax.1 > hybrid.1 && hybrid.1 > 0, "{figures:?}");
     });
 }
 

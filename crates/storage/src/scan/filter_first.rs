@@ -121,7 +121,7 @@ impl Scan {
     pub(super) fn reads_filter_first(&self, index: &StripeIndex, page: usize) -> bool {
         let has_both =
             self.options.row_filter.is_some() && !self.filtered.is_empty() && !self.others.is_empty();
-        if !has_both || self.options.sample_pages.is_some() {
+        if !has_both || self.options.sample_pages.is_some() || self.options.whole_pages {
             return false;
         }
         self.options.filter_first.unwrap_or_else(|| {

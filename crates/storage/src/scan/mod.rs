@@ -56,6 +56,8 @@ pub struct ScanOptions {
     /// Whether the columns of the row filter are read before the others, which are read where a row passes; where that
     /// takes less time if `None`.
     pub filter_first: Option<bool>,
+    /// Whether all columns of a page are read, as they are where rows are stored one behind the other.
+    pub whole_pages: bool,
     /// Only so many pages, spread evenly over the table, for estimates. Pages are not pruned then.
     pub sample_pages: Option<u64>,
     /// Most bytes that each reader keeps read or being read; what the device needs if `None`. At least one page is.
@@ -101,7 +103,8 @@ struct Counts {
 pub struct Scan {
     table: Table,
     options: ScanOptions,
-    /// Columns of the table that are returned, and then those that only the row filter needs.
+    /// Columns of the table that are returned, then those that only the row filter needs, and then those that are read
+    /// because whole pages are.
     columns: Vec<usize>,
     handed_out: usize,
     /// Positions among `columns`, in the order of the table: those that the row filter needs, and all others.
@@ -145,6 +148,11 @@ impl Scan {
             if !columns.contains(column) {
                 columns.push(*column);
             }
+        }
+        if options.whole_pages {
+            let all = 0..table.schema().fields().len();
+            let unwanted: Vec<usize> = all.filter(|column| !columns.contains(column)).collect();
+            columns.extend(unwanted);
         }
         let mut ascending: Vec<usize> = (0..columns.len()).collect();
         ascending.sort_unstable_by_key(|&position| columns[position]);

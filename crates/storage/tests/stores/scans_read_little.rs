@@ -47,6 +47,9 @@ impl PagePruner for KeyAtLeast {
 fn one_column_reads_one_column() {
     let table = create(&store(), "t", 0..100_000);
     let (all, all_figures) = figures(&table, ScanOptions::default());
+    let (whole, whole_figures) = figures(&table, ScanOptions { whole_pages: true, ..options(&[3]) });
+    assert_batches_equal(&whole, &all.project(&[3]).unwrap());
+    assert_eq!(whole_figures.bytes_read, all_figures.bytes_read);
     let (key, key_figures) = figures(&table, ScanOptions { merge_gap_bytes: Some(0), ..options(&[0]) });
     assert_eq!(key, all.project(&[0]).unwrap());
     assert_eq!(all_figures.pages_read, table.pages());
@@ -158,8 +161,11 @@ fn row_ids_find_their_rows() {
         .collect();
     let wanted_ids: Vec<RowId> = wanted.iter().map(|&key| RowId::from_bits(ids[key as usize])).collect();
     let account = IoAccount::new();
-    let fetch =
-        FetchOptions { window_bytes: Some(64 << 10), account: Some(Arc::clone(&account)), pages: None };
+    let fetch = FetchOptions {
+        window_bytes: Some(64 << 10),
+        account: Some(Arc::clone(&account)),
+        ..Default::default()
+    };
     let fetched = table.fetch_blocking(&wanted_ids, &[4, 3, 2, 1, 0], &fetch).unwrap();
     assert_eq!(keys(&fetched), wanted);
     let names = fetched.column(0).as_string_view();
@@ -173,6 +179,12 @@ fn row_ids_find_their_rows() {
     let fetch = FetchOptions { account: Some(Arc::clone(&account)), ..Default::default() };
     table.fetch_blocking(&wanted_ids, &[0], &fetch).unwrap();
     assert!(account.statistics().bytes_read <= pages * 8192 + (128 << 10), "{:?}", account.statistics());
+    let account = IoAccount::new();
+    let fetch = FetchOptions { whole_pages: true, account: Some(Arc::clone(&account)), ..Default::default() };
+    let fetched = table.fetch_blocking(&wanted_ids, &[3, 0], &fetch).unwrap();
+    assert_eq!(fetched.column(1).as_primitive::<Int64Type>().values().to_vec(), wanted);
+    let (of_all, whole) = (traffic.bytes_read, account.statistics().bytes_read);
+    assert!(whole.abs_diff(of_all) < of_all / 20, "{whole} and {of_all}");
     let sorted: Vec<RowId> = ids.iter().step_by(1000).map(|&bits| RowId::from_bits(bits)).collect();
     let fetched = table.fetch_blocking(&sorted, &[0], &FetchOptions::default()).unwrap();
     assert_eq!(keys(&fetched), (0..60_000).step_by(1000).collect::<Vec<_>>());
@@ -196,7 +208,8 @@ fn fetching_most_pages_is_a_scan_of_them() {
             let places: Vec<usize> = (0..ids.len()).step_by(step).collect();
             let wanted: Vec<RowId> = places.iter().map(|&place| RowId::from_bits(ids[place])).collect();
             let account = IoAccount::new();
-            let options = FetchOptions { window_bytes, account: Some(Arc::clone(&account)), pages: None };
+            let options =
+                FetchOptions { window_bytes, account: Some(Arc::clone(&account)), ..Default::default() };
             let fetched = table.fetch_blocking(&wanted, &projection, &options).unwrap();
             let places = arrow_array::UInt32Array::from_iter_values(places.iter().map(|&place| place as u32));
             let columns = projection
