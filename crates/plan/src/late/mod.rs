@@ -12,8 +12,9 @@
 //! [`sorts`] and [`joins`] say where. [`origins`] says which columns of a plan come from a stored table as they are, and which
 //! are used on the way; [`row_ids`] makes a plan hand out the ids of the rows that it is made of; [`cost`] says what reading
 //! few pages at random takes, and what reading all pages of those columns, [`locality`] whether the rows of a key stand
-//! together. Above joins the costs depend on what they spill: [`choice`] looks at the operators that were planned, and the plan is made once more without the fetches that do not pay.
-//! What is not wanted any more below a [`LateFetch`] is removed by DataFusion's rule, which goes over the plan once more.
+//! together. Above joins the costs depend on what they spill: [`choice`] looks at the operators that were planned, and the
+//! plan is made once more without the fetches that do not pay. What is not wanted any more below a [`LateFetch`] is removed by
+//! DataFusion's rule, which goes over the plan once more.
 //!
 //! This is the last step before operators are chosen: no logical rule sees these nodes.
 
