@@ -188,13 +188,13 @@ const WIDE_SORTS: [Query; 2] = [
         name: "S1",
         title: "all columns",
         sql: "COPY (SELECT * FROM lineitem ORDER BY l_extendedprice, l_comment) \
-              TO '{folder}/lineitem.parquet' (FORMAT parquet)",
+              TO '{folder}/lineitem.parquet' (FORMAT parquet, COMPRESSION snappy)",
     },
     Query {
         name: "S2",
         title: "the sort columns alone",
         sql: "COPY (SELECT l_extendedprice, l_comment FROM lineitem ORDER BY l_extendedprice, l_comment) \
-              TO '{folder}/lineitem.parquet' (FORMAT parquet)",
+              TO '{folder}/lineitem.parquet' (FORMAT parquet, COMPRESSION snappy)",
     },
 ];
 
