@@ -12,10 +12,8 @@ use crate::memory::{HeldMemory, has_room};
 const READING_SHARE: usize = 4;
 /// However little memory there is, so many runs are read at once.
 pub const LEAST_RUNS: usize = 2;
-/// Units that are read ahead: for each run, and of all together so many as the device gains from, or the eight blocks of
-/// SSD-sort (Ghodsnia, *Effective Use of SSDs in Database Systems*, Table 4.1).
+/// Units that are read ahead, for each run; the forecast shares them out.
 const AHEAD_PER_RUN: usize = 2;
-const LEAST_AHEAD: usize = 8;
 
 /// How many runs a merge reads at once under a limit, in units of so many bytes, if each is read ahead.
 pub fn runs_at_once(memory_limit: usize, unit_bytes: usize) -> usize {
@@ -27,16 +25,9 @@ pub fn runs_at_once(memory_limit: usize, unit_bytes: usize) -> usize {
 #[derive(Debug, Clone, Copy)]
 struct Units {
     bytes: usize,
-    /// Most of them ahead, of all runs, that the device gains from.
-    useful_ahead: usize,
 }
 
 impl Units {
-    fn of(state: &SortState, bytes: usize) -> Self {
-        let window_bytes = state.space.device().sizes().read_window_bytes();
-        Self { bytes, useful_ahead: window_bytes.div_ceil(bytes.max(1)).max(LEAST_AHEAD) }
-    }
-
     /// Memory to read one run, beside what is read ahead.
     fn of_run(self) -> usize {
         run_bytes(self.bytes, 0)
@@ -44,7 +35,7 @@ impl Units {
 
     /// Memory for what is read ahead of so many runs.
     fn ahead(self, at_once: usize) -> usize {
-        (AHEAD_PER_RUN * at_once).min(self.useful_ahead) * self.bytes
+        AHEAD_PER_RUN * at_once * self.bytes
     }
 
     /// Memory to read so many runs at once.
@@ -54,9 +45,7 @@ impl Units {
 
     /// How many of `runs` can be read at once in so much memory.
     fn at_once(self, share: usize, runs: usize) -> usize {
-        let few = share / (self.of_run() + AHEAD_PER_RUN * self.bytes);
-        let many = share.saturating_sub(self.useful_ahead * self.bytes) / self.of_run();
-        few.max(many).max(LEAST_RUNS).min(runs)
+        (share / self.needed(1)).max(LEAST_RUNS).min(runs)
     }
 
     /// What merging takes in these units, in multiples of moving all rows once: small units make the device seek, which
@@ -80,7 +69,7 @@ impl Reading {
     /// The least that reading a run takes, whose largest page is as large as this. Nothing is reserved.
     pub fn least(state: &SortState, largest_page_bytes: usize) -> Self {
         let bytes = largest_page_bytes.max(state.run_options.page_bytes);
-        Self { units: Units::of(state, bytes), memory: state.another_reservation() }
+        Self { units: Units { bytes }, memory: state.another_reservation() }
     }
 
     pub fn unit_bytes(&self) -> usize {
@@ -131,7 +120,7 @@ impl Reading {
         let cost = |units: &Units| units.cost(share, runs.len(), sizes.gap_bytes);
         let doubled = std::iter::successors(Some(self.units.bytes), |bytes| Some(2 * bytes));
         let larger = doubled.skip(1).take_while(|bytes| *bytes <= most_bytes);
-        let larger = larger.map(|bytes| Units::of(state, bytes));
+        let larger = larger.map(|bytes| Units { bytes });
         let mut larger: Vec<Units> = larger.filter(|units| cost(units) < cost(&self.units)).collect();
         larger.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
         larger
