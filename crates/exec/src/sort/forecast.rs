@@ -89,6 +89,7 @@ impl Forecast {
                 away.push(Reverse((mark, source)));
                 continue;
             };
+            // All of it has been asked for.
             let Some(now) = pages.asked() else { continue };
             if now > mark {
                 // It was read before it was foreseen.

@@ -252,8 +252,8 @@ impl Reclaim for Lane {
             Err(error) => {
                 log::warn!("a sort could not give memory back: {error}");
                 let mut held = self.held.lock();
+                assert!(taken.open.is_empty(), "the open chunk is sorted before it is written");
                 held.sorted.append(&mut taken.sorted);
-                held.sorted.extend((!taken.open.is_empty()).then(|| Arc::new(taken.open)));
                 self.held_bytes.store(held.bytes(), Ordering::Relaxed);
                 0
             }

@@ -17,8 +17,7 @@ const AHEAD_PER_RUN: usize = 2;
 
 /// How many runs a merge reads at once under a limit, in units of so many bytes, if each is read ahead.
 pub fn runs_at_once(memory_limit: usize, unit_bytes: usize) -> usize {
-    let bytes = run_bytes(unit_bytes, 0) + AHEAD_PER_RUN * unit_bytes;
-    (memory_limit / READING_SHARE / bytes.max(1)).max(LEAST_RUNS)
+    Units { bytes: unit_bytes }.at_once(memory_limit / READING_SHARE, usize::MAX)
 }
 
 /// In which units runs are read.
