@@ -15,7 +15,7 @@ use nandina_bench::{BenchError, Result, quantity, runner};
 #[derive(Debug, Parser)]
 #[command(name = "query_bench")]
 struct Arguments {
-    /// What is asked: joins, aggregation, h2o, tpch, tpch-tables, first-rows or wide-joins.
+    /// What is asked: joins, aggregation, h2o, tpch, tpch-tables, first-rows, wide-joins, wide-sorts or wide-rows.
     #[arg(long, default_value = "joins")]
     suite: String,
     /// TPC-H scale factor, or ten million rows of the h2o suite.

@@ -47,7 +47,7 @@ impl Engine {
 }
 
 /// Programs that are written into the work folder, so that the benchmark runs without its sources.
-const PEERS: [(&str, &str); 7] = [
+const PEERS: [(&str, &str); 8] = [
     ("capped.py", include_str!("../../peers/capped.py")),
     ("peer.py", include_str!("../../peers/peer.py")),
     ("duckdb_peer.py", include_str!("../../peers/duckdb_peer.py")),
@@ -55,6 +55,7 @@ const PEERS: [(&str, &str); 7] = [
     ("polars_peer.py", include_str!("../../peers/polars_peer.py")),
     ("duckdb_tables.py", include_str!("../../peers/duckdb_tables.py")),
     ("h2o_data.py", include_str!("../../peers/h2o_data.py")),
+    ("wide_data.py", include_str!("../../peers/wide_data.py")),
 ];
 
 const PACKAGES: [&str; 4] = ["duckdb", "datafusion", "polars", "pyarrow"];
@@ -132,20 +133,20 @@ impl Workshop {
                 command.args(["--scale", &scale.to_string(), "--tables", &missing.join(",")]);
                 run_to_end(&mut command, NANDINA_HINT)?;
             }
-            Data::H2o => {
-                if !self.python().exists() {
-                    self.make_environment()?;
-                }
-                let rows = ((scale * 1e7) as u64).to_string();
-                let mut command = Command::new(self.python());
-                command
-                    .arg(self.peers().join("h2o_data.py"))
-                    .args(["--rows", &rows, "--out"])
-                    .arg(&self.data);
-                run_to_end(&mut command, PYTHON_HINT)?;
-            }
+            Data::H2o => self.make_by("h2o_data.py", scale * 1e7)?,
+            Data::Wide => self.make_by("wide_data.py", scale * 1e6)?,
         }
         Ok(())
+    }
+
+    fn make_by(&self, program: &str, rows: f64) -> Result<()> {
+        if !self.python().exists() {
+            self.make_environment()?;
+        }
+        let mut command = Command::new(self.python());
+        let rows = (rows as u64).to_string();
+        command.arg(self.peers().join(program)).args(["--rows", &rows, "--out"]).arg(&self.data);
+        run_to_end(&mut command, PYTHON_HINT).map(drop)
     }
 
     /// Imports the files into each engine's own tables.

@@ -39,6 +39,8 @@ pub enum Data {
     Tpch,
     /// The tables of the group-by and join benchmark that H2O.ai began; the scale counts ten million rows.
     H2o,
+    /// Documents, wide tables and the records of the sort benchmark; the scale counts millions of documents.
+    Wide,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Query {
 const TPCH_TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-static SUITES: [Suite; 8] = [
+static SUITES: [Suite; 9] = [
     Suite {
         name: "joins",
         title: "Joins beyond memory",
@@ -178,6 +180,19 @@ static SUITES: [Suite; 8] = [
         is_exact: true,
         is_sum: false,
     },
+    Suite {
+        name: "wide-rows",
+        title: "Rows of 100 bytes to 2 KB, sorted and joined, on own tables",
+        about: "A million JSON texts of 2 KB, half a million rows of 100 columns and twenty million records of the sort \
+                benchmark, times the scale, on tables in each engine's own format",
+        data: Data::Wide,
+        tables: &["documents", "wide", "records"],
+        source: Source::OwnTables,
+        engines: &[Engine::Duckdb, Engine::Nandina],
+        queries: &WIDE_ROWS,
+        is_exact: true,
+        is_sum: false,
+    },
 ];
 
 /// Stands for the folder that files are written to.
@@ -195,6 +210,46 @@ const WIDE_SORTS: [Query; 2] = [
         title: "the sort columns alone",
         sql: "COPY (SELECT l_extendedprice, l_comment FROM lineitem ORDER BY l_extendedprice, l_comment) \
               TO '{folder}/lineitem.parquet' (FORMAT parquet, COMPRESSION snappy)",
+    },
+];
+
+const WIDE_ROWS: [Query; 7] = [
+    Query {
+        name: "W1",
+        title: "all documents by key, into a file",
+        sql: "COPY (SELECT * FROM documents ORDER BY k) TO '{folder}/d.parquet' (FORMAT parquet, COMPRESSION snappy)",
+    },
+    Query {
+        name: "W2",
+        title: "all rows of 100 columns by one, into a file",
+        sql: "COPY (SELECT * FROM wide ORDER BY c7) TO '{folder}/w.parquet' (FORMAT parquet, COMPRESSION snappy)",
+    },
+    Query {
+        name: "W3",
+        title: "all records by key, into a file",
+        sql: "COPY (SELECT * FROM records ORDER BY k) TO '{folder}/r.parquet' (FORMAT parquet, COMPRESSION snappy)",
+    },
+    Query {
+        name: "W4",
+        title: "the first hundred documents",
+        sql: "SELECT * FROM documents ORDER BY k LIMIT 100",
+    },
+    Query {
+        name: "W5",
+        title: "a hundred rows of 100 columns from the middle of an order",
+        sql: "SELECT * FROM wide ORDER BY c7 LIMIT 100 OFFSET 250000",
+    },
+    Query {
+        name: "W6",
+        title: "documents of 1 % of the rows of 100 columns, by their number",
+        sql: "SELECT count(*), max(doc), max(c10), max(c20), max(c30), max(c40), max(c50), max(c60), max(c70), max(c80) \
+              FROM wide JOIN documents USING (id) WHERE c0 = 7",
+    },
+    Query {
+        name: "W7",
+        title: "documents of 1 % of the rows of 100 columns, the newest ones",
+        sql: "SELECT count(*), max(doc), max(c10), max(c20), max(c30), max(c40), max(c50), max(c60), max(c70), max(c80) \
+              FROM wide JOIN documents USING (id) WHERE id < 5000",
     },
 ];
 

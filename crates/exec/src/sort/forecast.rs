@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 use super::stored_run::RunPages;
 
 /// Bytes of a key that tell its place from others', mostly.
-const MARK_BYTES: usize = 32;
+pub const MARK_BYTES: usize = 32;
 
 /// The beginning of a key, filled up with zeros.
 pub type Mark = [u8; MARK_BYTES];
@@ -29,14 +29,33 @@ pub fn mark(key: &[u8]) -> Mark {
     mark
 }
 
-/// The keys of some rows of a run, in order.
+/// The keys of some rows of a run, in order, the first and the last one among them.
 #[derive(Debug, Default)]
 pub struct Marks {
+    first: Mark,
     /// With how many rows come up to it.
     marks: Vec<(u64, Mark)>,
 }
 
 impl Marks {
+    /// The first row has this key.
+    pub fn begin(&mut self, key: &[u8]) {
+        self.first = mark(key);
+    }
+
+    pub fn first(&self) -> Mark {
+        self.first
+    }
+
+    pub fn last(&self) -> Mark {
+        self.marks.last().map_or(self.first, |(_, mark)| *mark)
+    }
+
+    /// Adds those of rows that come behind so many.
+    pub fn append(&mut self, rows: u64, next: Self) {
+        self.marks.extend(next.marks.into_iter().map(|(place, mark)| (rows + place, mark)));
+    }
+
     /// The last of the first `rows` rows has this key.
     pub fn add(&mut self, rows: u64, key: &[u8]) {
         self.marks.push((rows, mark(key)));

@@ -69,6 +69,6 @@ pub use fence::{FenceExec, Kept};
 pub(crate) use metrics::SortMetrics;
 pub use ordered_merge::OrderedMergeExec;
 pub(crate) use output::output as sorted;
-pub use passes::expected_writes;
+pub use reading::ExpectedMerges;
 pub(crate) use spec::SortSpec;
 pub(crate) use state::SortState;

@@ -12,32 +12,17 @@ use datafusion::common::Result;
 
 use super::merge::Merge;
 use super::merger::Outgoing;
-use super::reading::{LEAST_RUNS, Reading, open, runs_at_once};
+use super::reading::{LEAST_RUNS, Reading, open};
 use super::run_sink::RunSink;
 use super::shared_prefix::SharedPrefix;
-use super::state::{SortState, run_page_bytes};
+use super::state::SortState;
 use super::stored_run::StoredRun;
-
-/// The share of memory that rows have before they are written as a run, about.
-const RUN_SHARE: f64 = 0.5;
-
-/// How often a sort of so many bytes writes its rows, for estimates: not at all if they fit into memory, once for runs that are
-/// merged at once, and once more for every merge before.
-pub fn expected_writes(bytes: f64, row_bytes: f64, memory_limit: Option<usize>) -> f64 {
-    let Some(limit) = memory_limit else { return 0.0 };
-    let runs = bytes / (limit as f64 * RUN_SHARE).max(1.0);
-    if runs <= 1.0 {
-        return 0.0;
-    }
-    let unit_bytes = run_page_bytes(memory_limit).max(row_bytes as usize);
-    runs.log(runs_at_once(limit, unit_bytes) as f64).ceil().max(1.0)
-}
 
 /// Merges runs until all that are left can be read at once, and reserves the memory for that.
 pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
     loop {
         // Lanes that have to give memory back meanwhile add runs.
-        let mut runs = std::mem::take(&mut *state.runs.lock());
+        let mut runs = StoredRun::in_sequence(std::mem::take(&mut *state.runs.lock()));
         let (reading, at_once) = Reading::reserved(state, &runs);
         let too_many = runs.len().saturating_sub(at_once);
         if too_many == 0 {

@@ -1,10 +1,11 @@
 //! Reading several runs at once: how many, in which units, and in which memory.
 
 use datafusion::common::Result;
+use nandina_device::IoSizes;
 
 use super::chunk::Chunk;
 use super::shared_prefix::SharedPrefix;
-use super::state::SortState;
+use super::state::{SortState, run_page_bytes};
 use super::stored_run::{RunPages, StoredRun, run_bytes};
 use crate::memory::{HeldMemory, has_room};
 
@@ -14,10 +15,40 @@ const READING_SHARE: usize = 4;
 pub const LEAST_RUNS: usize = 2;
 /// Units that are read ahead, for each run; the forecast shares them out.
 const AHEAD_PER_RUN: usize = 2;
+/// The share of memory that rows have before they are written as a run, about.
+const RUN_SHARE: f64 = 0.5;
 
-/// How many runs a merge reads at once under a limit, in units of so many bytes, if each is read ahead.
-pub fn runs_at_once(memory_limit: usize, unit_bytes: usize) -> usize {
-    Units { bytes: unit_bytes }.at_once(memory_limit / READING_SHARE, usize::MAX)
+/// How a sort beyond memory is expected to write and read its rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExpectedMerges {
+    /// How often every row is written, and read again: not at all where all fit into memory, once to runs that are merged at
+    /// once, and once more for every merge before.
+    pub passes: f64,
+    /// Bytes of one read.
+    pub unit_bytes: usize,
+}
+
+impl ExpectedMerges {
+    /// Those of so many bytes of rows. `overlap` is the share of runs that have to be merged with any other one, as their
+    /// keys overlap: all (1) of rows in no order.
+    pub fn of(
+        bytes: f64,
+        row_bytes: f64,
+        overlap: f64,
+        memory_limit: Option<usize>,
+        sizes: &IoSizes,
+    ) -> Self {
+        let least = Units { bytes: run_page_bytes(memory_limit).max(row_bytes as usize) };
+        let all_runs = memory_limit.map_or(0.0, |limit| bytes / (limit as f64 * RUN_SHARE).max(1.0));
+        if all_runs <= 1.0 {
+            return Self { passes: 0.0, unit_bytes: least.bytes };
+        }
+        let runs = ((all_runs * overlap) as usize).max(LEAST_RUNS);
+        let share = memory_limit.unwrap_or(usize::MAX) / READING_SHARE;
+        let most_bytes = (bytes / all_runs) as usize;
+        let units = least.better(share, runs, most_bytes, sizes).first().copied().unwrap_or(least);
+        Self { passes: units.merges(share, runs), unit_bytes: units.bytes }
+    }
 }
 
 /// In which units runs are read.
@@ -47,13 +78,30 @@ impl Units {
         (share / self.needed(1)).max(LEAST_RUNS).min(runs)
     }
 
+    /// How often every row is read until all are merged.
+    fn merges(self, share: usize, runs: usize) -> f64 {
+        let at_once = self.at_once(share, runs).max(LEAST_RUNS) as f64;
+        (runs as f64).log(at_once).max(1.0)
+    }
+
     /// What merging takes in these units, in multiples of moving all rows once: small units make the device seek, which
     /// takes it as long as `gap_bytes`, and large ones make more merges.
     fn cost(self, share: usize, runs: usize, gap_bytes: usize) -> f64 {
-        let at_once = self.at_once(share, runs).max(LEAST_RUNS) as f64;
-        let merges = (runs as f64).log(at_once).max(1.0);
+        let merges = self.merges(share, runs);
         let read = 1.0 + gap_bytes as f64 / self.bytes as f64;
         merges * read + (merges - 1.0)
+    }
+
+    /// Units that cost less than these, which are the least ones, the cheapest first, up to the longest of so many runs.
+    fn better(self, share: usize, runs: usize, longest_bytes: usize, sizes: &IoSizes) -> Vec<Self> {
+        let most_bytes = sizes.read_bytes.min(longest_bytes);
+        let cost = |units: &Self| units.cost(share, runs, sizes.gap_bytes);
+        let doubled = std::iter::successors(Some(self.bytes), |bytes| Some(2 * bytes));
+        let larger = doubled.skip(1).take_while(|bytes| *bytes <= most_bytes);
+        let mut better: Vec<Self> =
+            larger.map(|bytes| Self { bytes }).filter(|units| cost(units) < cost(&self)).collect();
+        better.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
+        better
     }
 }
 
@@ -90,7 +138,9 @@ impl Reading {
         let largest_page = runs.iter().map(StoredRun::largest_page_bytes).max().unwrap_or(0);
         let mut reading = Self::least(state, largest_page);
         let share = state.memory_limit.unwrap_or(usize::MAX) / READING_SHARE;
-        for units in reading.larger_units(state, share, runs) {
+        let longest_bytes = runs.iter().map(StoredRun::bytes).max().unwrap_or(0) as usize;
+        let sizes = state.space.device().sizes();
+        for units in reading.units.better(share, runs.len(), longest_bytes, &sizes) {
             let at_once = units.at_once(share, runs.len());
             let bytes = units.needed(at_once);
             // No operator is to spill for larger reads.
@@ -109,20 +159,6 @@ impl Reading {
             at_once = (at_once / 2).max(LEAST_RUNS);
         }
         (reading, at_once)
-    }
-
-    /// Units that cost less than the least ones, the cheapest first.
-    fn larger_units(&self, state: &SortState, share: usize, runs: &[StoredRun]) -> Vec<Units> {
-        let sizes = state.space.device().sizes();
-        let longest_bytes = runs.iter().map(StoredRun::bytes).max().unwrap_or(0) as usize;
-        let most_bytes = sizes.read_bytes.min(longest_bytes);
-        let cost = |units: &Units| units.cost(share, runs.len(), sizes.gap_bytes);
-        let doubled = std::iter::successors(Some(self.units.bytes), |bytes| Some(2 * bytes));
-        let larger = doubled.skip(1).take_while(|bytes| *bytes <= most_bytes);
-        let larger = larger.map(|bytes| Units { bytes });
-        let mut larger: Vec<Units> = larger.filter(|units| cost(units) < cost(&self.units)).collect();
-        larger.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
-        larger
     }
 
     /// Takes the memory for what is read ahead out.

@@ -76,9 +76,14 @@ impl<'a> RunSink<'a> {
         let ends =
             (1..=rows.num_rows().div_ceil(page_rows)).map(|page| (page * page_rows).min(rows.num_rows()));
         let ends: Vec<u32> = ends.map(|end| end as u32).collect();
-        let last_rows = UInt32Array::from_iter_values(ends.iter().map(|end| end - 1));
-        let keys = self.state.spec.keys(&take_record_batch(rows, &last_rows)?)?;
-        for (end, key) in ends.into_iter().zip(keys.iter()) {
+        let first = (self.rows == 0 && rows.num_rows() > 0).then_some(0);
+        let marked = UInt32Array::from_iter_values(first.into_iter().chain(ends.iter().map(|end| end - 1)));
+        let keys = self.state.spec.keys(&take_record_batch(rows, &marked)?)?;
+        let mut keys = keys.iter();
+        if let Some(key) = first.and_then(|_| keys.next()) {
+            self.marks.begin(key.data());
+        }
+        for (end, key) in ends.into_iter().zip(keys) {
             self.marks.add((self.rows + end as usize) as u64, key.data());
         }
         Ok(())

@@ -6,7 +6,7 @@
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use nandina_exec::fetch::{MOST_READS, window_bytes};
 use nandina_exec::scan::PageReads;
-use nandina_exec::sort::expected_writes;
+use nandina_exec::sort::ExpectedMerges;
 use nandina_storage::Table;
 
 /// Tables of fewer bytes are read at once, whatever is wanted of them.
@@ -118,19 +118,25 @@ impl FetchCost {
     pub fn pay_for_sort(&self, sorted: &SortedRows, memory_bytes: Option<usize>) -> bool {
         let ids = size_of::<u64>() as f64;
         let early = self.scan_micros(PageReads::Columns)
-            + self.sort_micros(sorted.kept_bytes + self.row_bytes, memory_bytes);
-        let late = self.sort_micros(sorted.kept_bytes + ids, memory_bytes)
+            + self.sort_micros(sorted, sorted.kept_bytes + self.row_bytes, memory_bytes);
+        let late = self.sort_micros(sorted, sorted.kept_bytes + ids, memory_bytes)
             + self.fetch_in_order_micros(sorted.pages_of_a_value, memory_bytes);
         late < early
     }
 
     /// Sorting all rows, of so many bytes each, beside comparing them.
-    fn sort_micros(&self, row_bytes: f64, memory_bytes: Option<usize>) -> f64 {
+    fn sort_micros(&self, sorted: &SortedRows, row_bytes: f64, memory_bytes: Option<usize>) -> f64 {
         let bytes = self.rows * row_bytes;
-        let writes = expected_writes(bytes, row_bytes, memory_bytes);
+        let overlap = (sorted.pages_of_a_value / self.pages).min(1.0);
+        let device = self.table.store().device();
+        let merges = ExpectedMerges::of(bytes, row_bytes, overlap, memory_bytes, &device.sizes());
+        let profile = device.profile();
+        let unit_bytes = merges.unit_bytes as f64;
+        let moved = bytes / profile.writes.full_bandwidth() * 1e6
+            + bytes / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64);
         // Into pages of runs and out of them, each time, and into the order of the result.
-        let copies = 2.0 * writes + 1.0;
-        writes * self.spill_micros(bytes) + copies * bytes / BYTES_PER_MICRO
+        let copies = 2.0 * merges.passes + 1.0;
+        merges.passes * moved + copies * bytes / BYTES_PER_MICRO
     }
 
     /// Fetching all rows in the order of a key of which so many pages may have the same value.
