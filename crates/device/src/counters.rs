@@ -24,11 +24,13 @@ pub enum FileClass {
     Table,
     Temp,
     Catalog,
+    Log,
     Other,
 }
 
 impl FileClass {
-    pub const ALL: [FileClass; 4] = [FileClass::Table, FileClass::Temp, FileClass::Catalog, FileClass::Other];
+    pub const ALL: [FileClass; 5] =
+        [FileClass::Table, FileClass::Temp, FileClass::Catalog, FileClass::Log, FileClass::Other];
 }
 
 /// Bucket `i` counts latencies in `[2^i, 2^(i+1))` microseconds; bucket 0 also those below one.
@@ -186,6 +188,7 @@ pub struct Counters {
     table: IoCounters,
     temp: IoCounters,
     catalog: IoCounters,
+    log: IoCounters,
     other: IoCounters,
 }
 
@@ -207,6 +210,7 @@ impl Counters {
             FileClass::Table => &self.table,
             FileClass::Temp => &self.temp,
             FileClass::Catalog => &self.catalog,
+            FileClass::Log => &self.log,
             FileClass::Other => &self.other,
         }
     }

@@ -348,14 +348,16 @@ fn predicted(setting: &Setting, algorithm: &str) -> Option<f64> {
 fn page(arguments: &Arguments, cells: &[Cell]) -> String {
     let mut page = format!(
         "# RARE-join and its rivals, measured\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin rare_bench -- \
-         --rows-log2 {} --runs {} --threads {}\n```\n\non {}.\n\nTwo tables of eight columns of four bytes and 2^{} rows ({}) each; \
+         --rows-log2 {} --drive-rows-log2 {} --runs {} --threads {}\n```\n\non {}.\n\nTwo tables of eight columns of four bytes and 2^{} rows ({}) each; \
          three columns of each, besides the keys, are in the result, of which the greatest values are taken. All I/O is direct, \
          and nothing is cached between queries. Times are from handing over the query to its row; bytes and requests are all that \
          the device was asked for.\n\n\
          `grace_rows` reads whole pages, `grace_pax` the columns that are needed; both spill all of both inputs once memory \
          is short. `hybrid` keeps what fits. `rare` joins keys and row ids and fetches the other columns for the result, `digest` \
-         does so with whole pages. `auto` is what the planner chooses.\n",
+         does so with whole pages. `auto` is what the planner chooses. Where `auto` and \
+         `hybrid` read as much, they ran the same plan, and what lies between their times is the machine's doing.\n",
         arguments.rows_log2,
+        arguments.drive_rows_log2,
         arguments.runs,
         arguments.threads,
         Machine::this(&arguments.work).describe(),

@@ -124,8 +124,7 @@ impl StoredRun {
             let rows = run.rows();
             Some(Part { reader: run.read(Arc::clone(&spec.pages), unit_bytes)?, rows })
         });
-        let mut pages =
-            RunPages { parts: parts.collect(), rows_read: 0, unit_bytes, marks, _memory: memory };
+        let mut pages = RunPages { parts: parts.collect(), rows_read: 0, unit_bytes, marks, _memory: memory };
         pages.read_next_unit();
         pages
     }
@@ -239,7 +238,8 @@ mod tests {
 
     /// The most ranges that have a number in common.
     fn depth(ranges: &[(u32, u32)]) -> usize {
-        let at = |number: u32| ranges.iter().filter(|(first, last)| (*first..=*last).contains(&number)).count();
+        let at =
+            |number: u32| ranges.iter().filter(|(first, last)| (*first..=*last).contains(&number)).count();
         ranges.iter().map(|(first, _)| at(*first)).max().unwrap_or(0)
     }
 

@@ -1,0 +1,30 @@
+//! What can go wrong with changes. Every message names the file or folder, and the way out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nandina_device::Error as DeviceError;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Clones share what was met: all who wait for a write learn why it failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "the log in {} can no longer be written: {source}; what has been reported as committed is kept. See to the \
+         device and open the database again", path.display()
+    )]
+    LogFailed { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("there is no room for the log in {}: {source}; free space and try again", path.display())]
+    LogFull { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("the log in {} cannot be read: {source}", path.display())]
+    LogRead { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("{} is damaged at byte {offset}: {reason}; restore the database from a backup", path.display())]
+    LogDamaged { path: PathBuf, offset: u64, reason: &'static str },
+
+    #[error("a record of {bytes} bytes is too long for the log: the longest are of {most_bytes}")]
+    RecordTooLong { bytes: usize, most_bytes: usize },
+}

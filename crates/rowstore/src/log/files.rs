@@ -1,0 +1,223 @@
+//! The files of a log: each has a part of it, all of the same length.
+//!
+//! ```text
+//!   …0003.log  …0004.log  …0005.log  …0006.log
+//!   │ no longer needed    │ records  │ made ready ahead
+//!   └─ renamed to …0007.log
+//! ```
+//!
+//! File n has the bytes from n times its length on. Files are full of zeros before they are used, and used again under
+//! another name, so that writing neither allocates space nor changes metadata: making a commit last is one transfer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nandina_device::{
+    AlignedBuffer, Batch, Device, Error as DeviceError, File, FileClass, OpenMode, Request,
+};
+
+use super::block::BLOCK_BYTES;
+use crate::error::{Error, Result};
+
+const SUFFIX: &str = ".log";
+/// Bytes of zeros that are written at once.
+const ZEROS_BYTES: u64 = 1 << 20;
+/// Files that are kept to be used again, beside the one being written.
+const SPARE_FILES: u64 = 2;
+
+/// The files of a log, those that may be read and those made ready.
+#[derive(Debug)]
+pub struct LogFiles {
+    device: Device,
+    file_bytes: u64,
+    files: BTreeMap<u64, File>,
+}
+
+impl LogFiles {
+    /// Opens what is there.
+    pub fn open(device: Device, file_bytes: u64) -> Result<Self> {
+        let mut log = Self { device, file_bytes, files: BTreeMap::new() };
+        let names = log.device.list().map_err(|source| log.read_error(source))?;
+        for number in names.iter().filter_map(|name| number_of(name)) {
+            let mode = OpenMode::ReadWrite;
+            let file = log.device.open_file(&name_of(number), FileClass::Log, mode);
+            log.files.insert(number, file.map_err(|source| log.read_error(source))?);
+        }
+        Ok(log)
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The file that a byte of the log is in, where in it, and how many bytes there are from there on.
+    pub fn place(&self, lsn: u64) -> Option<(&File, u64, u64)> {
+        let file = self.files.get(&(lsn / self.file_bytes))?;
+        let offset = lsn % self.file_bytes;
+        Some((file, offset, self.file_bytes - offset))
+    }
+
+    /// The first byte that there is a file for.
+    pub fn begin(&self) -> u64 {
+        self.files.first_key_value().map_or(0, |(number, _)| number * self.file_bytes)
+    }
+
+    /// Behind the last byte that there is a file for.
+    pub fn end(&self) -> u64 {
+        self.files.last_key_value().map_or(0, |(number, _)| (number + 1) * self.file_bytes)
+    }
+
+    /// Begins to read bytes of the log, all in one file.
+    pub fn read(&self, lsn: u64, bytes: usize) -> Option<Batch> {
+        let (file, offset, _) = self.place(lsn)?;
+        let buffer = self.device.buffer(bytes);
+        Some(file.submit(vec![Request::read(offset, buffer)]))
+    }
+
+    /// Begins to write blocks, for which files have been made ready; the files that they are in.
+    pub fn write(&self, lsn: u64, blocks: AlignedBuffer) -> (Batch, Vec<File>) {
+        let blocks: Bytes = blocks.freeze();
+        let (mut requests, mut files) = (Vec::new(), Vec::new());
+        let mut done = 0;
+        while done < blocks.len() {
+            let Some((file, offset, room)) = self.place(lsn + done as u64) else {
+                unreachable!("files are made before records are taken for them")
+            };
+            let end = blocks.len().min(done + room as usize);
+            requests.push((file.clone(), Request::write(offset, blocks.slice(done..end))));
+            files.push(file.clone());
+            done = end;
+        }
+        (self.device.submit_many(requests, None), files)
+    }
+
+    /// Makes files ready for all bytes up to `end`.
+    pub fn make_ready(&mut self, from: u64, end: u64) -> Result<()> {
+        let first = self.files.last_key_value().map_or(from / self.file_bytes, |(number, _)| number + 1);
+        let mut is_new = false;
+        for number in first..end.div_ceil(self.file_bytes) {
+            let made = self.create(number);
+            if made.is_err() {
+                // Half a file is in the way.
+                let _ = self.device.remove(&name_of(number));
+            }
+            let file = made.map_err(|source| self.full_error(source))?;
+            self.files.insert(number, file);
+            is_new = true;
+        }
+        if is_new {
+            self.device.sync_directory().map_err(|source| self.full_error(source))?;
+        }
+        Ok(())
+    }
+
+    fn create(&self, number: u64) -> Result<File, DeviceError> {
+        let file = self.device.create(&name_of(number), FileClass::Log)?;
+        file.allocate(0, self.file_bytes)?;
+        for offset in (0..self.file_bytes).step_by(ZEROS_BYTES as usize) {
+            let mut zeros = self.device.buffer(ZEROS_BYTES.min(self.file_bytes - offset) as usize);
+            zeros.fill(0);
+            file.write_blocking(offset, zeros)?;
+        }
+        file.sync()?;
+        Ok(file)
+    }
+
+    /// Nothing before `lsn` is read any more: files before it are made ready to be used again, or removed.
+    pub fn release_before(&mut self, lsn: u64, end: u64) -> Result<()> {
+        let needed = lsn / self.file_bytes;
+        let mut has_changed = false;
+        while let Some(entry) = self.files.first_entry().filter(|entry| *entry.key() < needed) {
+            let (old, file) = entry.remove_entry();
+            drop(file);
+            let spare = self.end().saturating_sub(end) / self.file_bytes;
+            let renamed =
+                if spare < SPARE_FILES { self.reuse(old) } else { self.device.remove(&name_of(old)) };
+            renamed.map_err(|source| self.full_error(source))?;
+            has_changed = true;
+        }
+        if has_changed {
+            self.device.sync_directory().map_err(|source| self.full_error(source))?;
+        }
+        Ok(())
+    }
+
+    fn reuse(&mut self, old: u64) -> Result<(), DeviceError> {
+        let Some(number) = self.files.last_key_value().map(|(number, _)| number + 1) else {
+            return self.device.remove(&name_of(old));
+        };
+        self.device.rename(&name_of(old), &name_of(number))?;
+        let file = self.device.open_file(&name_of(number), FileClass::Log, OpenMode::ReadWrite)?;
+        self.files.insert(number, file);
+        Ok(())
+    }
+
+    /// Removes what a crash left behind: files from before `start`, and ones that were not made ready to their end, or
+    /// before those in front of them were.
+    pub fn tidy(&mut self, start: u64) -> Result<()> {
+        let mut doomed = Vec::new();
+        let mut next = start / self.file_bytes;
+        for (&number, file) in &self.files {
+            let is_whole = file.len().map_err(|source| self.read_error(source))? == self.file_bytes;
+            if number == next && is_whole {
+                next += 1;
+            } else {
+                doomed.push(number);
+            }
+        }
+        for number in &doomed {
+            self.files.remove(number);
+            self.device.remove(&name_of(*number)).map_err(|source| self.full_error(source))?;
+        }
+        if !doomed.is_empty() {
+            self.device.sync_directory().map_err(|source| self.full_error(source))?;
+        }
+        Ok(())
+    }
+
+    pub fn read_error(&self, source: DeviceError) -> Error {
+        Error::LogRead { path: self.device.path().to_path_buf(), source: Arc::new(source) }
+    }
+
+    fn full_error(&self, source: DeviceError) -> Error {
+        Error::LogFull { path: self.device.path().to_path_buf(), source: Arc::new(source) }
+    }
+
+    pub fn failed_error(&self, source: DeviceError) -> Error {
+        Error::LogFailed { path: self.device.path().to_path_buf(), source: Arc::new(source) }
+    }
+
+    pub fn damaged(&self, lsn: u64, reason: &'static str) -> Error {
+        let path = self.place(lsn).map_or_else(|| self.device.path(), |(file, ..)| file.path()).to_path_buf();
+        Error::LogDamaged { path, offset: lsn % self.file_bytes, reason }
+    }
+}
+
+/// Whether files of so many bytes can be those of a log.
+pub fn is_file_size(bytes: u64) -> bool {
+    bytes >= 16 * BLOCK_BYTES as u64 && bytes.is_multiple_of(BLOCK_BYTES as u64)
+}
+
+fn name_of(number: u64) -> String {
+    format!("{number:016x}{SUFFIX}")
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    u64::from_str_radix(digits, 16).ok().filter(|number| name_of(*number) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_one_form() {
+        assert_eq!(number_of(&name_of(0x1f)), Some(0x1f));
+        assert_eq!(
+            (number_of("1f.log"), number_of("000000000000001F.log"), number_of("x.log")),
+            (None, None, None)
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! The write-ahead log: what has been changed, in order, on the device before anybody is told that it will last.
+//!
+//! ```text
+//!   append ─► [records waiting] ── one group at a time ──► blocks ── write, sync ──► log files
+//!   append ─►        ▲                                                  │
+//!   until_durable ───┴──────────── all whose records were in it ◄───────┘
+//! ```
+//!
+//! Records are bytes that mean nothing here. While a group is being written, those that are appended wait for the next one:
+//! the more commits there are at once, the more of them share a sync (*group commit*: DeWitt et al., *Implementation
+//! Techniques for Main Memory Database Systems*, SIGMOD 1984, section 5.2). No thread is needed for it, and none holds a
+//! lock while the device works: whoever waits moves the group that is being written along.
+//!
+//! A record's address, its LSN (log sequence number), is the place of its first byte in the log, which has no end; the files
+//! that it is in come and go. Each group begins a block, so that no block is ever written again: what is on the device stays as it
+//! is, whatever happens to the next write.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `block` | what is written: the format |
+//! | `files` | files with a part of the log each, made ready ahead and used again |
+//! | `recovery` | reading a log from a place on, and finding its end |
+//!
+//! Invariants
+//! - Of two records, the one that was appended first has the lower LSN, and is never lost alone.
+//! - One group is written at a time, and is found whole or not at all.
+//! - Once a write or a sync has failed, nothing is durable any more that was not before: what the device has is not known.
+
+mod block;
+mod files;
+mod recovery;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use nandina_device::{AlignedBuffer, Device, Error as DeviceError, block_on};
+use parking_lot::Mutex;
+
+use self::block::{BLOCK_BYTES, Header, PAYLOAD_BYTES, address};
+use self::files::{LogFiles, is_file_size};
+use self::recovery::{LogEnd, blocks_of, read_all};
+use crate::error::{Error, Result};
+
+/// A record begins with its length.
+const LENGTH_BYTES: usize = size_of::<u32>();
+/// The longest record. Pages and their images are shorter; what is longer is written as several.
+pub const MOST_RECORD_BYTES: usize = 1 << 20;
+
+/// The address of a record: it grows with every record, and is never used again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// How a log is kept.
+#[derive(Debug, Clone)]
+pub struct LogOptions {
+    /// Bytes of a file.
+    pub file_bytes: u64,
+    /// Bytes of records that may wait before [`Log::throttle`] does.
+    pub waiting_bytes: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { file_bytes: 16 << 20, waiting_bytes: 4 << 20 }
+    }
+}
+
+/// See the [module documentation](self). Clones share everything.
+#[derive(Clone)]
+pub struct Log {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    id: u64,
+    options: LogOptions,
+    files: Mutex<LogFiles>,
+    state: Mutex<State>,
+    waiting: Arc<Waiting>,
+}
+
+struct State {
+    /// Records that are not being written yet.
+    records: Vec<u8>,
+    /// Where the group that they will be begins.
+    base: u64,
+    /// Up to where there are files.
+    ready: u64,
+    durable: u64,
+    /// The checksum of the last block.
+    chain: u32,
+    writing: Option<Writing>,
+    failed: Option<Error>,
+}
+
+/// A group on its way to the device.
+enum Writing {
+    /// Blocks are being made of it.
+    Begun,
+    Running(Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>>),
+}
+
+/// Those who wait for a group.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Waker>>);
+
+impl Waiting {
+    fn add(&self, waker: &Waker) {
+        let mut wakers = self.0.lock();
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+    }
+
+    fn wake_all(&self) {
+        let wakers = std::mem::take(&mut *self.0.lock());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+}
+
+impl Log {
+    /// Opens the log in the directory of `device`, or begins one, and hands the records over that are there from `start` on:
+    /// the address of a record, or [`Log::end`] of another time.
+    ///
+    /// `id` tells this database's log from all others. What is behind the last whole group is written over.
+    pub fn open(
+        device: Device,
+        id: u64,
+        options: LogOptions,
+        start: Lsn,
+        take: impl FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<Self> {
+        assert!(is_file_size(options.file_bytes), "a log file has at least sixteen whole blocks");
+        let mut files = LogFiles::open(device, options.file_bytes)?;
+        let end = read_all(&files, id, start, take)?;
+        files.tidy(start.0)?;
+        files.make_ready(end.lsn, end.lsn + 1)?;
+        let state = State {
+            records: Vec::new(),
+            base: end.lsn,
+            ready: files.end(),
+            durable: end.lsn,
+            chain: end.chain,
+            writing: None,
+            failed: None,
+        };
+        let (files, state, waiting) = (Mutex::new(files), Mutex::new(state), Arc::default());
+        Ok(Self { shared: Arc::new(Shared { id, options, files, state, waiting }) })
+    }
+
+    /// Adds a record, which is durable when [`Log::until_durable`] has said so; its address.
+    pub fn append(&self, record: &[u8]) -> Result<Lsn> {
+        if record.len() > MOST_RECORD_BYTES {
+            return Err(Error::RecordTooLong { bytes: record.len(), most_bytes: MOST_RECORD_BYTES });
+        }
+        let mut state = self.shared.state.lock();
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        let at = state.records.len();
+        let behind = at + LENGTH_BYTES + record.len();
+        let end = state.base + (blocks_of(behind) * BLOCK_BYTES) as u64;
+        if end > state.ready {
+            // A file that is used again takes no time; a new one is rare.
+            let mut files = self.shared.files.lock();
+            files.make_ready(state.base, end)?;
+            state.ready = files.end();
+        }
+        state.records.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        state.records.extend_from_slice(record);
+        Ok(Lsn(address(state.base, at)))
+    }
+
+    /// Behind everything that has been appended.
+    pub fn end(&self) -> Lsn {
+        let state = self.shared.state.lock();
+        Lsn(state.base + (blocks_of(state.records.len()) * BLOCK_BYTES) as u64)
+    }
+
+    /// All before it is on the device.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.shared.state.lock().durable)
+    }
+
+    /// Waits until the record at `lsn`, and all before it, are on the device. It may be dropped at any time.
+    pub async fn until_durable(&self, lsn: Lsn) -> Result<()> {
+        std::future::poll_fn(|context| self.shared.poll_durable(lsn.0, context)).await
+    }
+
+    /// [`Log::until_durable`], blocking the thread.
+    pub fn wait_until_durable(&self, lsn: Lsn) -> Result<()> {
+        block_on(self.until_durable(lsn))
+    }
+
+    /// Waits until no more records than [`LogOptions::waiting_bytes`] wait to be written.
+    pub async fn throttle(&self) -> Result<()> {
+        let last = {
+            let state = self.shared.state.lock();
+            (state.records.len() > self.shared.options.waiting_bytes)
+                .then(|| address(state.base, state.records.len() - 1))
+        };
+        match last {
+            Some(last) => self.until_durable(Lsn(last)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// No record before `lsn` is read any more. Files that have none behind it are used again.
+    pub fn release_before(&self, lsn: Lsn) -> Result<()> {
+        let end = {
+            let state = self.shared.state.lock();
+            assert!(lsn.0 <= state.durable, "records are needed until what they change is on the device");
+            state.base
+        };
+        let mut files = self.shared.files.lock();
+        files.release_before(lsn.0, end)?;
+        let ready = files.end();
+        drop(files);
+        let mut state = self.shared.state.lock();
+        state.ready = state.ready.max(ready);
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn poll_durable(&self, lsn: u64, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            let mut state = self.state.lock();
+            if state.durable > lsn {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = &state.failed {
+                return Poll::Ready(Err(error.clone()));
+            }
+            match &mut state.writing {
+                None => {
+                    let group = state.begin(self.id, lsn);
+                    drop(state);
+                    let writing = self.write(group);
+                    self.state.lock().writing = Some(Writing::Running(writing));
+                }
+                Some(Writing::Begun) => {
+                    self.waiting.add(context.waker());
+                    return Poll::Pending;
+                }
+                Some(Writing::Running(group)) => {
+                    self.waiting.add(context.waker());
+                    // Whoever is still there when the device has ended goes on with it.
+                    let waker = Waker::from(Arc::clone(&self.waiting));
+                    let Poll::Ready(written) = group.as_mut().poll(&mut Context::from_waker(&waker)) else {
+                        return Poll::Pending;
+                    };
+                    state.writing = None;
+                    match written {
+                        Ok(end) => (state.durable, state.chain) = (end.lsn, end.chain),
+                        Err(source) => state.failed = Some(self.files.lock().failed_error(source)),
+                    }
+                    drop(state);
+                    self.waiting.wake_all();
+                }
+            }
+        }
+    }
+
+    /// Makes blocks of a group and begins to write them.
+    fn write(&self, group: Group) -> Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>> {
+        let files = self.files.lock();
+        let (blocks, end) = group.blocks(files.device());
+        let (writes, written) = files.write(group.first.lsn, blocks);
+        drop(files);
+        Box::pin(async move {
+            writes.wait_async().await?;
+            for file in written {
+                file.sync_async().await?;
+            }
+            Ok(end)
+        })
+    }
+}
+
+impl State {
+    /// Takes the records that wait, one of which is wanted.
+    fn begin(&mut self, log_id: u64, lsn: u64) -> Group {
+        let records = std::mem::take(&mut self.records);
+        let blocks = blocks_of(records.len());
+        let first = Header {
+            log_id,
+            lsn: self.base,
+            durable: self.durable,
+            chain: self.chain,
+            left: blocks.saturating_sub(1) as u32,
+        };
+        self.base += (blocks * BLOCK_BYTES) as u64;
+        assert!(lsn < self.base, "only records that have been appended are waited for");
+        self.writing = Some(Writing::Begun);
+        Group { records, first }
+    }
+}
+
+/// Records that are written together.
+struct Group {
+    records: Vec<u8>,
+    /// Of its first block.
+    first: Header,
+}
+
+impl Group {
+    fn blocks(&self, device: &Device) -> (AlignedBuffer, LogEnd) {
+        let mut buffer = device.buffer(blocks_of(self.records.len()) * BLOCK_BYTES);
+        let mut header = self.first;
+        let (blocks, _) = buffer.as_chunks_mut::<BLOCK_BYTES>();
+        for (block, records) in blocks.iter_mut().zip(self.records.chunks(PAYLOAD_BYTES)) {
+            header.chain = block::write(block, &header, records);
+            header.lsn += BLOCK_BYTES as u64;
+            header.left = header.left.saturating_sub(1);
+        }
+        (buffer, LogEnd { lsn: header.lsn, chain: header.chain })
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.shared.state.lock();
+        f.debug_struct("Log")
+            .field("end", &state.base)
+            .field("durable", &state.durable)
+            .finish_non_exhaustive()
+    }
+}
