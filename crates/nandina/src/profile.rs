@@ -51,6 +51,9 @@ pub struct Operator {
     pub spill: Duration,
     pub peak_memory_bytes: u64,
     pub spilled_partitions: u64,
+    /// Sorted runs that were written, and merges of some of them to larger ones.
+    pub spilled_runs: u64,
+    pub run_merges: u64,
     /// Partitions that did not fit into memory by themselves and were partitioned once more.
     pub split_partitions: u64,
     /// Probe rows of spilled partitions that a filter kept in memory.
@@ -142,6 +145,8 @@ impl Operator {
                 "spill_time" => operator.spill += Duration::from_nanos(value),
                 "peak_memory_bytes" => operator.peak_memory_bytes += value,
                 "spilled_partitions" => operator.spilled_partitions += value,
+                "spilled_runs" => operator.spilled_runs += value,
+                "intermediate_merges" => operator.run_merges += value,
                 "recursive_partitions" => operator.split_partitions += value,
                 "filtered_rows" => operator.filtered_rows += value,
                 "spilled_bytes" => operator.spilled_bytes += value,
@@ -182,6 +187,14 @@ impl Operator {
         if self.spilled_partitions > 0 {
             let plural = if self.spilled_partitions == 1 { "" } else { "s" };
             facts.push(format!("{} partition{plural} spilled", grouped(self.spilled_partitions)));
+        }
+        if self.spilled_runs > 0 {
+            let plural = if self.spilled_runs == 1 { "" } else { "s" };
+            facts.push(format!("{} run{plural} spilled", grouped(self.spilled_runs)));
+        }
+        if self.run_merges > 0 {
+            let plural = if self.run_merges == 1 { "" } else { "s" };
+            facts.push(format!("{} merge{plural} before the last", grouped(self.run_merges)));
         }
         if self.split_partitions > 0 {
             facts.push(format!("{} split further", grouped(self.split_partitions)));
@@ -352,6 +365,8 @@ mod tests {
             compute: Duration::from_millis(5),
             peak_memory_bytes: 1 << 20,
             spilled_partitions: 3,
+            spilled_runs: 20,
+            run_merges: 1,
             filtered_rows: 0,
             spilled_bytes: 1 << 20,
             spill_read_bytes: 1 << 19,
@@ -364,7 +379,7 @@ mod tests {
         assert_eq!(
             profile.to_string(),
             "Join\n\
-             │  1 row · 5.00 ms · peak 1 MiB · 3 partitions spilled · 1 MiB written (3 MiB uncompressed) · 512 KiB read · depth 31.4\n\
+             │  1 row · 5.00 ms · peak 1 MiB · 3 partitions spilled · 20 runs spilled · 1 merge before the last · 1 MiB written (3 MiB uncompressed) · 512 KiB read · depth 31.4\n\
              ├─ Scan: a\n\
              │     10 rows · 2 KiB scanned\n\
              └─ Scan: b\n"

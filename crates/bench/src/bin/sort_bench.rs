@@ -284,13 +284,15 @@ fn order(is_sorted: bool) -> &'static str {
 fn page(arguments: &Arguments, cells: &[Cell]) -> String {
     let mut page = format!(
         "# SSD-sort and the merge sort of whole rows\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin sort_bench -- \
-         --bytes {} --threads {}\n```\n\non {}.\n\nTables of an 8-byte key and a text; `ORDER BY` the key, of all rows, into a sink \
+         --bytes {} --drive-bytes {} --patience {} --threads {}\n```\n\non {}.\n\nTables of an 8-byte key and a text; `ORDER BY` the key, of all rows, into a sink \
          that checks their order and the sum of the keys. All I/O is direct, and nothing is cached. `merge` sorts whole rows; `ssd` sorts \
          keys and row ids and fetches the texts in order; `auto` is what the planner chooses. A dash: more than {} s.\n\n\
          The thesis has tables of 2 GB, pages of one or two rows, and a buffer pool of a quarter to all of the table beside the sort's \
          memory; there SSD-sort wins in 28 of 48 settings, and in 11 of 12 of sorted keys. Here is no pool: the memory is all there \
          is, and a page of {} is read for a row of it.\n",
         quantity::bytes(arguments.bytes).replace(' ', ""),
+        quantity::bytes(arguments.drive_bytes).replace(' ', ""),
+        arguments.patience,
         arguments.threads,
         Machine::this(&arguments.work).describe(),
         arguments.patience,

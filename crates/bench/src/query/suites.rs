@@ -247,7 +247,7 @@ const WIDE_ROWS: [Query; 7] = [
     },
     Query {
         name: "W7",
-        title: "documents of 1 % of the rows of 100 columns, the newest ones",
+        title: "documents of 1 % of the rows of 100 columns, the oldest ones",
         sql: "SELECT count(*), max(doc), max(c10), max(c20), max(c30), max(c40), max(c50), max(c60), max(c70), max(c80) \
               FROM wide JOIN documents USING (id) WHERE id < 5000",
     },

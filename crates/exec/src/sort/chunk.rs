@@ -92,10 +92,20 @@ pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result
 }
 
 impl Chunk {
-    /// A batch whose rows are in order. What its keys share is known to the caller, which put them in order.
-    pub fn in_order(batch: RecordBatch, batch_bytes: usize, keys: Rows) -> Self {
+    /// A batch whose rows are in order. `prefix` is what all keys share that they are to be compared with, if it is known: their
+    /// heads are made here then, one behind the other, and not when each row comes up among those of other runs.
+    pub fn in_order(
+        batch: RecordBatch,
+        batch_bytes: usize,
+        keys: Rows,
+        prefix: Option<&SharedPrefix>,
+    ) -> Self {
         let mut chunk = Self::default();
         chunk.append(batch, batch_bytes, keys);
+        if let Some(prefix) = prefix {
+            chunk.prefix = prefix.clone();
+            chunk.order = Some(chunk.positions());
+        }
         chunk
     }
 

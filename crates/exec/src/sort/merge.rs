@@ -70,7 +70,8 @@ impl Merge {
             kinds.push(Source::Chunk(memory, reclaimable));
         }
         let mut forecast = Forecast::new(ahead.bytes());
-        for run in runs {
+        for mut run in runs {
+            run.pages.compare_behind(&prefix);
             forecast.add(kinds.len(), &run.pages);
             buffered.push((Arc::new(run.first), 0));
             kinds.push(Source::Run(Box::new(run.pages), run.memory));

@@ -1,7 +1,7 @@
 //! Reading several runs at once: how many, in which units, and in which memory.
 
 use datafusion::common::Result;
-use nandina_device::IoSizes;
+use nandina_device::{BLOCK_BYTES, IoSizes};
 
 use super::chunk::Chunk;
 use super::shared_prefix::SharedPrefix;
@@ -29,8 +29,8 @@ pub struct ExpectedMerges {
 }
 
 impl ExpectedMerges {
-    /// Those of so many bytes of rows. `overlap` is the share of runs that have to be merged with any other one, as their
-    /// keys overlap: all (1) of rows in no order.
+    /// Those of so many bytes of rows. `overlap` is the share of all runs that a run has keys in common with: 1 of rows in
+    /// no order.
     pub fn of(
         bytes: f64,
         row_bytes: f64,
@@ -38,7 +38,9 @@ impl ExpectedMerges {
         memory_limit: Option<usize>,
         sizes: &IoSizes,
     ) -> Self {
-        let least = Units { bytes: run_page_bytes(memory_limit).max(row_bytes as usize) };
+        // A longer row has a page for itself.
+        let page_bytes = (row_bytes as usize).next_multiple_of(BLOCK_BYTES);
+        let least = Units { bytes: run_page_bytes(memory_limit).max(page_bytes) };
         let all_runs = memory_limit.map_or(0.0, |limit| bytes / (limit as f64 * RUN_SHARE).max(1.0));
         if all_runs <= 1.0 {
             return Self { passes: 0.0, unit_bytes: least.bytes };
@@ -138,7 +140,7 @@ impl Reading {
         let largest_page = runs.iter().map(StoredRun::largest_page_bytes).max().unwrap_or(0);
         let mut reading = Self::least(state, largest_page);
         let share = state.memory_limit.unwrap_or(usize::MAX) / READING_SHARE;
-        let longest_bytes = runs.iter().map(StoredRun::bytes).max().unwrap_or(0) as usize;
+        let longest_bytes = runs.iter().map(StoredRun::longest_part_bytes).max().unwrap_or(0) as usize;
         let sizes = state.space.device().sizes();
         for units in reading.units.better(share, runs.len(), longest_bytes, &sizes) {
             let at_once = units.at_once(share, runs.len());

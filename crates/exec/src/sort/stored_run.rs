@@ -47,6 +47,8 @@ pub struct RunPages {
     rows_read: u64,
     unit_bytes: usize,
     marks: Marks,
+    /// What the keys of all runs of a merge share.
+    prefix: Option<SharedPrefix>,
     /// For the marks.
     _memory: HeldMemory,
 }
@@ -65,7 +67,7 @@ impl StoredRun {
 
     /// As few runs as can be made of these by appending them to each other.
     pub fn in_sequence(mut runs: Vec<Self>) -> Vec<Self> {
-        runs.sort_by_key(|run| run.marks.first());
+        runs.sort_by_key(|run| (run.marks.first(), run.marks.last()));
         // Each goes to the one that ends next before it.
         let mut by_end: BTreeMap<(Mark, usize), Self> = BTreeMap::new();
         for (number, run) in runs.into_iter().enumerate() {
@@ -107,6 +109,11 @@ impl StoredRun {
         self.parts.iter().map(Run::bytes).sum()
     }
 
+    /// Bytes of the longest piece that is read without a break.
+    pub fn longest_part_bytes(&self) -> u64 {
+        self.parts.iter().map(Run::bytes).max().unwrap_or(0)
+    }
+
     /// Memory that is held for it while it is on the device.
     pub fn held_bytes(&self) -> usize {
         self.memory.bytes()
@@ -124,7 +131,14 @@ impl StoredRun {
             let rows = run.rows();
             Some(Part { reader: run.read(Arc::clone(&spec.pages), unit_bytes)?, rows })
         });
-        let mut pages = RunPages { parts: parts.collect(), rows_read: 0, unit_bytes, marks, _memory: memory };
+        let mut pages = RunPages {
+            parts: parts.collect(),
+            rows_read: 0,
+            unit_bytes,
+            marks,
+            prefix: None,
+            _memory: memory,
+        };
         pages.read_next_unit();
         pages
     }
@@ -139,6 +153,11 @@ pub fn run_bytes(unit_bytes: usize, key_bytes: usize) -> usize {
 impl RunPages {
     pub fn unit_bytes(&self) -> usize {
         self.unit_bytes
+    }
+
+    /// Has the keys of the rows that come compared behind this.
+    pub fn compare_behind(&mut self, prefix: &SharedPrefix) {
+        self.prefix = Some(prefix.clone());
     }
 
     /// The last key of the rows that have been asked for, about; `None` if that are all.
@@ -190,7 +209,7 @@ impl RunPages {
         let rows = page.batch(None).map_err(pages_error)?;
         let keys = spec.keys(&rows)?;
         let bytes = data_bytes(&rows);
-        Ok(Some(Chunk::in_order(rows, bytes, keys)))
+        Ok(Some(Chunk::in_order(rows, bytes, keys, self.prefix.as_ref())))
     }
 }
 

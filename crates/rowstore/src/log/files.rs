@@ -6,8 +6,8 @@
 //!   └─ renamed to …0007.log
 //! ```
 //!
-//! File n has the bytes from n times its length on. Files are full of zeros before they are used, and used again under
-//! another name, so that writing neither allocates space nor changes metadata: making a commit last is one transfer.
+//! File n has the bytes from n times its length on. Files are filled with zeros when they are new, and used again under
+//! another name later, so that writing neither allocates space nor changes metadata: making a commit last is one transfer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use nandina_device::{
     AlignedBuffer, Batch, Device, Error as DeviceError, File, FileClass, OpenMode, Request,
 };
 
-use super::block::BLOCK_BYTES;
+use super::block::{self, BLOCK_BYTES};
 use crate::error::{Error, Result};
 
 const SUFFIX: &str = ".log";
@@ -32,12 +32,15 @@ pub struct LogFiles {
     device: Device,
     file_bytes: u64,
     files: BTreeMap<u64, File>,
+    /// Names have changed that a loss of power would change back.
+    has_new_names: bool,
 }
 
 impl LogFiles {
     /// Opens what is there.
     pub fn open(device: Device, file_bytes: u64) -> Result<Self> {
-        let mut log = Self { device, file_bytes, files: BTreeMap::new() };
+        // Whether those who made or renamed what is there came to sync the folder is not known.
+        let mut log = Self { device, file_bytes, files: BTreeMap::new(), has_new_names: true };
         let names = log.device.list().map_err(|source| log.read_error(source))?;
         for number in names.iter().filter_map(|name| number_of(name)) {
             let mode = OpenMode::ReadWrite;
@@ -45,10 +48,6 @@ impl LogFiles {
             log.files.insert(number, file.map_err(|source| log.read_error(source))?);
         }
         Ok(log)
-    }
-
-    pub fn device(&self) -> &Device {
-        &self.device
     }
 
     /// The file that a byte of the log is in, where in it, and how many bytes there are from there on.
@@ -95,8 +94,8 @@ impl LogFiles {
     /// Makes files ready for all bytes up to `end`.
     pub fn make_ready(&mut self, from: u64, end: u64) -> Result<()> {
         let first = self.files.last_key_value().map_or(from / self.file_bytes, |(number, _)| number + 1);
-        let mut is_new = false;
         for number in first..end.div_ceil(self.file_bytes) {
+            self.has_new_names = true;
             let made = self.create(number);
             if made.is_err() {
                 // Half a file is in the way.
@@ -104,10 +103,24 @@ impl LogFiles {
             }
             let file = made.map_err(|source| self.full_error(source))?;
             self.files.insert(number, file);
-            is_new = true;
         }
-        if is_new {
+        self.sync_names()
+    }
+
+    /// No record goes into a file before its name is durable.
+    fn sync_names(&mut self) -> Result<()> {
+        if self.has_new_names {
             self.device.sync_directory().map_err(|source| self.full_error(source))?;
+            self.has_new_names = false;
+        }
+        Ok(())
+    }
+
+    /// Makes what has been read between two places durable: a process that ended may not have come to that.
+    pub fn sync(&self, from: u64, end: u64) -> Result<()> {
+        let numbers = from / self.file_bytes..end.div_ceil(self.file_bytes).max(from / self.file_bytes);
+        for (_, file) in self.files.range(numbers) {
+            file.sync().map_err(|source| self.read_error(source))?;
         }
         Ok(())
     }
@@ -127,20 +140,16 @@ impl LogFiles {
     /// Nothing before `lsn` is read any more: files before it are made ready to be used again, or removed.
     pub fn release_before(&mut self, lsn: u64, end: u64) -> Result<()> {
         let needed = lsn / self.file_bytes;
-        let mut has_changed = false;
         while let Some(entry) = self.files.first_entry().filter(|entry| *entry.key() < needed) {
             let (old, file) = entry.remove_entry();
             drop(file);
+            self.has_new_names = true;
             let spare = self.end().saturating_sub(end) / self.file_bytes;
             let renamed =
                 if spare < SPARE_FILES { self.reuse(old) } else { self.device.remove(&name_of(old)) };
             renamed.map_err(|source| self.full_error(source))?;
-            has_changed = true;
         }
-        if has_changed {
-            self.device.sync_directory().map_err(|source| self.full_error(source))?;
-        }
-        Ok(())
+        self.sync_names()
     }
 
     fn reuse(&mut self, old: u64) -> Result<(), DeviceError> {
@@ -155,7 +164,7 @@ impl LogFiles {
 
     /// Removes what a crash left behind: files from before `start`, and ones that were not made ready to their end, or
     /// before those in front of them were.
-    pub fn tidy(&mut self, start: u64) -> Result<()> {
+    pub fn tidy(&mut self, start: u64, log_id: u64) -> Result<()> {
         let mut doomed = Vec::new();
         let mut next = start / self.file_bytes;
         for (&number, file) in &self.files {
@@ -163,6 +172,11 @@ impl LogFiles {
             if number == next && is_whole {
                 next += 1;
             } else {
+                if !is_whole && self.is_used(file, log_id)? {
+                    let path = file.path().to_path_buf();
+                    let reason = "it is not as long as the log's files are";
+                    return Err(Error::LogDamaged { path, offset: 0, reason });
+                }
                 doomed.push(number);
             }
         }
@@ -170,10 +184,18 @@ impl LogFiles {
             self.files.remove(number);
             self.device.remove(&name_of(*number)).map_err(|source| self.full_error(source))?;
         }
-        if !doomed.is_empty() {
-            self.device.sync_directory().map_err(|source| self.full_error(source))?;
+        self.has_new_names |= !doomed.is_empty();
+        self.sync_names()
+    }
+
+    /// Whether a file begins with a block of this log.
+    fn is_used(&self, file: &File, log_id: u64) -> Result<bool> {
+        if file.len().map_err(|source| self.read_error(source))? < BLOCK_BYTES as u64 {
+            return Ok(false);
         }
-        Ok(())
+        let buffer = file.read_blocking(0, self.device.buffer(BLOCK_BYTES));
+        let buffer = buffer.map_err(|source| self.read_error(source))?;
+        Ok(block::read(&buffer).is_some_and(|block| block.header.log_id == log_id))
     }
 
     pub fn read_error(&self, source: DeviceError) -> Error {

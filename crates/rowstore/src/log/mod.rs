@@ -12,8 +12,8 @@
 //! lock while the device works: whoever waits moves the group that is being written along.
 //!
 //! A record's address, its LSN (log sequence number), is the place of its first byte in the log, which has no end; the files
-//! that it is in come and go. Each group begins a block, so that no block is ever written again: what is on the device stays as it
-//! is, whatever happens to the next write.
+//! that it is in come and go. Each group begins a block, so that no block that is durable is ever written again: what is on the
+//! device stays as it is, whatever happens to the next write.
 //!
 //! | file | subject |
 //! |---|---|
@@ -22,7 +22,7 @@
 //! | `recovery` | reading a log from a place on, and finding its end |
 //!
 //! Invariants
-//! - Of two records, the one that was appended first has the lower LSN, and is never lost alone.
+//! - Of two records, the one that was appended first has the lower LSN, and is there whenever the other one is.
 //! - One group is written at a time, and is found whole or not at all.
 //! - Once a write or a sync has failed, nothing is durable any more that was not before: what the device has is not known.
 
@@ -76,6 +76,7 @@ pub struct Log {
 struct Shared {
     id: u64,
     options: LogOptions,
+    device: Device,
     files: Mutex<LogFiles>,
     state: Mutex<State>,
     waiting: Arc<Waiting>,
@@ -139,9 +140,10 @@ impl Log {
         take: impl FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Self> {
         assert!(is_file_size(options.file_bytes), "a log file has at least sixteen whole blocks");
-        let mut files = LogFiles::open(device, options.file_bytes)?;
+        let mut files = LogFiles::open(device.clone(), options.file_bytes)?;
         let end = read_all(&files, id, start, take)?;
-        files.tidy(start.0)?;
+        files.sync(start.0, end.lsn)?;
+        files.tidy(start.0, id)?;
         files.make_ready(end.lsn, end.lsn + 1)?;
         let state = State {
             records: Vec::new(),
@@ -153,7 +155,7 @@ impl Log {
             failed: None,
         };
         let (files, state, waiting) = (Mutex::new(files), Mutex::new(state), Arc::default());
-        Ok(Self { shared: Arc::new(Shared { id, options, files, state, waiting }) })
+        Ok(Self { shared: Arc::new(Shared { id, options, device, files, state, waiting }) })
     }
 
     /// Adds a record, which is durable when [`Log::until_durable`] has said so; its address.
@@ -253,7 +255,7 @@ impl Shared {
                 }
                 Some(Writing::Running(group)) => {
                     self.waiting.add(context.waker());
-                    // Whoever is still there when the device has ended goes on with it.
+                    // When the device has ended, all are woken: any of them can go on with it.
                     let waker = Waker::from(Arc::clone(&self.waiting));
                     let Poll::Ready(written) = group.as_mut().poll(&mut Context::from_waker(&waker)) else {
                         return Poll::Pending;
@@ -272,8 +274,8 @@ impl Shared {
 
     /// Makes blocks of a group and begins to write them.
     fn write(&self, group: Group) -> Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>> {
+        let (blocks, end) = group.blocks(&self.device);
         let files = self.files.lock();
-        let (blocks, end) = group.blocks(files.device());
         let (writes, written) = files.write(group.first.lsn, blocks);
         drop(files);
         Box::pin(async move {
@@ -286,11 +288,24 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// What is on its way must not reach the device after another one has opened the log.
+    fn drop(&mut self) {
+        if let Some(Writing::Running(group)) = self.state.get_mut().writing.take()
+            && let Err(error) = block_on(group)
+        {
+            log::warn!("records that nobody waited for were not written: {error}");
+        }
+    }
+}
+
 impl State {
     /// Takes the records that wait, one of which is wanted.
     fn begin(&mut self, log_id: u64, lsn: u64) -> Group {
+        let blocks = blocks_of(self.records.len());
+        let end = self.base + (blocks * BLOCK_BYTES) as u64;
+        assert!(lsn < end, "only records that have been appended are waited for");
         let records = std::mem::take(&mut self.records);
-        let blocks = blocks_of(records.len());
         let first = Header {
             log_id,
             lsn: self.base,
@@ -298,8 +313,7 @@ impl State {
             chain: self.chain,
             left: blocks.saturating_sub(1) as u32,
         };
-        self.base += (blocks * BLOCK_BYTES) as u64;
-        assert!(lsn < self.base, "only records that have been appended are waited for");
+        self.base = end;
         self.writing = Some(Writing::Begun);
         Group { records, first }
     }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use nandina_device::{Batch, Completion};
 
-use super::block::{self, BLOCK_BYTES, Block, PAYLOAD_BYTES, address, payload_byte};
+use super::block::{self, BLOCK_BYTES, Block, Header, PAYLOAD_BYTES, address, payload_byte};
 use super::files::LogFiles;
 use super::{LENGTH_BYTES, Lsn};
 use crate::error::Result;
@@ -23,7 +23,7 @@ pub struct LogEnd {
     pub chain: u32,
 }
 
-/// Hands all records from `start` on over, which is the address of one of them, or where a group begins.
+/// Hands over all records from `start` on. `start` is the address of a record, or a place where a group begins.
 pub fn read_all(
     files: &LogFiles,
     log_id: u64,
@@ -32,16 +32,25 @@ pub fn read_all(
 ) -> Result<LogEnd> {
     let mut blocks = Blocks::new(files);
     let first_lsn = start.0 - start.0 % BLOCK_BYTES as u64;
-    let mut end = LogEnd { lsn: first_lsn, chain: 0 };
+    let begins_group = start.0 == first_lsn;
+    let before = blocks.before(first_lsn, log_id)?;
+    let mut end = LogEnd { lsn: first_lsn, chain: before.unwrap_or(0) };
     // Of the group whose blocks are being read.
-    let mut group = Group::new(first_lsn, payload_byte(start.0));
-    let mut at = LogEnd { lsn: first_lsn, chain: 0 };
+    let mut group = Group { is_whole: begins_group, ..Group::new(first_lsn, payload_byte(start.0)) };
+    let mut at = end;
+    // The first block that is read may come behind one that has been released.
+    let mut chain = before;
     while let Some(block) = blocks.whole(at.lsn)? {
         let Block { header, payload, checksum } = block;
-        let follows = at.lsn == first_lsn || header.chain == at.chain;
-        if header.log_id != log_id || header.lsn != at.lsn || !follows {
+        let is_next = header.log_id == log_id
+            && header.lsn == at.lsn
+            && chain.is_none_or(|chain| header.chain == chain)
+            && group.takes(&header);
+        if !is_next {
             break;
         }
+        chain = Some(checksum);
+        group.left = Some(header.left);
         group.bytes.extend_from_slice(payload);
         at = LogEnd { lsn: at.lsn + BLOCK_BYTES as u64, chain: checksum };
         if header.left == 0 {
@@ -70,13 +79,25 @@ pub fn read_all(
 struct Group {
     base: u64,
     bytes: Vec<u8>,
+    /// Blocks that are to follow those that are there.
+    left: Option<u32>,
+    /// Reading did not begin in the middle of it.
+    is_whole: bool,
     /// Bytes before the first record that is wanted.
     skipped: usize,
 }
 
 impl Group {
     fn new(base: u64, skipped: usize) -> Self {
-        Self { base, bytes: Vec::new(), skipped }
+        Self { base, bytes: Vec::new(), left: None, is_whole: true, skipped }
+    }
+
+    /// Whether a block is the next one of this group. All before a group is durable when it is written: so its blocks tell
+    /// where it begins, if reading did not begin in the middle of it.
+    fn takes(&self, header: &Header) -> bool {
+        let is_next = self.left.is_none_or(|left| left == header.left + 1);
+        let is_of_group = !self.is_whole || header.durable == self.base;
+        is_next && is_of_group
     }
 
     fn hand_over(&self, files: &LogFiles, take: &mut impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
@@ -107,6 +128,14 @@ struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     fn new(files: &'a LogFiles) -> Self {
         Self { files, first: 0, bytes: Bytes::new(), ahead: None }
+    }
+
+    /// The checksum of the block in front of `lsn`, if it is still there.
+    fn before(&mut self, lsn: u64, log_id: u64) -> Result<Option<u32>> {
+        let Some(before) = lsn.checked_sub(BLOCK_BYTES as u64) else { return Ok(None) };
+        let block = self.whole(before)?;
+        let block = block.filter(|block| block.header.log_id == log_id && block.header.lsn == before);
+        Ok(block.map(|block| block.checksum))
     }
 
     /// The block at `lsn`; `None` if there is none, or not all of it has been written.

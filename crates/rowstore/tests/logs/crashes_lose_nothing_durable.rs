@@ -1,9 +1,9 @@
 use nandina_device::Device;
 use nandina_rowstore::Result;
-use nandina_rowstore::log::Lsn;
+use nandina_rowstore::log::{Log, LogOptions, Lsn};
 use nandina_simulation::{CrashOutcome, FaultPlan, in_memory};
 
-use crate::setup::{FILE_BYTES, open, record};
+use crate::setup::{FILE_BYTES, LOG_ID, open, options, record};
 
 const RECORDS: usize = 60;
 /// So many are appended before the last of them is waited for.
@@ -59,7 +59,7 @@ fn power_fails_at_every_event_and_again_while_the_log_goes_on() {
             let kept = found(&device, &context);
             // A group is there whole, or not at all.
             assert!(
-                (durable..=durable + GROUP).contains(&kept) && kept % GROUP == 0,
+                (durable..=durable + GROUP).contains(&kept) && kept.is_multiple_of(GROUP),
                 "{context}: {kept} of {durable}"
             );
             // Opening once more changes nothing, and what is written then comes behind it, until the power fails again.
@@ -83,7 +83,10 @@ fn found_after_crashes(device: &Device, at_least: usize, context: &str) -> usize
             assert!(records.len() >= at_least, "{context}");
             records.len()
         }
-        Err(_) => at_least,
+        Err(error) => {
+            assert!(!error.to_string().contains("damaged"), "{context}: {error}");
+            at_least
+        }
     }
 }
 
@@ -116,6 +119,62 @@ fn a_log_that_failed_takes_nothing_more() {
     assert_eq!(log.append(b"third").unwrap_err().to_string(), error);
     assert_eq!(log.wait_until_durable(second).unwrap_err().to_string(), error);
     log.wait_until_durable(first).unwrap();
+}
+
+#[test]
+fn what_is_found_once_is_durable_from_then_on() {
+    let (device, simulation) = in_memory(FaultPlan::none());
+    let (log, _) = open(&device, Lsn::default()).unwrap();
+    let first = log.append(b"first").unwrap();
+    log.wait_until_durable(first).unwrap();
+    // The write of the second goes well and its sync does not, so that it is there until the power fails.
+    simulation.set_plan(FaultPlan::none().fail_request(simulation.requests() + 1));
+    let second = log.append(b"second").unwrap();
+    log.wait_until_durable(second).unwrap_err();
+    drop(log);
+    simulation.set_plan(FaultPlan::none());
+    let (log, records) = open(&device, Lsn::default()).unwrap();
+    assert_eq!(records.len(), 2);
+    assert!(log.durable() > second);
+    simulation.crash(CrashOutcome::LoseUnsynced);
+    assert_eq!(open(&device, Lsn::default()).unwrap().1, records);
+}
+
+#[test]
+fn what_was_written_before_a_crash_is_not_taken_for_what_came_after_it() {
+    let (device, _simulation) = in_memory(FaultPlan::none());
+    let (log, _) = open(&device, Lsn::default()).unwrap();
+    let first = log.append(b"first").unwrap();
+    log.wait_until_durable(first).unwrap();
+    let lost = log.append(&record(3)).unwrap();
+    log.wait_until_durable(lost).unwrap();
+    drop(log);
+    // Of a group of three blocks all but the first reached the device.
+    crate::damage_is_named::flip(&device, lost.0);
+    let (log, records) = open(&device, Lsn::default()).unwrap();
+    assert_eq!(records, [(first, b"first".to_vec())]);
+    let second = log.append(b"second").unwrap();
+    log.wait_until_durable(second).unwrap();
+    let end = log.end();
+    drop(log);
+    // The second block of that group stands where the next one is to begin.
+    let (log, records) = open(&device, end).unwrap();
+    assert_eq!((records, log.end()), (Vec::new(), end));
+    let third = log.append(b"third").unwrap();
+    log.wait_until_durable(third).unwrap();
+    let (_, records) = open(&device, Lsn::default()).unwrap();
+    assert_eq!(records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [first, second, third]);
+}
+
+#[test]
+fn files_of_another_length_are_left_alone() {
+    let (device, _simulation) = in_memory(FaultPlan::none());
+    run(&device, 0, |_| {}).unwrap();
+    let other = LogOptions { file_bytes: 2 * FILE_BYTES, ..options() };
+    let error =
+        Log::open(device.clone(), LOG_ID, other, Lsn::default(), |_, _| Ok(())).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("not as long as"), "{error}");
+    assert_eq!(found(&device, "afterwards"), RECORDS);
 }
 
 #[test]

@@ -11,8 +11,10 @@ pub fn options() -> LogOptions {
     LogOptions { file_bytes: FILE_BYTES, waiting_bytes: 32 << 10 }
 }
 
+pub type Records = Vec<(Lsn, Vec<u8>)>;
+
 /// Opens a log; with it the records that it had from `start` on.
-pub fn open(device: &Device, start: Lsn) -> Result<(Log, Vec<(Lsn, Vec<u8>)>)> {
+pub fn open(device: &Device, start: Lsn) -> Result<(Log, Records)> {
     let mut records = Vec::new();
     let log = Log::open(device.clone(), LOG_ID, options(), start, |lsn, record| {
         records.push((lsn, record.to_vec()));
