@@ -459,11 +459,24 @@ fn rows_written(folder: &Path) -> Result<Option<i64>> {
 /// Rows of a result whose values are compared; of the others only the number is.
 const MOST_ROWS: usize = 100;
 
+/// Values that are compared, and characters of each, so that the files of results stay small.
+const MOST_VALUES: usize = 2000;
+const MOST_TEXT: usize = 200;
+
 fn answer(rows: usize, values: Vec<String>) -> Vec<String> {
+    let values = values.into_iter().take(MOST_VALUES).map(shortened);
     if rows == 1 {
-        return values;
+        return values.collect();
     }
     std::iter::once(format!("{rows} rows")).chain(values).collect()
+}
+
+fn shortened(value: String) -> String {
+    if value.chars().nth(MOST_TEXT).is_none() {
+        return value;
+    }
+    let beginning: String = value.chars().take(MOST_TEXT).collect();
+    format!("{beginning}… of {} bytes", value.len())
 }
 
 /// The line that says what went wrong: of a Python traceback the exception, else the first line.
@@ -557,6 +570,7 @@ mod tests {
         assert_eq!((ours.run.seconds, ours.row), (2.0, vec!["1".to_owned(), "x,y".to_owned()]));
         let timed = judge(Engine::Nandina, usage(0, false), "a\n1\n", "Time: 1.00 ms\nTime: 1.25 s\n");
         assert_eq!((timed.run.seconds, timed.run.usage.wall_s), (1.25, 2.0));
+        assert_eq!(answer(1, vec!["x".repeat(300)]), ["x".repeat(200) + "… of 300 bytes"]);
         let two = judge(Engine::Nandina, usage(0, false), "a\n1\n2\n", "");
         assert_eq!(two.row, ["2 rows", "1", "2"]);
     }
