@@ -9,7 +9,7 @@
 //! Records are bytes that mean nothing here. While a group is being written, those that are appended wait for the next one:
 //! the more commits there are at once, the more of them share a sync (*group commit*: DeWitt et al., *Implementation
 //! Techniques for Main Memory Database Systems*, SIGMOD 1984, section 5.2). No thread is needed for it, and none holds a
-//! lock while the device works: whoever waits moves the group that is being written along.
+//! lock while the device works: each task that waits for a group polls its write and its sync.
 //!
 //! A record's address, its LSN (log sequence number), is the place of its first byte in the log, which has no end; the files
 //! that it is in come and go. Each group begins a block, so that no block that is durable is ever written again: what is on the
@@ -96,7 +96,7 @@ struct State {
     failed: Option<Error>,
 }
 
-/// A group on its way to the device.
+/// The write of a group.
 enum Writing {
     /// Blocks are being made of it.
     Begun,
@@ -289,7 +289,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// What is on its way must not reach the device after another one has opened the log.
+    /// A write in flight must not reach the device after the log has been opened again.
     fn drop(&mut self) {
         if let Some(Writing::Running(group)) = self.state.get_mut().writing.take()
             && let Err(error) = block_on(group)

@@ -95,7 +95,7 @@ impl Group {
     /// Whether a block is the next one of this group. All before a group is durable when it is written: so its blocks tell
     /// where it begins, if reading did not begin in the middle of it.
     fn takes(&self, header: &Header) -> bool {
-        let is_next = self.left.is_none_or(|left| left == header.left + 1);
+        let is_next = self.left.is_none_or(|left| left.checked_sub(1) == Some(header.left));
         let is_of_group = !self.is_whole || header.durable == self.base;
         is_next && is_of_group
     }
