@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use nandina_device::Error as DeviceError;
 
+use crate::page::PageId;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Clones share what was met: all who wait for a write learn why it failed.
@@ -27,4 +29,25 @@ pub enum Error {
 
     #[error("a record of {bytes} bytes is too long for the log: the longest are of {most_bytes}")]
     RecordTooLong { bytes: usize, most_bytes: usize },
+
+    #[error("pages cannot be read from {}: {source}", path.display())]
+    PagesRead { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("pages cannot be written to {}: {source}; nothing that was committed is lost", path.display())]
+    PagesWrite { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("there is no room for more pages in {}: {source}; free space and try again", path.display())]
+    PagesFull { path: PathBuf, source: Arc<DeviceError> },
+
+    #[error("page {page} of {} is damaged: {reason}; restore the database from a backup", path.display())]
+    PageDamaged { path: PathBuf, page: PageId, reason: &'static str },
+
+    #[error("{} is no page file that can be used: {reason}", path.display())]
+    NoPageFile { path: PathBuf, reason: String },
+
+    #[error(
+        "all {frames} pages of the buffer pool are in use at the same time; give the database more memory, or use \
+         fewer threads"
+    )]
+    PoolTooSmall { frames: usize },
 }

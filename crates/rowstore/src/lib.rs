@@ -1,10 +1,30 @@
-//! Where changes live: the log that makes them last.
+//! Where changes live: pages that are changed in place, and the log that makes changes last.
+//!
+//! ```text
+//!   Change ──► log                      first what is changed, as ranges of bytes of pages,
+//!     └──────► pool ──► tier ──► page file      then the pages themselves, in memory; they are written back later
+//! ```
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`log`] | records in the order in which they happened, on the device before anybody is told that they have |
+//! | [`page`] | what all pages have in front of their content |
+//! | [`change`] | changes of several pages that happen together or not at all |
+//! | [`pool`] | the pages in memory |
+//! | [`tier`] | the place of a second-level cache |
+//! | [`page_file`] | the pages on the device |
+//! | [`space`] | which pages are used |
+//! | [`store`] | all of it: opening, recovery, checkpoints |
 
+pub mod change;
 mod error;
 pub mod log;
+pub mod page;
+pub mod page_file;
+pub mod pool;
+pub mod space;
+pub mod store;
+pub mod tier;
 
 pub use error::{Error, Result};
+pub use store::{PageStore, StoreOptions};

@@ -87,6 +87,8 @@ struct State {
     records: Vec<u8>,
     /// Where the group that they will be begins.
     base: u64,
+    /// The address of the last record, if one has been appended.
+    last: u64,
     /// Up to where there are files.
     ready: u64,
     durable: u64,
@@ -129,7 +131,7 @@ impl Wake for Waiting {
 
 impl Log {
     /// Opens the log in the directory of `device`, or begins one, and hands the records over that are there from `start` on:
-    /// the address of a record, or [`Log::end`] of another time.
+    /// the address of a record, or [`Log::next`] of another time.
     ///
     /// `id` tells this database's log from all others. What is behind the last whole group is written over.
     pub fn open(
@@ -148,6 +150,7 @@ impl Log {
         let state = State {
             records: Vec::new(),
             base: end.lsn,
+            last: end.lsn,
             ready: files.end(),
             durable: end.lsn,
             chain: end.chain,
@@ -156,6 +159,23 @@ impl Log {
         };
         let (files, state, waiting) = (Mutex::new(files), Mutex::new(state), Arc::default());
         Ok(Self { shared: Arc::new(Shared { id, options, device, files, state, waiting }) })
+    }
+
+    /// Hands the durable records from `start` on over, as [`Log::open`] does.
+    pub fn read(&self, start: Lsn, take: impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
+        let files = self.shared.files.lock();
+        read_all(&files, self.shared.id, start, take).map(drop)
+    }
+
+    /// What to report of a record that means nothing.
+    pub fn damaged(&self, lsn: Lsn, reason: &'static str) -> Error {
+        self.shared.files.lock().damaged(lsn.0, reason)
+    }
+
+    /// Waits until everything that has been appended is on the device.
+    pub fn wait_until_all_durable(&self) -> Result<()> {
+        let end = self.end();
+        if end > self.durable() { self.wait_until_durable(Lsn(end.0 - 1)) } else { Ok(()) }
     }
 
     /// Adds a record, which is durable when [`Log::until_durable`] has said so; its address.
@@ -178,10 +198,23 @@ impl Log {
         }
         state.records.extend_from_slice(&(record.len() as u32).to_le_bytes());
         state.records.extend_from_slice(record);
-        Ok(Lsn(address(state.base, at)))
+        state.last = address(state.base, at);
+        Ok(Lsn(state.last))
     }
 
-    /// Behind everything that has been appended.
+    /// No record that is appended from now on has a lower address. Reading may start there, once [`Log::end`] is durable.
+    pub fn next(&self) -> Lsn {
+        let state = self.shared.state.lock();
+        let behind = state.records.len();
+        Lsn(match (behind, behind % PAYLOAD_BYTES) {
+            (0, _) => state.base,
+            // The next one begins a block, of this group or of another one: of the two, reading could not tell.
+            (_, 0) => state.last,
+            _ => address(state.base, behind),
+        })
+    }
+
+    /// Behind everything that has been appended. The next record may still come before it, into the same block.
     pub fn end(&self) -> Lsn {
         let state = self.shared.state.lock();
         Lsn(state.base + (blocks_of(state.records.len()) * BLOCK_BYTES) as u64)

@@ -23,7 +23,7 @@ pub struct LogEnd {
     pub chain: u32,
 }
 
-/// Hands over all records from `start` on. `start` is the address of a record, or a place where a group begins.
+/// Hands over all records from `start` on. `start` is the address of a record, or [`Log::next`](super::Log::next) of another time.
 pub fn read_all(
     files: &LogFiles,
     log_id: u64,

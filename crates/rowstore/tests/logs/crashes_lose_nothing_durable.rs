@@ -209,3 +209,31 @@ fn a_full_disk_refuses_records_and_keeps_those_before() {
     run(&device, durable, |next| durable = next).unwrap();
     assert_eq!(found(&device, "with room again"), RECORDS);
 }
+
+#[test]
+fn a_log_is_read_from_where_the_next_record_goes() {
+    // One record fills a block to its end.
+    for bytes in [0, 1, 100, 4056 - 4, 4056, 9000] {
+        let (device, _simulation) = in_memory(FaultPlan::none());
+        let (log, _) = open(&device, Lsn::default()).unwrap();
+        let first = log.append(&vec![1; bytes]).unwrap();
+        let next = log.next();
+        log.wait_until_durable(first).unwrap();
+        drop(log);
+        let (log, records) = open(&device, next).unwrap();
+        assert!(records.iter().all(|(lsn, _)| *lsn >= next), "{bytes} bytes");
+        let second = log.append(b"second").unwrap();
+        assert!(second >= next);
+        log.wait_until_durable(second).unwrap();
+        assert_eq!(open(&device, next).unwrap().1.last(), Some(&(second, b"second".to_vec())), "{bytes} bytes");
+        // Both in one group.
+        let (device, _simulation) = in_memory(FaultPlan::none());
+        let (log, _) = open(&device, Lsn::default()).unwrap();
+        log.append(&vec![1; bytes]).unwrap();
+        let next = log.next();
+        let second = log.append(b"second").unwrap();
+        assert!(second >= next, "{bytes} bytes");
+        log.wait_until_durable(second).unwrap();
+        assert_eq!(open(&device, next).unwrap().1.last(), Some(&(second, b"second".to_vec())), "{bytes} bytes");
+    }
+}

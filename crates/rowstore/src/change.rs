@@ -1,0 +1,231 @@
+//! Changes of pages: what happens to several pages together, or not at all.
+//!
+//! A change latches the pages, edits them in memory, and notes each edit in a record: bytes that are written, bytes that move
+//! within the page, an empty page. Committing appends the record to the log, and gives its LSN to all pages; dropping the
+//! change takes the edits back. After a crash the same edits are made again (`redo`), on pages that do not have them yet.
+//!
+//! ```text
+//!   record:  1 | page id, bytes of edits, edits | page id, bytes of edits, edits | …
+//!   edit:    0, kind                 an empty page of this kind
+//!            1, at, length, bytes    written at this place
+//!            2, from, to, length     moved within the page; they may overlap
+//! ```
+//!
+//! Edits name bytes of one page and know nothing of what they mean: one way to do and to do again serves all kinds of pages.
+//! They are *physiological* in the sense of ARIES (Mohan et al., TODS 1992): each is of one page, and is made again on it.
+//! Taking back what a transaction did is another change, made by those who know what its rows are.
+
+#![allow(clippy::indexing_slicing, reason = "edits are of bytes of a page, which those who make them know")]
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::log::{Lsn, MOST_RECORD_BYTES};
+use crate::page::{self, HEADER_BYTES, PageId, PageKind};
+use crate::pool::{BufferPool, PageWrite};
+use crate::tier::Access;
+
+/// Begins a record that has changes of pages.
+const CHANGE: u8 = 1;
+const FORMAT: u8 = 0;
+const WRITE: u8 = 1;
+const MOVE: u8 = 2;
+
+/// See the [module documentation](self).
+pub struct Change<'a> {
+    pool: &'a BufferPool,
+    pages: Vec<ChangedPage<'a>>,
+    /// What the edits replaced, in their order.
+    replaced: Vec<Replaced>,
+}
+
+struct ChangedPage<'a> {
+    page: PageWrite<'a>,
+    edits: Vec<u8>,
+}
+
+struct Replaced {
+    page: usize,
+    at: usize,
+    bytes: Box<[u8]>,
+}
+
+/// A page of a [`Change`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed(usize);
+
+impl<'a> Change<'a> {
+    pub fn new(pool: &'a BufferPool) -> Self {
+        Self { pool, pages: Vec::new(), replaced: Vec::new() }
+    }
+
+    /// Takes a page into the change that has been latched already.
+    pub fn add(&mut self, page: PageWrite<'a>) -> Changed {
+        self.pages.push(ChangedPage { page, edits: Vec::new() });
+        Changed(self.pages.len() - 1)
+    }
+
+    /// Latches a page, if this change has not done so already.
+    pub fn latch(&mut self, page: PageId) -> Result<Changed> {
+        match self.pages.iter().position(|changed| changed.page.id() == page) {
+            Some(at) => Ok(Changed(at)),
+            None => Ok(self.add(self.pool.write(page, Access::Random)?)),
+        }
+    }
+
+    /// An empty page, whatever it was before.
+    pub fn create(&mut self, page: PageId, kind: PageKind) -> Result<Changed> {
+        let latched = self.pool.create(page, kind)?;
+        let changed = self.add(latched);
+        let ChangedPage { page: latched, edits } = &mut self.pages[changed.0];
+        page::format(latched.bytes_mut(), page, kind);
+        edits.push(FORMAT);
+        edits.extend_from_slice(&kind.0.to_le_bytes());
+        Ok(changed)
+    }
+
+    pub fn page(&self, changed: Changed) -> &[u8] {
+        &self.pages[changed.0].page
+    }
+
+    pub fn id(&self, changed: Changed) -> PageId {
+        self.pages[changed.0].page.id()
+    }
+
+    /// Writes bytes to a page.
+    pub fn write(&mut self, changed: Changed, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        assert!(at >= HEADER_BYTES, "the header of a page is not changed");
+        let target = self.replace(changed, at..at + bytes.len());
+        target.copy_from_slice(bytes);
+        let edits = &mut self.pages[changed.0].edits;
+        edits.push(WRITE);
+        edits.extend_from_slice(&(at as u16).to_le_bytes());
+        edits.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+        edits.extend_from_slice(bytes);
+    }
+
+    /// Moves bytes within a page.
+    pub fn shift(&mut self, changed: Changed, from: Range<usize>, to: usize) {
+        if from.is_empty() || from.start == to {
+            return;
+        }
+        assert!(from.start.min(to) >= HEADER_BYTES, "the header of a page is not changed");
+        self.replace(changed, to..to + from.len());
+        let ChangedPage { page, edits } = &mut self.pages[changed.0];
+        page.bytes_mut().copy_within(from.clone(), to);
+        edits.push(MOVE);
+        for field in [from.start, to, from.len()] {
+            edits.extend_from_slice(&(field as u16).to_le_bytes());
+        }
+    }
+
+    /// Keeps what is about to be replaced.
+    fn replace(&mut self, changed: Changed, range: Range<usize>) -> &mut [u8] {
+        let target = &mut self.pages[changed.0].page.bytes_mut()[range.clone()];
+        self.replaced.push(Replaced { page: changed.0, at: range.start, bytes: (&*target).into() });
+        target
+    }
+
+    /// Appends the change to the log; its place there. It is durable when the log says so.
+    pub fn commit(mut self) -> Result<Lsn> {
+        let mut record = vec![CHANGE];
+        let changed = self.pages.iter().filter(|changed| !changed.edits.is_empty());
+        for ChangedPage { page, edits } in changed.clone() {
+            record.extend_from_slice(&page.id().0.to_le_bytes());
+            record.extend_from_slice(&(edits.len() as u32).to_le_bytes());
+            record.extend_from_slice(edits);
+        }
+        if record.len() == 1 {
+            return Ok(Lsn::default());
+        }
+        assert!(record.len() <= MOST_RECORD_BYTES, "a change is of few pages");
+        // Before the record is appended, so that no checkpoint misses the pages.
+        let next = self.pool.log().next();
+        for ChangedPage { page, .. } in changed {
+            if page.frame().soil(next) {
+                self.pool.tier().first_update(page.id());
+            }
+        }
+        let lsn = self.pool.log().append(&record)?;
+        for ChangedPage { page, edits } in &mut self.pages {
+            if !edits.is_empty() {
+                page::set_lsn(page.bytes_mut(), lsn);
+            }
+        }
+        self.replaced.clear();
+        Ok(lsn)
+    }
+}
+
+impl Drop for Change<'_> {
+    /// Takes back what has not been committed.
+    fn drop(&mut self) {
+        for Replaced { page, at, bytes } in self.replaced.drain(..).rev() {
+            self.pages[page].page.bytes_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+}
+
+/// The edits of one page, as a record has them.
+#[derive(Debug, Clone, Copy)]
+pub struct PageEdits<'r> {
+    pub page: PageId,
+    edits: &'r [u8],
+}
+
+/// The pages that a record changes; `None` if it is no record of changes.
+pub fn pages_of(record: &[u8]) -> Option<Vec<PageEdits<'_>>> {
+    let mut rest = record.strip_prefix(&[CHANGE])?;
+    let mut pages = Vec::new();
+    while !rest.is_empty() {
+        let (page, behind) = rest.split_first_chunk::<8>()?;
+        let (length, behind) = behind.split_first_chunk::<4>()?;
+        let (edits, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        pages.push(PageEdits { page: PageId(u64::from_le_bytes(*page)), edits });
+        rest = behind;
+    }
+    Some(pages)
+}
+
+impl PageEdits<'_> {
+    /// The kind of page that is made, whatever was there before.
+    pub fn creates(&self) -> Option<PageKind> {
+        let (kind, _) = self.edits.strip_prefix(&[FORMAT])?.split_first_chunk()?;
+        Some(PageKind(u16::from_le_bytes(*kind)))
+    }
+
+    /// Makes the edits; `None` if they are none of such a page.
+    pub fn apply(&self, page: &mut [u8]) -> Option<()> {
+        let mut rest = self.edits;
+        let number = |rest: &mut &[u8]| {
+            let (field, behind) = rest.split_first_chunk::<2>()?;
+            *rest = behind;
+            Some(usize::from(u16::from_le_bytes(*field)))
+        };
+        while let Some((tag, behind)) = rest.split_first() {
+            rest = behind;
+            match *tag {
+                FORMAT => page::format(page, self.page, PageKind(number(&mut rest)? as u16)),
+                WRITE => {
+                    let (at, length) = (number(&mut rest)?, number(&mut rest)?);
+                    let (bytes, behind) = rest.split_at_checked(length)?;
+                    rest = behind;
+                    let target = page.get_mut(at..at + length).filter(|_| at >= HEADER_BYTES)?;
+                    target.copy_from_slice(bytes);
+                }
+                MOVE => {
+                    let (from, to) = (number(&mut rest)?, number(&mut rest)?);
+                    let length = number(&mut rest)?;
+                    let is_inside =
+                        from.min(to) >= HEADER_BYTES && from.max(to) + length <= page.len();
+                    is_inside.then(|| page.copy_within(from..from + length, to))?;
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,186 @@
+//! The page file: pages on the device, each at its number times its size.
+//!
+//! ```text
+//!   rows.pages    | control | control | … 64 KiB | page | page | page | …
+//!   rows.double   | which pages | images of the pages that are being written |
+//! ```
+//!
+//! A write of a page may be torn by a crash: any of its sectors may be old or new. So pages are written twice, first one
+//! behind the other to `rows.double`, then to their places; when the file is opened, a page whose write was torn is taken from
+//! there (*double write*, as in InnoDB).
+//!
+//! | file | subject |
+//! |---|---|
+//! | `control` | what must be known before anything else: sizes, and where recovery begins |
+//! | `double_write` | the second copy |
+
+pub mod control;
+mod double_write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nandina_device::{
+    AlignedBuffer, Batch, Device, Error as DeviceError, File, FileClass, OpenMode, Request,
+};
+use parking_lot::Mutex;
+
+pub use self::control::Control;
+use self::double_write::DoubleWrite;
+use crate::error::{Error, Result};
+use crate::page::{self, PageId};
+use crate::tier::{Access, PageTier, WriteReason, WrittenPage};
+
+const NAME: &str = "rows.pages";
+const NEW_NAME: &str = "rows.pages.new";
+/// In front of the pages; a multiple of every size of pages.
+pub const CONTROL_BYTES: u64 = 64 << 10;
+/// A file grows by a part of its length, and by so much at least.
+const LEAST_GROWTH_BYTES: u64 = 1 << 20;
+const GROWTH_PART: u64 = 16;
+
+/// See the [module documentation](self).
+pub struct PageFile {
+    device: Device,
+    file: File,
+    page_bytes: usize,
+    double: DoubleWrite,
+    /// Bytes that there are.
+    length: Mutex<u64>,
+}
+
+impl PageFile {
+    /// Opens the page file of a directory, or makes one as `control` says; with it what its control block says. Pages whose
+    /// write was torn are whole afterwards.
+    pub fn open(device: Device, new: Control) -> Result<(Self, Control)> {
+        let failed = |source| read_error(&device, source);
+        if device.exists(NEW_NAME).map_err(failed)? {
+            device.remove(NEW_NAME).map_err(failed)?;
+        }
+        if !device.exists(NAME).map_err(failed)? {
+            Self::create(&device, new)?;
+        }
+        let file = device.open_file(NAME, FileClass::Table, OpenMode::ReadWrite).map_err(failed)?;
+        let control = control::read(&file)?;
+        let page_bytes = control.page_bytes as usize;
+        let length = file.len().map_err(failed)?;
+        let double = DoubleWrite::open(&device, page_bytes)?;
+        let opened = Self { device, file, page_bytes, double, length: Mutex::new(length) };
+        opened.repair()?;
+        Ok((opened, control))
+    }
+
+    fn create(device: &Device, new: Control) -> Result<()> {
+        let full = |source| Error::PagesFull { path: device.path().join(NAME), source: Arc::new(source) };
+        let file = device.create(NEW_NAME, FileClass::Table).map_err(full)?;
+        file.allocate(0, LEAST_GROWTH_BYTES).map_err(full)?;
+        control::write(&file, &new)?;
+        device.rename(NEW_NAME, NAME).map_err(full)?;
+        device.sync_directory().map_err(full)
+    }
+
+    /// Makes durable from where on the log is needed.
+    pub fn write_control(&self, control: &Control) -> Result<()> {
+        control::write(&self.file, control)
+    }
+
+    fn offset(&self, page: PageId) -> u64 {
+        page.0 * self.page_bytes as u64
+    }
+
+    /// Puts the copies of pages in place whose write was torn.
+    fn repair(&self) -> Result<()> {
+        let mut torn = Vec::new();
+        for (page, image) in self.double.images()? {
+            if self.offset(page) + self.page_bytes as u64 > *self.length.lock() {
+                torn.push((page, image));
+                continue;
+            }
+            let buffer = self.device.buffer(self.page_bytes);
+            let there = self.file.read_blocking(self.offset(page), buffer);
+            let there = there.map_err(|source| self.read_error(source))?;
+            if page::verify(&there) != Some(page) {
+                torn.push((page, image));
+            }
+        }
+        if torn.is_empty() {
+            return Ok(());
+        }
+        for (page, _) in &torn {
+            self.grow(PageId(page.0 + 1))?;
+        }
+        let requests = torn.into_iter().map(|(page, image)| Request::write(self.offset(page), image));
+        self.write_home(requests.collect())
+    }
+
+    fn write_home(&self, requests: Vec<Request>) -> Result<()> {
+        let done = self.file.submit(requests).wait().and_then(|_| self.file.sync());
+        done.map_err(|source| self.write_error(source))
+    }
+
+    fn write_error(&self, source: DeviceError) -> Error {
+        Error::PagesWrite { path: self.file.path().to_path_buf(), source: Arc::new(source) }
+    }
+}
+
+fn read_error(device: &Device, source: DeviceError) -> Error {
+    Error::PagesRead { path: device.path().join(NAME), source: Arc::new(source) }
+}
+
+impl PageTier for PageFile {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    fn read(&self, pages: Vec<(PageId, AlignedBuffer)>) -> Batch {
+        let requests = pages.into_iter().map(|(page, buffer)| Request::read(self.offset(page), buffer));
+        self.file.submit(requests.collect())
+    }
+
+    fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, _reason: WriteReason) -> Result<()> {
+        let images: Bytes = images.freeze();
+        self.double.write(pages, images.clone())?;
+        let requests = pages.iter().enumerate().map(|(at, WrittenPage { page, .. })| {
+            let image = images.slice(at * self.page_bytes..(at + 1) * self.page_bytes);
+            Request::write(self.offset(*page), image)
+        });
+        self.write_home(requests.collect())
+    }
+
+    fn evicted(&self, _page: PageId, _image: &[u8], _access: Access) {}
+
+    fn first_update(&self, _page: PageId) {}
+
+    fn grow(&self, end: PageId) -> Result<()> {
+        let mut length = self.length.lock();
+        let wanted = self.offset(end);
+        if wanted <= *length {
+            return Ok(());
+        }
+        let full = |source| Error::PagesFull { path: self.file.path().to_path_buf(), source: Arc::new(source) };
+        let growth = (*length / GROWTH_PART).max(LEAST_GROWTH_BYTES).next_multiple_of(LEAST_GROWTH_BYTES);
+        let ample = (*length + growth).max(wanted);
+        // Where there is no room for more than the page, that has to do.
+        let (end, grown) = match self.file.allocate(*length, ample - *length) {
+            Ok(()) => (ample, Ok(())),
+            Err(_) => (wanted, self.file.allocate(*length, wanted - *length)),
+        };
+        grown.map_err(full)?;
+        *length = end;
+        Ok(())
+    }
+
+    fn damaged(&self, page: PageId, reason: &'static str) -> Error {
+        Error::PageDamaged { path: self.file.path().to_path_buf(), page, reason }
+    }
+
+    fn read_error(&self, source: DeviceError) -> Error {
+        read_error(&self.device, source)
+    }
+}
+
+impl std::fmt::Debug for PageFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageFile").field("file", &self.file).field("page_bytes", &self.page_bytes).finish()
+    }
+}

@@ -1,0 +1,282 @@
+//! A frame: memory for one page, its latch, and what is known of the page without latching it.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nandina_device::{AlignedBuffer, Device};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::log::Lsn;
+use crate::page::PageId;
+use crate::tier::Access;
+
+/// Ends a chain of frames, see `table`.
+pub const NO_FRAME: u32 = u32::MAX;
+/// A page that was used so often stays as long as one that was used more often (S3-FIFO counts up to three).
+const MOST_USES: u8 = 3;
+/// The page has come and has not been used yet: what it was read for is no use of a page that is there.
+const NEW: u8 = u8::MAX;
+/// After so long, a thread that waits for a latch looks whether the frame still has the page that it wants.
+const LATCH_PATIENCE: Duration = Duration::from_millis(2);
+
+pub struct Frame {
+    latch: RwLock<Content>,
+    /// The page of the content; looked at without the latch, and again with it.
+    page: AtomicU64,
+    /// The next frame of the same bucket of the page table.
+    pub next: AtomicU32,
+    /// How often the page was used since the replacement last looked.
+    uses: AtomicU8,
+    is_random: AtomicBool,
+    dirt: Mutex<Dirt>,
+}
+
+pub struct Content {
+    pub page: PageId,
+    /// Empty where the frame has no memory.
+    pub bytes: AlignedBuffer,
+}
+
+impl Content {
+    /// The memory of the frame; new memory, if it has none.
+    pub fn take_bytes(&mut self, device: &Device, page_bytes: usize) -> AlignedBuffer {
+        let bytes = std::mem::replace(&mut self.bytes, device.buffer(0));
+        if bytes.len() == page_bytes { bytes } else { device.buffer(page_bytes) }
+    }
+}
+
+/// Which changes are not on the device.
+#[derive(Debug, Clone, Copy, Default)]
+struct Dirt {
+    /// All before this LSN are.
+    since: Option<Lsn>,
+    is_being_written: bool,
+    /// The first since the page was copied to be written.
+    next: Option<Lsn>,
+}
+
+impl Frame {
+    pub fn new(nothing: AlignedBuffer) -> Self {
+        Self {
+            latch: RwLock::new(Content { page: PageId::NONE, bytes: nothing }),
+            page: AtomicU64::new(PageId::NONE.0),
+            next: AtomicU32::new(NO_FRAME),
+            uses: AtomicU8::new(0),
+            is_random: AtomicBool::new(true),
+            dirt: Mutex::default(),
+        }
+    }
+
+    pub fn page(&self) -> PageId {
+        PageId(self.page.load(Ordering::Acquire))
+    }
+
+    /// Latches the frame to read, if it has this page.
+    pub fn read(&self, page: PageId) -> Option<PageRead<'_>> {
+        while self.page() == page {
+            let Some(content) = self.latch.try_read_for(LATCH_PATIENCE) else { continue };
+            if content.page != page {
+                return None;
+            }
+            self.used();
+            return Some(PageRead { content });
+        }
+        None
+    }
+
+    /// Latches the frame to change it, if it has this page.
+    pub fn write(&self, page: PageId) -> Option<PageWrite<'_>> {
+        while self.page() == page {
+            let Some(content) = self.latch.try_write_for(LATCH_PATIENCE) else { continue };
+            if content.page != page {
+                return None;
+            }
+            self.used();
+            return Some(PageWrite { frame: self, content });
+        }
+        None
+    }
+
+    /// Latches a frame that no thread can wait with: it is in no chain, so that others leave it as soon as they see that it
+    /// has not the page that they want.
+    pub fn take(&self) -> RwLockWriteGuard<'_, Content> {
+        self.latch.write()
+    }
+
+    /// Latches the frame if nobody uses it.
+    pub fn try_take(&self) -> Option<RwLockWriteGuard<'_, Content>> {
+        self.latch.try_write()
+    }
+
+    /// Puts a page into the frame, which is in no chain.
+    pub fn set<'a>(
+        &'a self,
+        mut content: RwLockWriteGuard<'a, Content>,
+        page: PageId,
+        access: Access,
+    ) -> PageWrite<'a> {
+        content.page = page;
+        self.page.store(page.0, Ordering::Release);
+        self.uses.store(NEW, Ordering::Relaxed);
+        self.is_random.store(access == Access::Random, Ordering::Relaxed);
+        PageWrite { frame: self, content }
+    }
+
+    /// Takes the page out of the frame, which is in no chain any more.
+    pub fn clear(&self, content: &mut Content) {
+        assert!(!self.is_dirty(), "what was changed is written before it leaves memory");
+        content.page = PageId::NONE;
+        self.page.store(PageId::NONE.0, Ordering::Release);
+    }
+
+    fn used(&self) {
+        // Two threads at once may count one use: it is an estimate.
+        match self.uses.load(Ordering::Relaxed) {
+            NEW => self.uses.store(0, Ordering::Relaxed),
+            uses if uses < MOST_USES => self.uses.store(uses + 1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    pub fn uses(&self) -> u8 {
+        match self.uses.load(Ordering::Relaxed) {
+            NEW => 0,
+            uses => uses,
+        }
+    }
+
+    pub fn age(&self) {
+        self.uses.store(self.uses().saturating_sub(1), Ordering::Relaxed);
+    }
+
+    pub fn forget_uses(&self) {
+        self.uses.store(0, Ordering::Relaxed);
+    }
+
+    pub fn access(&self) -> Access {
+        if self.is_random.load(Ordering::Relaxed) { Access::Random } else { Access::Sequential }
+    }
+
+    /// A later access by itself counts more than one with the neighbours.
+    pub fn accessed(&self, access: Access) {
+        if access == Access::Random {
+            self.is_random.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.dirt.lock().since.is_some()
+    }
+
+    /// The LSN before which no change of the page is missing on the device, if one behind it may be.
+    pub fn dirty_since(&self) -> Option<Lsn> {
+        self.dirt.lock().since
+    }
+
+    /// The page is about to be changed at `lsn` or behind it; whether it was clean.
+    pub fn soil(&self, lsn: Lsn) -> bool {
+        let mut dirt = self.dirt.lock();
+        let was_clean = dirt.since.is_none();
+        dirt.since.get_or_insert(lsn);
+        if dirt.is_being_written {
+            dirt.next.get_or_insert(lsn);
+        }
+        was_clean
+    }
+
+    /// Copies the page to be written, unless there is nothing to write or it is being changed.
+    pub fn copy_dirty(&self, to: &mut [u8]) -> Copied {
+        let Some(content) = self.latch.try_read() else { return Copied::Latched };
+        let mut dirt = self.dirt.lock();
+        if dirt.since.is_none() {
+            return Copied::Clean;
+        }
+        assert!(!dirt.is_being_written, "pages are written by one thread at a time");
+        dirt.is_being_written = true;
+        to.copy_from_slice(&content.bytes);
+        Copied::Copied(content.page)
+    }
+
+    /// What was copied is on the device, or was not written.
+    pub fn written(&self, succeeded: bool) {
+        let mut dirt = self.dirt.lock();
+        let next = dirt.next.take();
+        if succeeded {
+            dirt.since = next;
+        }
+        dirt.is_being_written = false;
+    }
+}
+
+/// What became of a page that was to be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    Copied(PageId),
+    Clean,
+    Latched,
+}
+
+/// A page that is latched to read: others may read it, and nobody changes it.
+pub struct PageRead<'a> {
+    content: RwLockReadGuard<'a, Content>,
+}
+
+impl PageRead<'_> {
+    pub fn id(&self) -> PageId {
+        self.content.page
+    }
+}
+
+impl Deref for PageRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+/// A page that is latched to be changed: nobody else sees it. See [`Change`](crate::change::Change).
+pub struct PageWrite<'a> {
+    frame: &'a Frame,
+    content: RwLockWriteGuard<'a, Content>,
+}
+
+impl<'a> PageWrite<'a> {
+    pub fn id(&self) -> PageId {
+        self.content.page
+    }
+
+    pub(crate) fn frame(&self) -> &'a Frame {
+        self.frame
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.content.bytes
+    }
+
+    /// Lets others read it, without anybody changing it in between.
+    pub fn downgrade(self) -> PageRead<'a> {
+        PageRead { content: RwLockWriteGuard::downgrade(self.content) }
+    }
+}
+
+impl Deref for PageWrite<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl std::fmt::Debug for PageRead<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PageRead").field(&self.id()).finish()
+    }
+}
+
+impl std::fmt::Debug for PageWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PageWrite").field(&self.id()).finish()
+    }
+}

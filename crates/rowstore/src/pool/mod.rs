@@ -1,0 +1,400 @@
+//! The buffer pool: pages in memory, as many as there are frames.
+//!
+//! ```text
+//!   read, write ─► [page table] ─ has it ─► latch ─► PageRead, PageWrite
+//!                        │ has not
+//!                        ▼
+//!   [free frames] ─► reads, many at once ─► frame ─► page table
+//!        ▲
+//!        └── victims ◄── replacement;  what was changed is written back first, many pages at once
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `frame` | memory for a page, its latch, whether it was changed |
+//! | `table` | which frame has a page |
+//! | `reads` | reads begun together, which any thread may end |
+//! | `replacement` | which pages leave |
+//! | `write_back` | changed pages, written together |
+//!
+//! Finding a page that is in memory takes no lock but its latch. A thread that holds latches may ask for further pages: it
+//! waits for latches of others and for the device, never for a frame that another thread has latched in a place where it
+//! needs none. Threads agree among each other in which order they latch pages.
+//!
+//! Invariants
+//! - A page is in one frame at most, and is being read at most once.
+//! - No page is written before the log is durable up to its last change.
+//! - A page leaves memory only if it is on the device as it is in memory.
+
+#![allow(clippy::indexing_slicing, reason = "frames are as many as when the pool was made")]
+
+mod frame;
+mod reads;
+mod replacement;
+mod table;
+mod write_back;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nandina_device::Device;
+use parking_lot::Mutex;
+
+pub use self::frame::{PageRead, PageWrite};
+use self::frame::Frame;
+use self::reads::Pending;
+use self::replacement::Replacement;
+use self::table::PageTable;
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::page::{self, PageId, PageKind};
+use crate::tier::{Access, PageTier};
+
+/// The fewest frames with which an operation can latch all pages that it needs.
+pub const FEWEST_FRAMES: usize = 16;
+/// Pages that leave memory together. Their writes share two syncs: enough that these do not count, few enough that a thread
+/// that waits for a frame does not wait long.
+const MOST_VICTIMS: usize = 64;
+/// So long, a thread waits for others to give pages up before it reports that the pool is too small.
+const FRAME_PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the [module documentation](self).
+pub struct BufferPool {
+    device: Device,
+    page_bytes: usize,
+    tier: Arc<dyn PageTier>,
+    log: Log,
+    frames: Box<[Frame]>,
+    table: PageTable,
+    replacement: Mutex<Replacement>,
+    free: Mutex<FreeFrames>,
+    /// Reads that may not have ended, the oldest first.
+    reading: Mutex<VecDeque<Arc<Pending>>>,
+    writing: Mutex<()>,
+    counters: Counters,
+}
+
+/// Frames without pages.
+struct FreeFrames {
+    free: Vec<u32>,
+    /// Frames without memory, which come into use when the pool grows.
+    spare: Vec<u32>,
+    /// Frames in use, or free.
+    live: usize,
+    most_live: usize,
+}
+
+#[derive(Default)]
+struct Counters {
+    misses: AtomicU64,
+    written: AtomicU64,
+}
+
+/// What a pool has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// Pages asked for that had to be read.
+    pub misses: u64,
+    /// Pages written back.
+    pub written: u64,
+}
+
+impl BufferPool {
+    /// A pool of `frames` frames, which can grow to `most_frames`. `device` gives them memory.
+    pub fn new(device: Device, tier: Arc<dyn PageTier>, log: Log, frames: usize, most_frames: usize) -> Self {
+        assert!(FEWEST_FRAMES <= frames && frames <= most_frames, "a pool has the fewest frames that work");
+        assert!(u32::try_from(most_frames).is_ok_and(|most| most < u32::MAX), "frames are counted in 32 bits");
+        Self {
+            page_bytes: tier.page_bytes(),
+            frames: (0..most_frames).map(|_| Frame::new(device.buffer(0))).collect(),
+            table: PageTable::new(most_frames),
+            replacement: Mutex::default(),
+            free: Mutex::new(FreeFrames {
+                free: Vec::new(),
+                spare: (0..most_frames as u32).rev().collect(),
+                live: 0,
+                most_live: frames,
+            }),
+            reading: Mutex::default(),
+            writing: Mutex::default(),
+            counters: Counters::default(),
+            device,
+            tier,
+            log,
+        }
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(crate) fn tier(&self) -> &dyn PageTier {
+        &*self.tier
+    }
+
+    /// Frames that may have memory.
+    pub fn frames(&self) -> usize {
+        self.free.lock().most_live
+    }
+
+    pub fn statistics(&self) -> PoolStatistics {
+        PoolStatistics {
+            misses: self.counters.misses.load(Ordering::Relaxed),
+            written: self.counters.written.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Latches a page to read it.
+    pub fn read(&self, page: PageId, access: Access) -> Result<PageRead<'_>> {
+        self.latched(page, access, |frame| frame.read(page))
+    }
+
+    /// Latches a page to change it.
+    pub fn write(&self, page: PageId, access: Access) -> Result<PageWrite<'_>> {
+        self.latched(page, access, |frame| frame.write(page))
+    }
+
+    fn latched<'a, T>(
+        &'a self,
+        page: PageId,
+        access: Access,
+        latch: impl Fn(&'a Frame) -> Option<T>,
+    ) -> Result<T> {
+        loop {
+            match self.table.find(&self.frames, page) {
+                Some(number) => {
+                    let frame = &self.frames[number as usize];
+                    if let Some(latched) = latch(frame) {
+                        frame.accessed(access);
+                        return Ok(latched);
+                    }
+                }
+                None => self.bring(page, access)?,
+            }
+        }
+    }
+
+    /// Latches a page that is about to be used for something new, whatever is in it.
+    pub fn create(&self, page: PageId, kind: PageKind) -> Result<PageWrite<'_>> {
+        loop {
+            if let Some(frame) = self.table.find(&self.frames, page) {
+                if let Some(latched) = self.frames[frame as usize].write(page) {
+                    return Ok(latched);
+                }
+                continue;
+            }
+            let Some(number) = self.take_frames(1)?.pop() else { unreachable!("one frame was taken") };
+            let frame = &self.frames[number as usize];
+            let mut content = frame.take();
+            let shard = self.table.lock(page);
+            let pending = shard.pending.get(&page).cloned();
+            if pending.is_some() || self.table.find_locked(&self.frames, &shard, page).is_some() {
+                drop((shard, content));
+                self.free_frames(vec![number]);
+                if let Some(pending) = pending {
+                    // What was there before may be anything.
+                    let _ = self.end_reads(&pending, page);
+                }
+                continue;
+            }
+            content.bytes = content.take_bytes(&self.device, self.page_bytes);
+            content.bytes.fill(0);
+            page::format(&mut content.bytes, page, kind);
+            let latched = frame.set(content, page, Access::Random);
+            self.table.insert(&self.frames, &shard, page, number);
+            drop(shard);
+            self.replacement.lock().admit(number, page);
+            return Ok(latched);
+        }
+    }
+
+    /// Begins to read pages that will be wanted, all at once, as far as there is room for them without waiting.
+    pub fn prefetch(&self, pages: &[PageId], access: Access) -> Result<()> {
+        let missing: Vec<PageId> =
+            pages.iter().copied().filter(|page| self.table.find(&self.frames, *page).is_none()).collect();
+        let most = (self.frames() / 4).max(1);
+        for pages in missing.chunks(most.min(MOST_VICTIMS)) {
+            self.counters.misses.fetch_add(pages.len() as u64, Ordering::Relaxed);
+            let frames = self.take_frames(pages.len())?;
+            let pending = self.begin_reads(pages, access, frames);
+            self.remember(pending);
+        }
+        Ok(())
+    }
+
+    fn remember(&self, pending: Arc<Pending>) {
+        let mut reading = self.reading.lock();
+        while reading.front().is_some_and(|oldest| oldest.has_ended()) {
+            reading.pop_front();
+        }
+        reading.push_back(pending);
+    }
+
+    /// Has a page read, by this thread or another one.
+    fn bring(&self, page: PageId, access: Access) -> Result<()> {
+        let pending = {
+            let shard = self.table.lock(page);
+            if self.table.find_locked(&self.frames, &shard, page).is_some() {
+                return Ok(());
+            }
+            shard.pending.get(&page).cloned()
+        };
+        let pending = match pending {
+            Some(pending) => pending,
+            None => {
+                self.counters.misses.fetch_add(1, Ordering::Relaxed);
+                let frames = self.take_frames(1)?;
+                self.begin_reads(&[page], access, frames)
+            }
+        };
+        self.end_reads(&pending, page)
+    }
+
+    /// Takes frames that have no page; pages leave memory for it.
+    fn take_frames(&self, wanted: usize) -> Result<Vec<u32>> {
+        let mut taken = Vec::with_capacity(wanted);
+        let mut since = None;
+        loop {
+            {
+                let mut free = self.free.lock();
+                while taken.len() < wanted {
+                    let Some(frame) = free.take() else { break };
+                    taken.push(frame);
+                }
+            }
+            let missing = wanted - taken.len();
+            if missing == 0 {
+                return Ok(taken);
+            }
+            let freed = self.evict(missing, since.is_some()).inspect_err(|_| self.free_frames(std::mem::take(&mut taken)))?;
+            if freed == 0 {
+                self.wait_for_others(&mut since)
+                    .inspect_err(|_| self.free_frames(std::mem::take(&mut taken)))?;
+            } else {
+                since = None;
+            }
+        }
+    }
+
+    /// All pages are latched or being read.
+    fn wait_for_others(&self, since: &mut Option<Instant>) -> Result<()> {
+        let oldest = self.reading.lock().pop_front();
+        if let Some(oldest) = oldest {
+            self.end_all_reads(&oldest);
+            return Ok(());
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > FRAME_PATIENCE {
+            return Err(Error::PoolTooSmall { frames: self.frames() });
+        }
+        std::thread::sleep(Duration::from_micros(100));
+        Ok(())
+    }
+
+    /// Gives frames back that have no page.
+    fn free_frames(&self, frames: Vec<u32>) {
+        let mut free = self.free.lock();
+        for number in frames {
+            if free.live > free.most_live {
+                self.frames[number as usize].take().bytes = self.device.buffer(0);
+                free.live -= 1;
+                free.spare.push(number);
+            } else {
+                free.free.push(number);
+            }
+        }
+    }
+
+    /// Has some pages leave memory, whichever it is where those that should were in use; how many did.
+    fn evict(&self, wanted: usize, any: bool) -> Result<usize> {
+        let some = wanted.max(self.frames() / 8).min(MOST_VICTIMS.max(wanted));
+        let victims = self.replacement.lock().victims(&self.frames, some, any);
+        let dirty: Vec<u32> =
+            victims.iter().copied().filter(|frame| self.frames[*frame as usize].is_dirty()).collect();
+        let written = if dirty.is_empty() { Ok(()) } else { self.write_victims(&dirty) };
+        let mut freed = Vec::new();
+        for number in victims {
+            if self.drop_page(number) {
+                freed.push(number);
+            } else {
+                self.replacement.lock().put_back(number);
+            }
+        }
+        let count = freed.len();
+        self.free_frames(freed);
+        // A page that cannot be written is in nobody's way as long as others can leave.
+        if count == 0 { written.map(|()| 0) } else { Ok(count) }
+    }
+
+    /// Takes a page out of its frame, unless it is in use or has been changed.
+    fn drop_page(&self, number: u32) -> bool {
+        let frame = &self.frames[number as usize];
+        let Some(mut content) = frame.try_take() else { return false };
+        if frame.is_dirty() {
+            return false;
+        }
+        let page = content.page;
+        self.tier.evicted(page, &content.bytes, frame.access());
+        let shard = self.table.lock(page);
+        self.table.remove(&self.frames, &shard, page, number);
+        frame.clear(&mut content);
+        drop((shard, content));
+        self.replacement.lock().left(page);
+        true
+    }
+
+    /// Grows or shrinks the pool; pages leave memory where they have to. It may keep more frames for a while where pages are in
+    /// use.
+    pub fn resize(&self, frames: usize) -> Result<()> {
+        let frames = frames.clamp(FEWEST_FRAMES, self.frames.len());
+        let excess = {
+            let mut free = self.free.lock();
+            free.most_live = frames;
+            free.live.saturating_sub(frames)
+        };
+        let idle = {
+            let mut free = self.free.lock();
+            let at = free.free.len().saturating_sub(excess);
+            free.free.split_off(at)
+        };
+        let mut excess = excess - idle.len();
+        self.free_frames(idle);
+        while excess > 0 {
+            let freed = self.evict(excess, false)?;
+            if freed == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(freed);
+        }
+        Ok(())
+    }
+}
+
+impl FreeFrames {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(frame) = self.free.pop() {
+            return Some(frame);
+        }
+        if self.live < self.most_live
+            && let Some(frame) = self.spare.pop()
+        {
+            self.live += 1;
+            return Some(frame);
+        }
+        None
+    }
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("frames", &self.frames())
+            .field("page_bytes", &self.page_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! Pages that are changed in place and survive crashes: opening, recovery, checkpoints.
+//!
+//! Opening reads the log twice. The first time finds its end and makes sure that all of it is durable; the second time makes
+//! the changes again that pages do not have, reading the pages of many records at once. What transactions had not committed is
+//! then in the pages, and taken back by those who know about transactions.
+//!
+//! A checkpoint writes the pages back whose first change lies furthest back, and notes from where on the log is needed. Nobody
+//! waits for it.
+
+use std::sync::Arc;
+
+use nandina_device::Device;
+use parking_lot::Mutex;
+
+use crate::change::{self, Change, Changed, PageEdits};
+use crate::error::Result;
+use crate::log::{Log, LogOptions, Lsn};
+use crate::page::{self, PageId, PageKind};
+use crate::page_file::{Control, PageFile, control};
+use crate::pool::{BufferPool, PageRead, PageWrite};
+use crate::space::Space;
+use crate::tier::{Access, PageTier};
+
+/// How a page store is kept.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Bytes of a page of a new store.
+    pub page_bytes: usize,
+    /// Pages in memory.
+    pub frames: usize,
+    /// Pages in memory that the pool may grow to.
+    pub most_frames: usize,
+    pub log: LogOptions,
+    /// Bytes of the log that recovery may have to read, about.
+    pub most_log_bytes: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            page_bytes: 16 << 10,
+            frames: 4096,
+            most_frames: 4096,
+            log: LogOptions::default(),
+            most_log_bytes: 256 << 20,
+        }
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct PageStore {
+    pool: BufferPool,
+    log: Log,
+    file: Arc<PageFile>,
+    space: Space,
+    most_log_bytes: u64,
+    /// What the control block says. One checkpoint at a time.
+    control: Mutex<Control>,
+}
+
+impl PageStore {
+    /// Opens the store whose pages and whose log are in these directories, or makes one. `id` tells it from all others.
+    pub fn open(pages: Device, log: Device, id: u64, options: &StoreOptions) -> Result<Self> {
+        assert!(control::is_page_size(options.page_bytes), "a page has 4 to 32 KiB, a power of two");
+        let new =
+            Control { page_bytes: options.page_bytes as u32, log_id: id, sequence: 0, redo: Lsn::default() };
+        let (file, control) = PageFile::open(pages.clone(), new)?;
+        let file = Arc::new(file);
+        let mut pages_changed = 0;
+        let log = Log::open(log, control.log_id, options.log.clone(), control.redo, |_, _| {
+            pages_changed += 1;
+            Ok(())
+        })?;
+        let tier: Arc<dyn PageTier> = Arc::clone(&file) as Arc<dyn PageTier>;
+        let pool = BufferPool::new(pages, tier, log.clone(), options.frames, options.most_frames);
+        let space = Space::new(pool.page_bytes());
+        let store = Self {
+            pool,
+            log,
+            file,
+            space,
+            most_log_bytes: options.most_log_bytes,
+            control: Mutex::new(control),
+        };
+        if control.redo == Lsn::default() && pages_changed == 0 {
+            store.create()?;
+        } else {
+            store.redo(control.redo)?;
+        }
+        Ok(store)
+    }
+
+    fn create(&self) -> Result<()> {
+        let mut change = self.change();
+        self.space.create(&mut change)?;
+        let lsn = change.commit()?;
+        self.log.wait_until_durable(lsn)
+    }
+
+    /// Makes the changes again that pages do not have.
+    fn redo(&self, start: Lsn) -> Result<()> {
+        /// Pages that are read ahead of the records that change them.
+        const MOST_AHEAD: usize = 64;
+        let most_ahead = MOST_AHEAD.min(self.pool.frames() / 4);
+        let mut window = Window::default();
+        self.log.read(start, |lsn, record| {
+            window.add(lsn, record);
+            if window.pages.len() >= most_ahead { window.redo(self) } else { Ok(()) }
+        })?;
+        window.redo(self)
+    }
+
+    fn redo_record(&self, lsn: Lsn, record: &[u8]) -> Result<()> {
+        let malformed = "a record is none that this program writes";
+        let pages = change::pages_of(record).ok_or_else(|| self.log.damaged(lsn, malformed))?;
+        for edits in pages {
+            self.redo_page(lsn, &edits)?.ok_or_else(|| self.log.damaged(lsn, malformed))?;
+        }
+        Ok(())
+    }
+
+    fn redo_page(&self, lsn: Lsn, edits: &PageEdits<'_>) -> Result<Option<()>> {
+        self.file.grow(PageId(edits.page.0 + 1))?;
+        let mut page = match edits.creates() {
+            Some(kind) => self.pool.create(edits.page, kind)?,
+            None => self.pool.write(edits.page, Access::Random)?,
+        };
+        if page::lsn(&page) >= lsn {
+            return Ok(Some(()));
+        }
+        page.frame().soil(lsn);
+        let applied = edits.apply(page.bytes_mut());
+        page::set_lsn(page.bytes_mut(), lsn);
+        Ok(applied)
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.pool.page_bytes()
+    }
+
+    pub fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub fn read(&self, page: PageId, access: Access) -> Result<PageRead<'_>> {
+        self.pool.read(page, access)
+    }
+
+    pub fn write(&self, page: PageId, access: Access) -> Result<PageWrite<'_>> {
+        self.pool.write(page, access)
+    }
+
+    /// Begins a change of pages.
+    pub fn change(&self) -> Change<'_> {
+        Change::new(&self.pool)
+    }
+
+    /// An empty page, taken as part of a change.
+    pub fn allocate(&self, change: &mut Change<'_>, kind: PageKind) -> Result<Changed> {
+        self.space.allocate(&self.pool, change, kind)
+    }
+
+    /// Gives a page back as part of a change.
+    pub fn free(&self, change: &mut Change<'_>, page: PageId) -> Result<()> {
+        self.space.free(change, page)
+    }
+
+    /// Pages that are used.
+    pub fn used_pages(&self) -> Result<u64> {
+        self.space.used(&self.pool)
+    }
+
+    /// A number that those above begin with; zero before it is set.
+    pub fn root(&self, number: usize) -> Result<u64> {
+        self.space.root(&self.pool, number)
+    }
+
+    pub fn set_root(&self, change: &mut Change<'_>, number: usize, to: u64) -> Result<()> {
+        self.space.set_root(change, number, to)
+    }
+
+    /// Bytes of the log that recovery would have to read.
+    pub fn log_bytes(&self) -> u64 {
+        self.log.end().0.saturating_sub(self.control.lock().redo.0)
+    }
+
+    /// Writes back what was changed longest ago, if recovery would have to read too much of the log. Those who change pages call
+    /// it now and then, without a page latched.
+    pub fn checkpoint_if_due(&self) -> Result<()> {
+        if self.log_bytes() <= self.most_log_bytes {
+            return Ok(());
+        }
+        // Half of it, so that pages that are changed often are not written each time.
+        self.checkpoint_before(Lsn(self.log.end().0 - self.most_log_bytes / 2))
+    }
+
+    /// Writes all changed pages back, so that recovery has nothing to read of the log but what is changed meanwhile.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_before(self.log.end())
+    }
+
+    fn checkpoint_before(&self, end: Lsn) -> Result<()> {
+        // One at a time; who comes while one is running has no need of another one.
+        let Some(mut control) = self.control.try_lock() else { return Ok(()) };
+        let redo = self.pool.checkpoint(end)?;
+        self.log.wait_until_all_durable()?;
+        if redo <= control.redo {
+            return Ok(());
+        }
+        let next = Control { sequence: control.sequence + 1, redo, ..*control };
+        self.file.write_control(&next)?;
+        *control = next;
+        self.log.release_before(redo)
+    }
+}
+
+/// Records whose pages are read together.
+#[derive(Default)]
+struct Window {
+    records: Vec<(Lsn, Vec<u8>)>,
+    /// That they change and do not make.
+    pages: Vec<PageId>,
+}
+
+impl Window {
+    fn add(&mut self, lsn: Lsn, record: &[u8]) {
+        for edits in change::pages_of(record).unwrap_or_default() {
+            if edits.creates().is_none() && !self.pages.contains(&edits.page) {
+                self.pages.push(edits.page);
+            }
+        }
+        self.records.push((lsn, record.to_vec()));
+    }
+
+    fn redo(&mut self, store: &PageStore) -> Result<()> {
+        // Pages that records of this window make are not there to be read, and need not be.
+        let made = self.records.iter().flat_map(|(_, record)| change::pages_of(record).unwrap_or_default());
+        let made: Vec<PageId> = made.filter(|edits| edits.creates().is_some()).map(|edits| edits.page).collect();
+        self.pages.retain(|page| !made.contains(page));
+        store.pool.prefetch(&self.pages, Access::Random)?;
+        self.pages.clear();
+        self.records.drain(..).try_for_each(|(lsn, record)| store.redo_record(lsn, &record))
+    }
+}

@@ -1,0 +1,8 @@
+//! Pages that are changed in place, in memory and on the device.
+
+mod crashes_keep_what_was_committed;
+mod damage_is_named;
+mod model;
+mod pool_holds_what_it_should;
+mod setup;
+mod threads_change_pages;
