@@ -12,17 +12,20 @@
 //! ```
 //!
 //! Edits name bytes of one page and know nothing of what they mean: one way to do and to do again serves all kinds of pages.
-//! They are *physiological* in the sense of ARIES (Mohan et al., TODS 1992): each is of one page, and is made again on it.
-//! Taking back what a transaction did is another change, made by those who know what its rows are.
+//! Redo is *physical*, page by page. Undo is *logical*: what a transaction did is taken back by other changes, made by those who know
+//! what its rows are, as in ARIES (Mohan et al., TODS 1992).
 
 #![allow(clippy::indexing_slicing, reason = "edits are of bytes of a page, which those who make them know")]
 
 use std::ops::Range;
 
+use parking_lot::Mutex;
+
 use crate::error::Result;
 use crate::log::{Lsn, MOST_RECORD_BYTES};
 use crate::page::{self, HEADER_BYTES, PageId, PageKind};
 use crate::pool::{BufferPool, PageWrite};
+use crate::space::{Hint, SpaceLock};
 use crate::tier::Access;
 
 /// Begins a record that has changes of pages.
@@ -37,11 +40,15 @@ pub struct Change<'a> {
     pages: Vec<ChangedPage<'a>>,
     /// What the edits replaced, in their order.
     replaced: Vec<Replaced>,
+    /// The right to change maps of pages, and where free pages were looked for before.
+    space: Option<(SpaceLock<'a>, Hint)>,
 }
 
 struct ChangedPage<'a> {
     page: PageWrite<'a>,
     edits: Vec<u8>,
+    /// It was not in memory before, and is not to be if the change is dropped.
+    is_new: bool,
 }
 
 struct Replaced {
@@ -56,32 +63,58 @@ pub struct Changed(usize);
 
 impl<'a> Change<'a> {
     pub fn new(pool: &'a BufferPool) -> Self {
-        Self { pool, pages: Vec::new(), replaced: Vec::new() }
+        Self { pool, pages: Vec::new(), replaced: Vec::new(), space: None }
     }
 
     /// Takes a page into the change that has been latched already.
     pub fn add(&mut self, page: PageWrite<'a>) -> Changed {
-        self.pages.push(ChangedPage { page, edits: Vec::new() });
+        self.pages.push(ChangedPage { page, edits: Vec::new(), is_new: false });
         Changed(self.pages.len() - 1)
     }
 
     /// Latches a page, if this change has not done so already.
     pub fn latch(&mut self, page: PageId) -> Result<Changed> {
-        match self.pages.iter().position(|changed| changed.page.id() == page) {
-            Some(at) => Ok(Changed(at)),
+        match self.latched(page) {
+            Some(latched) => Ok(latched),
             None => Ok(self.add(self.pool.write(page, Access::Random)?)),
         }
     }
 
+    /// A page that this change has latched.
+    pub fn latched(&self, page: PageId) -> Option<Changed> {
+        self.pages.iter().position(|changed| changed.page.id() == page).map(Changed)
+    }
+
     /// An empty page, whatever it was before.
     pub fn create(&mut self, page: PageId, kind: PageKind) -> Result<Changed> {
-        let latched = self.pool.create(page, kind)?;
-        let changed = self.add(latched);
-        let ChangedPage { page: latched, edits } = &mut self.pages[changed.0];
+        let changed = match self.latched(page) {
+            // It was given back by this very change.
+            Some(changed) => changed,
+            None => {
+                let (latched, is_new) = self.pool.create(page, kind)?;
+                self.pages.push(ChangedPage { page: latched, edits: Vec::new(), is_new });
+                Changed(self.pages.len() - 1)
+            }
+        };
+        let page_bytes = self.pool.page_bytes();
+        if !self.pages[changed.0].is_new {
+            self.replace(changed, 0..page_bytes);
+        }
+        let ChangedPage { page: latched, edits, .. } = &mut self.pages[changed.0];
         page::format(latched.bytes_mut(), page, kind);
         edits.push(FORMAT);
         edits.extend_from_slice(&kind.0.to_le_bytes());
         Ok(changed)
+    }
+
+    /// Takes the right to change maps of pages, if this change has not done so already.
+    pub(crate) fn lock_space(&mut self, lock: &'a Mutex<Hint>) -> &mut Hint {
+        let (hint, _) = self.space.get_or_insert_with(|| {
+            let hint = lock.lock();
+            let before = *hint;
+            (hint, before)
+        });
+        hint
     }
 
     pub fn page(&self, changed: Changed) -> &[u8] {
@@ -114,7 +147,7 @@ impl<'a> Change<'a> {
         }
         assert!(from.start.min(to) >= HEADER_BYTES, "the header of a page is not changed");
         self.replace(changed, to..to + from.len());
-        let ChangedPage { page, edits } = &mut self.pages[changed.0];
+        let ChangedPage { page, edits, .. } = &mut self.pages[changed.0];
         page.bytes_mut().copy_within(from.clone(), to);
         edits.push(MOVE);
         for field in [from.start, to, from.len()] {
@@ -133,7 +166,7 @@ impl<'a> Change<'a> {
     pub fn commit(mut self) -> Result<Lsn> {
         let mut record = vec![CHANGE];
         let changed = self.pages.iter().filter(|changed| !changed.edits.is_empty());
-        for ChangedPage { page, edits } in changed.clone() {
+        for ChangedPage { page, edits, .. } in changed.clone() {
             record.extend_from_slice(&page.id().0.to_le_bytes());
             record.extend_from_slice(&(edits.len() as u32).to_le_bytes());
             record.extend_from_slice(edits);
@@ -144,18 +177,26 @@ impl<'a> Change<'a> {
         assert!(record.len() <= MOST_RECORD_BYTES, "a change is of few pages");
         // Before the record is appended, so that no checkpoint misses the pages.
         let next = self.pool.log().next();
+        let mut were_clean = Vec::new();
         for ChangedPage { page, .. } in changed {
-            if page.frame().soil(next) {
+            let marked = page.frame().mark_dirty(next);
+            if marked.is_first {
                 self.pool.tier().first_update(page.id());
             }
+            if marked.was_clean {
+                were_clean.push(page.frame());
+            }
         }
-        let lsn = self.pool.log().append(&record)?;
-        for ChangedPage { page, edits } in &mut self.pages {
+        let appended = self.pool.log().append(&record);
+        let lsn = appended.inspect_err(|_| were_clean.iter().for_each(|frame| frame.mark_clean()))?;
+        for ChangedPage { page, edits, is_new } in &mut self.pages {
             if !edits.is_empty() {
                 page::set_lsn(page.bytes_mut(), lsn);
             }
+            *is_new = false;
         }
         self.replaced.clear();
+        self.space = None;
         Ok(lsn)
     }
 }
@@ -163,8 +204,14 @@ impl<'a> Change<'a> {
 impl Drop for Change<'_> {
     /// Takes back what has not been committed.
     fn drop(&mut self) {
+        if let Some((hint, before)) = &mut self.space {
+            **hint = *before;
+        }
         for Replaced { page, at, bytes } in self.replaced.drain(..).rev() {
             self.pages[page].page.bytes_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        for ChangedPage { page, .. } in self.pages.drain(..).filter(|changed| changed.is_new) {
+            self.pool.discard(page);
         }
     }
 }
@@ -219,8 +266,7 @@ impl PageEdits<'_> {
                 MOVE => {
                     let (from, to) = (number(&mut rest)?, number(&mut rest)?);
                     let length = number(&mut rest)?;
-                    let is_inside =
-                        from.min(to) >= HEADER_BYTES && from.max(to) + length <= page.len();
+                    let is_inside = from.min(to) >= HEADER_BYTES && from.max(to) + length <= page.len();
                     is_inside.then(|| page.copy_within(from..from + length, to))?;
                 }
                 _ => return None,

@@ -27,6 +27,22 @@ pub enum Error {
     #[error("{} is damaged at byte {offset}: {reason}; restore the database from a backup", path.display())]
     LogDamaged { path: PathBuf, offset: u64, reason: &'static str },
 
+    #[error(
+        "another transaction changes the same row, or has changed it since this one began; roll back and try again"
+    )]
+    Conflict,
+
+    #[error("there is no row {row} in this table")]
+    NoSuchRow { row: crate::heap::RowId },
+
+    #[error("a table begins with page {page} of none of this store")]
+    NoSuchTable { page: PageId },
+
+    #[error(
+        "no more than {most} transactions can change something at the same time; try again when others have ended"
+    )]
+    TooManyWriters { most: usize },
+
     #[error("a record of {bytes} bytes is too long for the log: the longest are of {most_bytes}")]
     RecordTooLong { bytes: usize, most_bytes: usize },
 

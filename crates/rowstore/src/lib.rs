@@ -14,10 +14,14 @@
 //! | [`tier`] | the place of a second-level cache |
 //! | [`page_file`] | the pages on the device |
 //! | [`space`] | which pages are used |
-//! | [`store`] | all of it: opening, recovery, checkpoints |
+//! | [`store`] | pages and log together: opening, recovery, checkpoints |
+//! | [`heap`] | tables of rows |
+//! | [`undo`] | rows as they were |
+//! | [`transaction`] | what is seen by whom, and taken back |
 
 pub mod change;
 mod error;
+pub mod heap;
 pub mod log;
 pub mod page;
 pub mod page_file;
@@ -25,6 +29,9 @@ pub mod pool;
 pub mod space;
 pub mod store;
 pub mod tier;
+pub mod transaction;
+pub mod undo;
 
 pub use error::{Error, Result};
 pub use store::{PageStore, StoreOptions};
+pub use transaction::{RowStore, Transaction};

@@ -4,13 +4,13 @@
 //!   | root page | map | pages of the first group … | map | pages of the second group … | …
 //! ```
 //!
-//! A map is a page with a bit for each page of its group, itself included. The root page says how many groups there are, and
+//! A map (space map, allocation bitmap) is a page with a bit for each page of its group, itself included. The root page says how many groups there are, and
 //! has numbers for those above to begin with (`roots`). Both are pages like others: a page is taken or given back by the same
 //! change that links it or unlinks it, so that none is lost in a crash.
 
 #![allow(clippy::indexing_slicing, reason = "places within a page follow from its size")]
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::change::{Change, Changed};
 use crate::error::Result;
@@ -33,12 +33,16 @@ pub struct Space {
     root: PageId,
     /// Pages of a group.
     group_pages: u64,
+    /// Held by the change that takes pages or gives them back: maps are latched by one change at a time, in whatever order.
     hint: Mutex<Hint>,
 }
 
+/// The right to change maps, which a change keeps to its end.
+pub type SpaceLock<'a> = MutexGuard<'a, Hint>;
+
 /// Where a page that is not used may be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Hint {
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hint {
     group: u64,
     /// No page of the group before this one is free.
     from: u64,
@@ -51,6 +55,10 @@ impl Space {
             group_pages: 8 * (page_bytes - HEADER_BYTES) as u64,
             hint: Mutex::default(),
         }
+    }
+
+    pub fn root_page(&self) -> PageId {
+        self.root
     }
 
     fn map(&self, group: u64) -> PageId {
@@ -89,48 +97,62 @@ impl Space {
         Ok(())
     }
 
-    /// Takes a page that is not used, and makes it an empty one of this kind. Maps are latched after all other pages.
-    pub fn allocate(&self, pool: &BufferPool, change: &mut Change<'_>, kind: PageKind) -> Result<Changed> {
-        let begun = *self.hint.lock();
-        let mut hint = begun;
+    /// Takes a page that is not used, and makes it an empty one of this kind. All other pages of the change are latched before,
+    /// but for the root page, which is latched after maps.
+    pub fn allocate<'a>(
+        &'a self,
+        pool: &'a BufferPool,
+        change: &mut Change<'a>,
+        kind: PageKind,
+    ) -> Result<Changed> {
+        let Hint { mut group, mut from } = *change.lock_space(&self.hint);
         loop {
-            let map = change.latch(self.map(hint.group))?;
-            if let Some(at) = first_free(change.page(map), hint.from) {
-                let page = PageId(self.map(hint.group).0 + at);
-                pool.tier().grow(PageId(page.0 + 1))?;
-                set_bit(change, map, at, true);
-                // Not behind it: the change may be dropped.
-                let found = Hint { group: hint.group, from: at };
-                let mut hint = self.hint.lock();
-                // A page before it may have been given back meanwhile.
-                if *hint == begun {
-                    *hint = found;
-                }
-                return change.create(page, kind);
+            let map = self.map(group);
+            // Full ones are not kept latched.
+            let at = match change.latched(map) {
+                Some(latched) => first_free(change.page(latched), from),
+                None => first_free(&pool.read(map, Access::Random)?, from),
+            };
+            if let Some(at) = at {
+                *change.lock_space(&self.hint) = Hint { group, from: at };
+                return self.take(pool, change, group, at, kind);
             }
-            let groups = number_at(&pool.read(self.root, Access::Random)?, GROUPS_AT);
-            hint = Hint { group: hint.group + 1, from: 0 };
-            if hint.group == groups {
-                let root = change.latch(self.root)?;
-                // Another thread may have been faster.
-                if number_at(change.page(root), GROUPS_AT) == groups {
-                    pool.tier().grow(PageId(self.map(hint.group).0 + 1))?;
-                    self.add_group(change, root, hint.group)?;
-                }
+            (group, from) = (group + 1, 0);
+            let root = change.latch(self.root)?;
+            if number_at(change.page(root), GROUPS_AT) == group {
+                pool.tier().grow(PageId(self.map(group).0 + 1))?;
+                self.add_group(change, root, group)?;
+                *change.lock_space(&self.hint) = Hint { group, from: 1 };
+                return self.take(pool, change, group, 1, kind);
             }
         }
     }
 
-    /// Gives a page back, to which nothing leads any more.
-    pub fn free(&self, change: &mut Change<'_>, page: PageId) -> Result<()> {
-        let (group, at) = self.place(page);
+    fn take<'a>(
+        &'a self,
+        pool: &'a BufferPool,
+        change: &mut Change<'a>,
+        group: u64,
+        at: u64,
+        kind: PageKind,
+    ) -> Result<Changed> {
+        let page = PageId(self.map(group).0 + at);
+        pool.tier().grow(PageId(page.0 + 1))?;
         let map = change.latch(self.map(group))?;
-        assert!(is_used(change.page(map), at), "a page that is given back was used");
-        set_bit(change, map, at, false);
-        let mut hint = self.hint.lock();
+        set_bit(change, map, at, true);
+        change.create(page, kind)
+    }
+
+    /// Gives a page back, to which nothing leads any more. All other pages of the change are latched before.
+    pub fn free<'a>(&'a self, change: &mut Change<'a>, page: PageId) -> Result<()> {
+        let (group, at) = self.place(page);
+        let hint = change.lock_space(&self.hint);
         if (group, at) < (hint.group, hint.from) {
             *hint = Hint { group, from: at };
         }
+        let map = change.latch(self.map(group))?;
+        assert!(is_used(change.page(map), at), "a page that is given back was used");
+        set_bit(change, map, at, false);
         Ok(())
     }
 
@@ -160,7 +182,9 @@ fn first_free(map: &[u8], from: u64) -> Option<u64> {
     let first = from / 8;
     let bytes = map[HEADER_BYTES..].iter().zip(0..).skip(first as usize);
     let (bits, byte) = bytes
-        .map(|(bits, byte)| if byte == first { (bits | ((1 << (from % 8)) - 1), byte) } else { (*bits, byte) })
+        .map(
+            |(bits, byte)| if byte == first { (bits | ((1 << (from % 8)) - 1), byte) } else { (*bits, byte) },
+        )
         .find(|(bits, _)| *bits != u8::MAX)?;
     Some(8 * byte + u64::from(bits.trailing_ones()))
 }

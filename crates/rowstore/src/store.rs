@@ -4,16 +4,17 @@
 //! the changes again that pages do not have, reading the pages of many records at once. What transactions had not committed is
 //! then in the pages, and taken back by those who know about transactions.
 //!
-//! A checkpoint writes the pages back whose first change lies furthest back, and notes from where on the log is needed. Nobody
-//! waits for it.
+//! A checkpoint writes the pages back whose first change lies furthest back, and notes from where on the log is needed, while others
+//! go on changing pages.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nandina_device::Device;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::change::{self, Change, Changed, PageEdits};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions, Lsn};
 use crate::page::{self, PageId, PageKind};
 use crate::page_file::{Control, PageFile, control};
@@ -57,6 +58,8 @@ pub struct PageStore {
     most_log_bytes: u64,
     /// What the control block says. One checkpoint at a time.
     control: Mutex<Control>,
+    /// Where recovery would begin, as the control block says.
+    redo: AtomicU64,
 }
 
 impl PageStore {
@@ -67,9 +70,9 @@ impl PageStore {
             Control { page_bytes: options.page_bytes as u32, log_id: id, sequence: 0, redo: Lsn::default() };
         let (file, control) = PageFile::open(pages.clone(), new)?;
         let file = Arc::new(file);
-        let mut pages_changed = 0;
+        let mut records = 0_u64;
         let log = Log::open(log, control.log_id, options.log.clone(), control.redo, |_, _| {
-            pages_changed += 1;
+            records += 1;
             Ok(())
         })?;
         let tier: Arc<dyn PageTier> = Arc::clone(&file) as Arc<dyn PageTier>;
@@ -82,8 +85,12 @@ impl PageStore {
             space,
             most_log_bytes: options.most_log_bytes,
             control: Mutex::new(control),
+            redo: AtomicU64::new(control.redo.0),
         };
-        if control.redo == Lsn::default() && pages_changed == 0 {
+        if control.redo == Lsn::default() && records == 0 {
+            if store.file.has(store.space.root_page())? {
+                return Err(store.file.without_log());
+            }
             store.create()?;
         } else {
             store.redo(control.redo)?;
@@ -94,19 +101,22 @@ impl PageStore {
     fn create(&self) -> Result<()> {
         let mut change = self.change();
         self.space.create(&mut change)?;
-        let lsn = change.commit()?;
-        self.log.wait_until_durable(lsn)
+        change.commit()?;
+        // From now on, these pages are there, and recovery begins behind them.
+        self.checkpoint()
     }
 
     /// Makes the changes again that pages do not have.
     fn redo(&self, start: Lsn) -> Result<()> {
         /// Pages that are read ahead of the records that change them.
         const MOST_AHEAD: usize = 64;
+        const MOST_BYTES: usize = 1 << 20;
         let most_ahead = MOST_AHEAD.min(self.pool.frames() / 4);
         let mut window = Window::default();
         self.log.read(start, |lsn, record| {
             window.add(lsn, record);
-            if window.pages.len() >= most_ahead { window.redo(self) } else { Ok(()) }
+            let is_full = window.pages.len() >= most_ahead || window.bytes >= MOST_BYTES;
+            if is_full { window.redo(self) } else { Ok(()) }
         })?;
         window.redo(self)
     }
@@ -123,13 +133,15 @@ impl PageStore {
     fn redo_page(&self, lsn: Lsn, edits: &PageEdits<'_>) -> Result<Option<()>> {
         self.file.grow(PageId(edits.page.0 + 1))?;
         let mut page = match edits.creates() {
-            Some(kind) => self.pool.create(edits.page, kind)?,
+            Some(kind) => self.pool.create(edits.page, kind)?.0,
             None => self.pool.write(edits.page, Access::Random)?,
         };
         if page::lsn(&page) >= lsn {
             return Ok(Some(()));
         }
-        page.frame().soil(lsn);
+        if page.frame().mark_dirty(lsn).is_first {
+            self.file.first_update(edits.page);
+        }
         let applied = edits.apply(page.bytes_mut());
         page::set_lsn(page.bytes_mut(), lsn);
         Ok(applied)
@@ -155,18 +167,28 @@ impl PageStore {
         self.pool.write(page, access)
     }
 
+    /// Waits where the log has taken more than it has written, for a moment in which no page is latched.
+    pub fn throttle(&self) -> Result<()> {
+        nandina_device::block_on(self.log.throttle())
+    }
+
+    /// What to report of a page whose content cannot be.
+    pub fn damaged(&self, page: PageId, reason: &'static str) -> Error {
+        self.file.damaged(page, reason)
+    }
+
     /// Begins a change of pages.
     pub fn change(&self) -> Change<'_> {
         Change::new(&self.pool)
     }
 
     /// An empty page, taken as part of a change.
-    pub fn allocate(&self, change: &mut Change<'_>, kind: PageKind) -> Result<Changed> {
+    pub fn allocate<'a>(&'a self, change: &mut Change<'a>, kind: PageKind) -> Result<Changed> {
         self.space.allocate(&self.pool, change, kind)
     }
 
     /// Gives a page back as part of a change.
-    pub fn free(&self, change: &mut Change<'_>, page: PageId) -> Result<()> {
+    pub fn free<'a>(&'a self, change: &mut Change<'a>, page: PageId) -> Result<()> {
         self.space.free(change, page)
     }
 
@@ -186,7 +208,7 @@ impl PageStore {
 
     /// Bytes of the log that recovery would have to read.
     pub fn log_bytes(&self) -> u64 {
-        self.log.end().0.saturating_sub(self.control.lock().redo.0)
+        self.log.end().0.saturating_sub(self.redo.load(Ordering::Relaxed))
     }
 
     /// Writes back what was changed longest ago, if recovery would have to read too much of the log. Those who change pages call
@@ -196,17 +218,18 @@ impl PageStore {
             return Ok(());
         }
         // Half of it, so that pages that are changed often are not written each time.
-        self.checkpoint_before(Lsn(self.log.end().0 - self.most_log_bytes / 2))
+        let end = Lsn(self.log.end().0 - self.most_log_bytes / 2);
+        // Where one is running, nobody needs another one.
+        self.control.try_lock().map_or(Ok(()), |control| self.checkpoint_before(end, control))
     }
 
     /// Writes all changed pages back, so that recovery has nothing to read of the log but what is changed meanwhile.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_before(self.log.end())
+        let control = self.control.lock();
+        self.checkpoint_before(self.log.end(), control)
     }
 
-    fn checkpoint_before(&self, end: Lsn) -> Result<()> {
-        // One at a time; who comes while one is running has no need of another one.
-        let Some(mut control) = self.control.try_lock() else { return Ok(()) };
+    fn checkpoint_before(&self, end: Lsn, mut control: MutexGuard<'_, Control>) -> Result<()> {
         let redo = self.pool.checkpoint(end)?;
         self.log.wait_until_all_durable()?;
         if redo <= control.redo {
@@ -215,6 +238,7 @@ impl PageStore {
         let next = Control { sequence: control.sequence + 1, redo, ..*control };
         self.file.write_control(&next)?;
         *control = next;
+        self.redo.store(redo.0, Ordering::Relaxed);
         self.log.release_before(redo)
     }
 }
@@ -223,6 +247,7 @@ impl PageStore {
 #[derive(Default)]
 struct Window {
     records: Vec<(Lsn, Vec<u8>)>,
+    bytes: usize,
     /// That they change and do not make.
     pages: Vec<PageId>,
 }
@@ -235,15 +260,18 @@ impl Window {
             }
         }
         self.records.push((lsn, record.to_vec()));
+        self.bytes += record.len();
     }
 
     fn redo(&mut self, store: &PageStore) -> Result<()> {
         // Pages that records of this window make are not there to be read, and need not be.
         let made = self.records.iter().flat_map(|(_, record)| change::pages_of(record).unwrap_or_default());
-        let made: Vec<PageId> = made.filter(|edits| edits.creates().is_some()).map(|edits| edits.page).collect();
+        let made: Vec<PageId> =
+            made.filter(|edits| edits.creates().is_some()).map(|edits| edits.page).collect();
         self.pages.retain(|page| !made.contains(page));
-        store.pool.prefetch(&self.pages, Access::Random)?;
+        store.pool.prefetch(&self.pages, Access::Random);
         self.pages.clear();
+        self.bytes = 0;
         self.records.drain(..).try_for_each(|(lsn, record)| store.redo_record(lsn, &record))
     }
 }

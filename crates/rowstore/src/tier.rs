@@ -51,7 +51,8 @@ pub trait PageTier: Send + Sync {
     /// whole: as it was before, or as it is now. When it returns, they are durable.
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, reason: WriteReason) -> Result<()>;
 
-    /// A page that has not been changed since it was read or written leaves memory.
+    /// A page that has not been changed since it was read or written leaves memory: the moment to admit it to a cache. The checksum in
+    /// `image` may be an older one's.
     fn evicted(&self, page: PageId, image: &[u8], access: Access);
 
     /// A page that has not been changed since it was read or written is being changed.

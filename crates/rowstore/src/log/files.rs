@@ -27,7 +27,7 @@ const ZEROS_BYTES: u64 = 1 << 20;
 const SPARE_FILES: u64 = 2;
 
 /// The files of a log, those that may be read and those made ready.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LogFiles {
     device: Device,
     file_bytes: u64,

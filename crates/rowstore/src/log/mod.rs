@@ -143,6 +143,9 @@ impl Log {
     ) -> Result<Self> {
         assert!(is_file_size(options.file_bytes), "a log file has at least sixteen whole blocks");
         let mut files = LogFiles::open(device.clone(), options.file_bytes)?;
+        if files.end() == 0 && start > Lsn::default() {
+            return Err(files.damaged(start.0, "no file of the log is there"));
+        }
         let end = read_all(&files, id, start, take)?;
         files.sync(start.0, end.lsn)?;
         files.tidy(start.0, id)?;
@@ -163,7 +166,7 @@ impl Log {
 
     /// Hands the durable records from `start` on over, as [`Log::open`] does.
     pub fn read(&self, start: Lsn, take: impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
-        let files = self.shared.files.lock();
+        let files = self.shared.files.lock().clone();
         read_all(&files, self.shared.id, start, take).map(drop)
     }
 

@@ -57,12 +57,14 @@ pub fn write(file: &File, control: &Control) -> Result<()> {
 
 /// The later one of the two.
 pub fn read(file: &File) -> Result<Control> {
-    let unusable = |reason: &str| Error::NoPageFile { path: file.path().to_path_buf(), reason: reason.into() };
+    let unusable =
+        |reason: &str| Error::NoPageFile { path: file.path().to_path_buf(), reason: reason.into() };
     let failed = |source| Error::PagesRead { path: file.path().to_path_buf(), source: Arc::new(source) };
     if file.len().map_err(failed)? < COPIES * BLOCK_BYTES as u64 {
         return Err(unusable("it is too short"));
     }
-    let blocks = file.read_blocking(0, file.device().buffer(COPIES as usize * BLOCK_BYTES)).map_err(failed)?;
+    let blocks =
+        file.read_blocking(0, file.device().buffer(COPIES as usize * BLOCK_BYTES)).map_err(failed)?;
     let found = blocks.chunks(BLOCK_BYTES).filter_map(parse);
     match found.max_by_key(|(_, control)| control.sequence) {
         None => Err(unusable("neither of its control blocks is whole; restore the database from a backup")),
@@ -78,7 +80,8 @@ fn parse(block: &[u8]) -> Option<(u32, Control)> {
     let bytes: &[u8; BYTES] = block.first_chunk()?;
     let long = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let short = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-    let is_whole = bytes.starts_with(&MAGIC) && crc32c::crc32c(bytes.get(..CHECKSUM_AT)?) == short(CHECKSUM_AT)?;
+    let is_whole =
+        bytes.starts_with(&MAGIC) && crc32c::crc32c(bytes.get(..CHECKSUM_AT)?) == short(CHECKSUM_AT)?;
     let control =
         Control { page_bytes: short(12)?, log_id: long(16)?, sequence: long(24)?, redo: Lsn(long(32)?) };
     is_whole.then_some((short(8)?, control))

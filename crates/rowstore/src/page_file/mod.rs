@@ -36,7 +36,7 @@ const NEW_NAME: &str = "rows.pages.new";
 /// In front of the pages; a multiple of every size of pages.
 pub const CONTROL_BYTES: u64 = 64 << 10;
 /// A file grows by a part of its length, and by so much at least.
-const LEAST_GROWTH_BYTES: u64 = 1 << 20;
+const LEAST_GROWTH_BYTES: u64 = 128 << 10;
 const GROWTH_PART: u64 = 16;
 
 /// See the [module documentation](self).
@@ -47,6 +47,8 @@ pub struct PageFile {
     double: DoubleWrite,
     /// Bytes that there are.
     length: Mutex<u64>,
+    /// Pages that could not be written to their places: their copies are the only ones until they are. One write at a time.
+    unwritten: Mutex<Vec<(PageId, Bytes)>>,
 }
 
 impl PageFile {
@@ -65,7 +67,16 @@ impl PageFile {
         let page_bytes = control.page_bytes as usize;
         let length = file.len().map_err(failed)?;
         let double = DoubleWrite::open(&device, page_bytes)?;
-        let opened = Self { device, file, page_bytes, double, length: Mutex::new(length) };
+        // Whether those who made the files came to that is not known.
+        device.sync_directory().map_err(failed)?;
+        let opened = Self {
+            device,
+            file,
+            page_bytes,
+            double,
+            length: Mutex::new(length),
+            unwritten: Mutex::default(),
+        };
         opened.repair()?;
         Ok((opened, control))
     }
@@ -97,9 +108,9 @@ impl PageFile {
                 continue;
             }
             let buffer = self.device.buffer(self.page_bytes);
-            let there = self.file.read_blocking(self.offset(page), buffer);
-            let there = there.map_err(|source| self.read_error(source))?;
-            if page::verify(&there) != Some(page) {
+            // What was torn may not even be readable.
+            let there = self.file.read_blocking(self.offset(page), buffer).ok();
+            if there.and_then(|there| page::verify(&there)) != Some(page) {
                 torn.push((page, image));
             }
         }
@@ -109,11 +120,29 @@ impl PageFile {
         for (page, _) in &torn {
             self.grow(PageId(page.0 + 1))?;
         }
-        let requests = torn.into_iter().map(|(page, image)| Request::write(self.offset(page), image));
-        self.write_home(requests.collect())
+        self.write_home(&torn)
     }
 
-    fn write_home(&self, requests: Vec<Request>) -> Result<()> {
+    /// Whether a page has ever been written.
+    pub fn has(&self, page: PageId) -> Result<bool> {
+        if self.offset(page) + self.page_bytes as u64 > *self.length.lock() {
+            return Ok(false);
+        }
+        let read = self.file.read_blocking(self.offset(page), self.device.buffer(self.page_bytes));
+        Ok(page::verify(&read.map_err(|source| self.read_error(source))?) == Some(page))
+    }
+
+    /// An error to report about a store whose log is not there.
+    pub fn without_log(&self) -> Error {
+        let reason =
+            "it has pages and its log has no records; the folder of the log may be another one".into();
+        Error::NoPageFile { path: self.file.path().to_path_buf(), reason }
+    }
+
+    /// Writes pages to their places, and makes them durable there.
+    fn write_home(&self, pages: &[(PageId, Bytes)]) -> Result<()> {
+        let requests = pages.iter().map(|(page, image)| Request::write(self.offset(*page), image.clone()));
+        let requests: Vec<Request> = requests.collect();
         let done = self.file.submit(requests).wait().and_then(|_| self.file.sync());
         done.map_err(|source| self.write_error(source))
     }
@@ -139,12 +168,16 @@ impl PageTier for PageFile {
 
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, _reason: WriteReason) -> Result<()> {
         let images: Bytes = images.freeze();
+        let mut unwritten = self.unwritten.lock();
+        if !unwritten.is_empty() {
+            self.write_home(&unwritten)?;
+            unwritten.clear();
+        }
         self.double.write(pages, images.clone())?;
-        let requests = pages.iter().enumerate().map(|(at, WrittenPage { page, .. })| {
-            let image = images.slice(at * self.page_bytes..(at + 1) * self.page_bytes);
-            Request::write(self.offset(*page), image)
-        });
-        self.write_home(requests.collect())
+        let image = |at: usize| images.slice(at * self.page_bytes..(at + 1) * self.page_bytes);
+        let images: Vec<(PageId, Bytes)> =
+            pages.iter().enumerate().map(|(at, WrittenPage { page, .. })| (*page, image(at))).collect();
+        self.write_home(&images).inspect_err(|_| *unwritten = images)
     }
 
     fn evicted(&self, _page: PageId, _image: &[u8], _access: Access) {}
@@ -157,7 +190,8 @@ impl PageTier for PageFile {
         if wanted <= *length {
             return Ok(());
         }
-        let full = |source| Error::PagesFull { path: self.file.path().to_path_buf(), source: Arc::new(source) };
+        let full =
+            |source| Error::PagesFull { path: self.file.path().to_path_buf(), source: Arc::new(source) };
         let growth = (*length / GROWTH_PART).max(LEAST_GROWTH_BYTES).next_multiple_of(LEAST_GROWTH_BYTES);
         let ample = (*length + growth).max(wanted);
         // Where there is no room for more than the page, that has to do.

@@ -29,7 +29,7 @@ pub struct Frame {
     /// How often the page was used since the replacement last looked.
     uses: AtomicU8,
     is_random: AtomicBool,
-    dirt: Mutex<Dirt>,
+    dirty: Mutex<Dirty>,
 }
 
 pub struct Content {
@@ -48,7 +48,7 @@ impl Content {
 
 /// Which changes are not on the device.
 #[derive(Debug, Clone, Copy, Default)]
-struct Dirt {
+struct Dirty {
     /// All before this LSN are.
     since: Option<Lsn>,
     is_being_written: bool,
@@ -64,7 +64,7 @@ impl Frame {
             next: AtomicU32::new(NO_FRAME),
             uses: AtomicU8::new(0),
             is_random: AtomicBool::new(true),
-            dirt: Mutex::default(),
+            dirty: Mutex::default(),
         }
     }
 
@@ -160,53 +160,74 @@ impl Frame {
 
     /// A later access by itself counts more than one with the neighbours.
     pub fn accessed(&self, access: Access) {
-        if access == Access::Random {
+        if access == Access::Random && self.access() != access {
             self.is_random.store(true, Ordering::Relaxed);
         }
     }
 
     pub fn is_dirty(&self) -> bool {
-        self.dirt.lock().since.is_some()
+        self.dirty.lock().since.is_some()
     }
 
     /// The LSN before which no change of the page is missing on the device, if one behind it may be.
     pub fn dirty_since(&self) -> Option<Lsn> {
-        self.dirt.lock().since
+        self.dirty.lock().since
     }
 
-    /// The page is about to be changed at `lsn` or behind it; whether it was clean.
-    pub fn soil(&self, lsn: Lsn) -> bool {
-        let mut dirt = self.dirt.lock();
-        let was_clean = dirt.since.is_none();
-        dirt.since.get_or_insert(lsn);
-        if dirt.is_being_written {
-            dirt.next.get_or_insert(lsn);
+    /// The page is about to be changed at `lsn` or behind it.
+    pub fn mark_dirty(&self, lsn: Lsn) -> Marked {
+        let mut dirty = self.dirty.lock();
+        let was_clean = dirty.since.is_none();
+        dirty.since.get_or_insert(lsn);
+        let is_first = was_clean || dirty.is_being_written && dirty.next.is_none();
+        if dirty.is_being_written {
+            dirty.next.get_or_insert(lsn);
         }
-        was_clean
+        Marked { was_clean, is_first }
+    }
+
+    /// A page that was clean has not been changed after all. It is latched, so that it has not been copied meanwhile.
+    pub fn mark_clean(&self) {
+        let mut dirty = self.dirty.lock();
+        assert!(!dirty.is_being_written, "a page that was clean is not written");
+        dirty.since = None;
+    }
+
+    /// Waits until nobody changes the page.
+    pub fn wait_for_writer(&self) {
+        drop(self.latch.read());
     }
 
     /// Copies the page to be written, unless there is nothing to write or it is being changed.
     pub fn copy_dirty(&self, to: &mut [u8]) -> Copied {
         let Some(content) = self.latch.try_read() else { return Copied::Latched };
-        let mut dirt = self.dirt.lock();
-        if dirt.since.is_none() {
+        let mut dirty = self.dirty.lock();
+        if dirty.since.is_none() {
             return Copied::Clean;
         }
-        assert!(!dirt.is_being_written, "pages are written by one thread at a time");
-        dirt.is_being_written = true;
+        assert!(!dirty.is_being_written, "pages are written by one thread at a time");
+        dirty.is_being_written = true;
         to.copy_from_slice(&content.bytes);
         Copied::Copied(content.page)
     }
 
     /// What was copied is on the device, or was not written.
     pub fn written(&self, succeeded: bool) {
-        let mut dirt = self.dirt.lock();
-        let next = dirt.next.take();
+        let mut dirty = self.dirty.lock();
+        let next = dirty.next.take();
         if succeeded {
-            dirt.since = next;
+            dirty.since = next;
         }
-        dirt.is_being_written = false;
+        dirty.is_being_written = false;
     }
+}
+
+/// What a page was when it was marked dirty.
+#[derive(Debug, Clone, Copy)]
+pub struct Marked {
+    pub was_clean: bool,
+    /// It was as it is on the device, or is being written as it was.
+    pub is_first: bool,
 }
 
 /// What became of a page that was to be copied.
@@ -249,6 +270,10 @@ impl<'a> PageWrite<'a> {
 
     pub(crate) fn frame(&self) -> &'a Frame {
         self.frame
+    }
+
+    pub(super) fn into_content(self) -> RwLockWriteGuard<'a, Content> {
+        self.content
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {

@@ -42,8 +42,8 @@ use std::time::{Duration, Instant};
 use nandina_device::Device;
 use parking_lot::Mutex;
 
-pub use self::frame::{PageRead, PageWrite};
 use self::frame::Frame;
+pub use self::frame::{PageRead, PageWrite};
 use self::reads::Pending;
 use self::replacement::Replacement;
 use self::table::PageTable;
@@ -105,7 +105,10 @@ impl BufferPool {
     /// A pool of `frames` frames, which can grow to `most_frames`. `device` gives them memory.
     pub fn new(device: Device, tier: Arc<dyn PageTier>, log: Log, frames: usize, most_frames: usize) -> Self {
         assert!(FEWEST_FRAMES <= frames && frames <= most_frames, "a pool has the fewest frames that work");
-        assert!(u32::try_from(most_frames).is_ok_and(|most| most < u32::MAX), "frames are counted in 32 bits");
+        assert!(
+            u32::try_from(most_frames).is_ok_and(|most| most < u32::MAX),
+            "frames are counted in 32 bits"
+        );
         Self {
             page_bytes: tier.page_bytes(),
             frames: (0..most_frames).map(|_| Frame::new(device.buffer(0))).collect(),
@@ -175,17 +178,25 @@ impl BufferPool {
                         return Ok(latched);
                     }
                 }
-                None => self.bring(page, access)?,
+                None => {
+                    // Where others change the chain, it may be found only with the lock.
+                    let frame = self.bring(page, access)?;
+                    if let Some(latched) = frame.and_then(|number| latch(&self.frames[number as usize])) {
+                        return Ok(latched);
+                    }
+                }
             }
         }
     }
 
-    /// Latches a page that is about to be used for something new, whatever is in it.
-    pub fn create(&self, page: PageId, kind: PageKind) -> Result<PageWrite<'_>> {
+    /// Latches a page that is about to be used for something new, whatever is in it; whether it was not in memory, and is
+    /// empty.
+    pub fn create(&self, page: PageId, kind: PageKind) -> Result<(PageWrite<'_>, bool)> {
         loop {
-            if let Some(frame) = self.table.find(&self.frames, page) {
+            let there = self.table.find_locked(&self.frames, &self.table.lock(page), page);
+            if let Some(frame) = there {
                 if let Some(latched) = self.frames[frame as usize].write(page) {
-                    return Ok(latched);
+                    return Ok((latched, false));
                 }
                 continue;
             }
@@ -210,22 +221,37 @@ impl BufferPool {
             self.table.insert(&self.frames, &shard, page, number);
             drop(shard);
             self.replacement.lock().admit(number, page);
-            return Ok(latched);
+            return Ok((latched, true));
         }
     }
 
-    /// Begins to read pages that will be wanted, all at once, as far as there is room for them without waiting.
-    pub fn prefetch(&self, pages: &[PageId], access: Access) -> Result<()> {
+    /// Takes a page out of memory that was created and is not to be.
+    pub(crate) fn discard(&self, page: PageWrite<'_>) {
+        let id = page.id();
+        let frame = page.frame();
+        let mut content = page.into_content();
+        let shard = self.table.lock(id);
+        let Some(number) = self.table.find_locked(&self.frames, &shard, id) else {
+            unreachable!("a page that is latched is in memory")
+        };
+        self.table.remove(&self.frames, &shard, id, number);
+        // The frame is free as soon as its turn to leave has come.
+        frame.clear(&mut content);
+    }
+
+    /// Begins to read pages that will be wanted, all at once, as far as there are frames for them that nobody has to be waited
+    /// for.
+    pub fn prefetch(&self, pages: &[PageId], access: Access) {
         let missing: Vec<PageId> =
             pages.iter().copied().filter(|page| self.table.find(&self.frames, *page).is_none()).collect();
         let most = (self.frames() / 4).max(1);
         for pages in missing.chunks(most.min(MOST_VICTIMS)) {
+            let frames = self.take_clean_frames(pages.len());
+            let pages = &pages[..frames.len()];
             self.counters.misses.fetch_add(pages.len() as u64, Ordering::Relaxed);
-            let frames = self.take_frames(pages.len())?;
             let pending = self.begin_reads(pages, access, frames);
             self.remember(pending);
         }
-        Ok(())
     }
 
     fn remember(&self, pending: Arc<Pending>) {
@@ -236,12 +262,13 @@ impl BufferPool {
         reading.push_back(pending);
     }
 
-    /// Has a page read, by this thread or another one.
-    fn bring(&self, page: PageId, access: Access) -> Result<()> {
+    /// Has a page read, by this thread or another one; its frame, if it is in memory already.
+    fn bring(&self, page: PageId, access: Access) -> Result<Option<u32>> {
         let pending = {
             let shard = self.table.lock(page);
-            if self.table.find_locked(&self.frames, &shard, page).is_some() {
-                return Ok(());
+            let there = self.table.find_locked(&self.frames, &shard, page);
+            if there.is_some() {
+                return Ok(there);
             }
             shard.pending.get(&page).cloned()
         };
@@ -253,7 +280,19 @@ impl BufferPool {
                 self.begin_reads(&[page], access, frames)
             }
         };
-        self.end_reads(&pending, page)
+        self.end_reads(&pending, page)?;
+        Ok(None)
+    }
+
+    /// Takes frames that have no page or one that need not be written: up to so many.
+    fn take_clean_frames(&self, most: usize) -> Vec<u32> {
+        let mut taken = self.free.lock().take_some(most);
+        if taken.len() < most {
+            let victims = self.replacement.lock().victims(&self.frames, most - taken.len(), false);
+            self.drop_clean(victims);
+            taken.extend(self.free.lock().take_some(most - taken.len()));
+        }
+        taken
     }
 
     /// Takes frames that have no page; pages leave memory for it.
@@ -261,18 +300,14 @@ impl BufferPool {
         let mut taken = Vec::with_capacity(wanted);
         let mut since = None;
         loop {
-            {
-                let mut free = self.free.lock();
-                while taken.len() < wanted {
-                    let Some(frame) = free.take() else { break };
-                    taken.push(frame);
-                }
-            }
+            taken.extend(self.free.lock().take_some(wanted - taken.len()));
             let missing = wanted - taken.len();
             if missing == 0 {
                 return Ok(taken);
             }
-            let freed = self.evict(missing, since.is_some()).inspect_err(|_| self.free_frames(std::mem::take(&mut taken)))?;
+            let freed = self
+                .evict(missing, since.is_some())
+                .inspect_err(|_| self.free_frames(std::mem::take(&mut taken)))?;
             if freed == 0 {
                 self.wait_for_others(&mut since)
                     .inspect_err(|_| self.free_frames(std::mem::take(&mut taken)))?;
@@ -311,24 +346,37 @@ impl BufferPool {
     }
 
     /// Has some pages leave memory, whichever it is where those that should were in use; how many did.
+    ///
+    /// Those leave first that need not be written. Once there are none among the next ones, all of these are written together.
     fn evict(&self, wanted: usize, any: bool) -> Result<usize> {
-        let some = wanted.max(self.frames() / 8).min(MOST_VICTIMS.max(wanted));
+        let some = wanted.max(self.frames() / 8).min(MOST_VICTIMS);
         let victims = self.replacement.lock().victims(&self.frames, some, any);
-        let dirty: Vec<u32> =
-            victims.iter().copied().filter(|frame| self.frames[*frame as usize].is_dirty()).collect();
-        let written = if dirty.is_empty() { Ok(()) } else { self.write_victims(&dirty) };
-        let mut freed = Vec::new();
-        for number in victims {
-            if self.drop_page(number) {
-                freed.push(number);
-            } else {
-                self.replacement.lock().put_back(number);
-            }
+        let (dirty, clean): (Vec<u32>, Vec<u32>) =
+            victims.into_iter().partition(|frame| self.frames[*frame as usize].is_dirty());
+        let freed = self.drop_clean(clean);
+        if freed > 0 || dirty.is_empty() {
+            self.put_back(dirty);
+            return Ok(freed);
         }
-        let count = freed.len();
-        self.free_frames(freed);
+        let written = self.write_victims(&dirty);
+        let freed = self.drop_clean(dirty);
         // A page that cannot be written is in nobody's way as long as others can leave.
-        if count == 0 { written.map(|()| 0) } else { Ok(count) }
+        if freed == 0 { written.map(|()| 0) } else { Ok(freed) }
+    }
+
+    /// Frees the frames of pages that are not dirty and in nobody's use, and keeps the others; how many it freed.
+    fn drop_clean(&self, victims: Vec<u32>) -> usize {
+        let (freed, kept): (Vec<u32>, Vec<u32>) =
+            victims.into_iter().partition(|number| self.drop_page(*number));
+        let count = freed.len();
+        self.put_back(kept);
+        self.free_frames(freed);
+        count
+    }
+
+    fn put_back(&self, kept: Vec<u32>) {
+        let mut replacement = self.replacement.lock();
+        kept.into_iter().for_each(|frame| replacement.put_back(frame));
     }
 
     /// Takes a page out of its frame, unless it is in use or has been changed.
@@ -339,6 +387,10 @@ impl BufferPool {
             return false;
         }
         let page = content.page;
+        if page == PageId::NONE {
+            // It was discarded.
+            return true;
+        }
         self.tier.evicted(page, &content.bytes, frame.access());
         let shard = self.table.lock(page);
         self.table.remove(&self.frames, &shard, page, number);
@@ -376,6 +428,10 @@ impl BufferPool {
 }
 
 impl FreeFrames {
+    fn take_some(&mut self, most: usize) -> Vec<u32> {
+        std::iter::from_fn(|| self.take()).take(most).collect()
+    }
+
     fn take(&mut self) -> Option<u32> {
         if let Some(frame) = self.free.pop() {
             return Some(frame);

@@ -52,7 +52,9 @@ impl Replacement {
             let is_small_full = self.small.len() * SMALL_PART >= self.small.len() + self.main.len();
             let is_from_small = is_small_full || any || self.main.is_empty();
             let from_small = if is_from_small { self.small.pop_front() } else { None };
-            let (Some(frame), is_small) = (from_small.or_else(|| self.main.pop_front()), from_small.is_some()) else {
+            let (Some(frame), is_small) =
+                (from_small.or_else(|| self.main.pop_front()), from_small.is_some())
+            else {
                 break;
             };
             match (frames[frame as usize].uses(), is_small) {

@@ -3,37 +3,47 @@
 //! Pages are copied and then written without being latched: they may be read and changed meanwhile. Of a page that was, the
 //! changes since the copy count as missing on the device afterwards.
 
-#![allow(clippy::indexing_slicing, reason = "frames are as many as when the pool was made, and images as many as copies")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "frames are as many as when the pool was made, and images as many as copies"
+)]
 
 use std::sync::atomic::Ordering;
 
+use super::BufferPool;
 use super::frame::Copied;
-use super::{BufferPool, MOST_VICTIMS};
 use crate::error::Result;
 use crate::log::Lsn;
 use crate::page;
 use crate::tier::{WriteReason, WrittenPage};
+
+/// Pages that a checkpoint writes together.
+const CHECKPOINT_PAGES: usize = 256;
+/// How often a checkpoint comes back to a page that somebody is changing.
+const MOST_ATTEMPTS: usize = 20;
 
 impl BufferPool {
     pub(super) fn write_victims(&self, frames: &[u32]) -> Result<()> {
         self.write_back(frames, WriteReason::Eviction).map(drop)
     }
 
-    /// Writes all pages that were changed before `end`. The LSN before which no change is missing on the device then: it may
+    /// Writes all pages that were changed before `end`, by a thread that has none latched. The LSN before which no change is missing on the device then: it may
     /// be lower where pages are being changed.
     pub fn checkpoint(&self, end: Lsn) -> Result<Lsn> {
-        let old: Vec<u32> = (0..self.frames.len() as u32)
+        let mut old: Vec<u32> = (0..self.frames.len() as u32)
             .filter(|frame| self.frames[*frame as usize].dirty_since().is_some_and(|since| since < end))
             .collect();
-        for frames in old.chunks(MOST_VICTIMS) {
-            let mut left = frames.to_vec();
-            // A page that is latched just now is written next time round.
-            for _ in 0..3 {
-                left = self.write_back(&left, WriteReason::Checkpoint)?;
+        // Neighbours are written together.
+        old.sort_unstable_by_key(|frame| self.frames[*frame as usize].page());
+        for frames in old.chunks(CHECKPOINT_PAGES) {
+            let mut left = self.write_back(frames, WriteReason::Checkpoint)?;
+            // Others may latch a page again and again; the next checkpoint has it then.
+            for _ in 0..MOST_ATTEMPTS {
                 if left.is_empty() {
                     break;
                 }
-                std::thread::yield_now();
+                left.iter().for_each(|frame| self.frames[*frame as usize].wait_for_writer());
+                left = self.write_back(&left, WriteReason::Checkpoint)?;
             }
         }
         Ok(self.durable_before())

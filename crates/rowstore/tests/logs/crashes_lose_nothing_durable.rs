@@ -225,7 +225,11 @@ fn a_log_is_read_from_where_the_next_record_goes() {
         let second = log.append(b"second").unwrap();
         assert!(second >= next);
         log.wait_until_durable(second).unwrap();
-        assert_eq!(open(&device, next).unwrap().1.last(), Some(&(second, b"second".to_vec())), "{bytes} bytes");
+        assert_eq!(
+            open(&device, next).unwrap().1.last(),
+            Some(&(second, b"second".to_vec())),
+            "{bytes} bytes"
+        );
         // Both in one group.
         let (device, _simulation) = in_memory(FaultPlan::none());
         let (log, _) = open(&device, Lsn::default()).unwrap();
@@ -234,6 +238,10 @@ fn a_log_is_read_from_where_the_next_record_goes() {
         let second = log.append(b"second").unwrap();
         assert!(second >= next, "{bytes} bytes");
         log.wait_until_durable(second).unwrap();
-        assert_eq!(open(&device, next).unwrap().1.last(), Some(&(second, b"second".to_vec())), "{bytes} bytes");
+        assert_eq!(
+            open(&device, next).unwrap().1.last(),
+            Some(&(second, b"second".to_vec())),
+            "{bytes} bytes"
+        );
     }
 }

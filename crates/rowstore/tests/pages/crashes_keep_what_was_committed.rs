@@ -74,7 +74,8 @@ fn power_fails_at_every_event_and_again_during_recovery() {
             let devices = Devices::new();
             devices.machine.lose_power_at(event);
             let mut durable = 0;
-            let ended = devices.open().and_then(|store| run(&store, Model::default(), |count| durable = count));
+            let ended =
+                devices.open().and_then(|store| run(&store, Model::default(), |count| durable = count));
             assert!(ended.is_err(), "{context}");
             devices.crash(outcome);
             // Again while it is opened, at another moment each time, and then while it goes on.
@@ -113,7 +114,11 @@ fn every_failing_request_loses_nothing() {
         for is_log in [false, true] {
             let devices = Devices::new();
             let plan = FaultPlan::none().fail_request(request);
-            if is_log { devices.of_log.set_plan(plan) } else { devices.of_pages.set_plan(plan) }
+            if is_log {
+                devices.of_log.set_plan(plan)
+            } else {
+                devices.of_pages.set_plan(plan)
+            }
             let context = format!("request {request} of the {}", if is_log { "log" } else { "pages" });
             let mut durable = 0;
             match devices.open() {
@@ -123,11 +128,16 @@ fn every_failing_request_loses_nothing() {
                     // What failed is tried again; a log that failed takes nothing more.
                     while model.changes < CHANGES && errors < 3 {
                         let before = model.clone();
-                        let stepped = model.step(&store, SEED).and_then(|lsn| store.log().wait_until_durable(lsn));
+                        let stepped =
+                            model.step(&store, SEED).and_then(|lsn| store.log().wait_until_durable(lsn));
                         if stepped.is_err() {
                             errors += 1;
                             if model.changes == before.changes {
-                                assert_eq!(store.root(COUNT_ROOT).unwrap_or(before.changes), before.changes, "{context}");
+                                assert_eq!(
+                                    store.root(COUNT_ROOT).unwrap_or(before.changes),
+                                    before.changes,
+                                    "{context}"
+                                );
                             }
                         } else {
                             durable = model.changes;
@@ -136,12 +146,18 @@ fn every_failing_request_loses_nothing() {
                             errors += 1;
                         }
                     }
-                    assert!(errors == 0 || is_log || durable == CHANGES, "{context}: {durable} after {errors}");
+                    assert!(
+                        errors == 0 || is_log || durable == CHANGES,
+                        "{context}: {durable} after {errors}"
+                    );
                 }
                 Err(error) => assert!(error.to_string().contains("pages") || is_log, "{context}: {error}"),
             }
             devices.of_log.set_plan(FaultPlan::none());
             devices.of_pages.set_plan(FaultPlan::none());
+            if request % 2 == 0 {
+                devices.crash(CrashOutcome::Random { seed: request });
+            }
             let (store, model) = check(&devices, &models, durable, &context);
             run(&store, model, |_| {}).unwrap();
             models[CHANGES as usize].check(&store, &context);

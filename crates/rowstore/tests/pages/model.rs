@@ -30,6 +30,19 @@ impl Model {
         let number = self.changes + 1;
         let mut random = Random::new(seed ^ (number << 20));
         let mut pages = self.pages.clone();
+        if random.below(3) == 0 {
+            // One that is dropped leaves everything as it was.
+            let mut dropped = store.change();
+            for page in pages.keys().take(2).copied().collect::<Vec<_>>() {
+                let latched = dropped.latch(page)?;
+                dropped.write(latched, 500, b"no one sees this");
+                if random.below(2) == 0 {
+                    store.free(&mut dropped, page)?;
+                }
+            }
+            store.allocate(&mut dropped, CELLS)?;
+            store.allocate(&mut dropped, CELLS)?;
+        }
         let mut change = store.change();
         let known: Vec<PageId> = pages.keys().copied().collect();
         if known.is_empty() || random.below(MOST_PAGES) > known.len() as u64 {
@@ -40,11 +53,22 @@ impl Model {
             assert!(pages[&id].iter().all(|byte| *byte == 0), "a new page is empty");
         } else if known.len() > 4 && random.below(4) == 0 {
             let old = known[random.below(known.len() as u64) as usize];
+            change.latch(old)?;
             store.free(&mut change, old)?;
             pages.remove(&old);
+            if random.below(3) == 0 {
+                // It may be the same one.
+                let new = store.allocate(&mut change, CELLS)?;
+                assert!(
+                    change.page(new)[HEADER_BYTES..].iter().all(|byte| *byte == 0),
+                    "a new page is empty"
+                );
+                pages.insert(change.id(new), vec![0; PAGE_BYTES - HEADER_BYTES]);
+            }
         }
         for _ in 0..random.below(4) {
-            let Some(page) = pages.keys().nth(random.below(pages.len().max(1) as u64) as usize).copied() else {
+            let Some(page) = pages.keys().nth(random.below(pages.len().max(1) as u64) as usize).copied()
+            else {
                 continue;
             };
             let latched = change.latch(page)?;
@@ -52,7 +76,11 @@ impl Model {
             let range = part(&mut random, content.len());
             if random.below(3) == 0 {
                 let to = random.below((content.len() - range.len()) as u64) as usize;
-                change.shift(latched, HEADER_BYTES + range.start..HEADER_BYTES + range.end, HEADER_BYTES + to);
+                change.shift(
+                    latched,
+                    HEADER_BYTES + range.start..HEADER_BYTES + range.end,
+                    HEADER_BYTES + to,
+                );
                 content.copy_within(range, to);
             } else {
                 let bytes: Vec<u8> = range.clone().map(|at| (at as u64 * 7 + number) as u8).collect();

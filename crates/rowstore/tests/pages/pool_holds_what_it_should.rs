@@ -8,7 +8,11 @@ use crate::model::Model;
 use crate::setup::{CELLS, Devices, options};
 
 /// Pages in a store, each with its number in it.
-fn pages(devices: &Devices, options: &StoreOptions, count: u64) -> (nandina_rowstore::PageStore, Vec<PageId>) {
+fn pages(
+    devices: &Devices,
+    options: &StoreOptions,
+    count: u64,
+) -> (nandina_rowstore::PageStore, Vec<PageId>) {
     let store = devices.open_with(options).unwrap();
     let mut pages = Vec::new();
     for _ in 0..count {
@@ -54,8 +58,8 @@ fn prefetched_pages_are_read_together_and_once() {
     let (store, pages) = pages(&devices, &options, 200);
     let before = store.pool().statistics().misses;
     for some in pages.chunks(16) {
-        store.pool().prefetch(some, Access::Sequential).unwrap();
-        store.pool().prefetch(some, Access::Sequential).unwrap();
+        store.pool().prefetch(some, Access::Sequential);
+        store.pool().prefetch(some, Access::Sequential);
         for page in some {
             assert!(has(&store.read(*page, Access::Sequential).unwrap(), *page));
         }
@@ -66,7 +70,7 @@ fn prefetched_pages_are_read_together_and_once() {
     assert!(io.read_requests <= pages.len() as u64 + 40, "{} reads", io.read_requests);
     // What nobody comes for is in nobody's way.
     for some in pages.chunks(16) {
-        store.pool().prefetch(some, Access::Sequential).unwrap();
+        store.pool().prefetch(some, Access::Sequential);
     }
     for page in &pages {
         assert!(has(&store.read(*page, Access::Random).unwrap(), *page));
@@ -156,6 +160,7 @@ fn the_log_stays_short_while_pages_are_changed() {
         assert!(bytes <= (128 << 10) + (64 << 10), "{bytes} bytes of log");
     }
     model.check(&store, "after many changes");
+    store.log().wait_until_all_durable().unwrap();
     drop(store);
     model.check(&devices.open().unwrap(), "opened again");
     let files = devices.log.list().unwrap().iter().filter(|name| name.ends_with(".log")).count();
@@ -189,4 +194,19 @@ fn a_full_disk_refuses_pages_and_keeps_those_there() {
     store.allocate(&mut change, CELLS).unwrap();
     change.commit().unwrap();
     assert_eq!(store.used_pages().unwrap(), count + 3);
+}
+
+#[test]
+fn a_pool_full_of_changed_pages_shrinks() {
+    let devices = Devices::new();
+    let options = StoreOptions { frames: 1500, most_frames: 1500, most_log_bytes: 64 << 20, ..options() };
+    let store = devices.open_with(&options).unwrap();
+    for _ in 0..1400 {
+        let mut change = store.change();
+        store.allocate(&mut change, CELLS).unwrap();
+        change.commit().unwrap();
+    }
+    store.pool().resize(16).unwrap();
+    assert!(store.pool().statistics().written > 1380, "{:?}", store.pool().statistics());
+    assert_eq!(store.used_pages().unwrap(), 1402);
 }

@@ -1,0 +1,11 @@
+//! Transactions over tables of rows.
+
+#[path = "../pages/setup.rs"]
+#[allow(dead_code, reason = "for tests of pages")]
+mod setup;
+
+mod crashes_keep_whole_transactions;
+mod isolation;
+mod model;
+mod rows_of_all_kinds;
+mod threads_see_one_state;
