@@ -32,6 +32,12 @@ pub enum Error {
     )]
     Conflict,
 
+    #[error("a key of {bytes} bytes is too long for an index: the longest are of {most_bytes}")]
+    KeyTooLong { bytes: usize, most_bytes: usize },
+
+    #[error("row {row} has the same key, which is unique")]
+    DuplicateKey { row: crate::heap::RowId },
+
     #[error("there is no row {row} in this table")]
     NoSuchRow { row: crate::heap::RowId },
 

@@ -16,6 +16,7 @@
 //! | [`space`] | which pages are used |
 //! | [`store`] | pages and log together: opening, recovery, checkpoints |
 //! | [`heap`] | tables of rows |
+//! | [`tree`] | B+trees |
 //! | [`undo`] | rows as they were |
 //! | [`transaction`] | what is seen by whom, and taken back |
 
@@ -30,6 +31,7 @@ pub mod space;
 pub mod store;
 pub mod tier;
 pub mod transaction;
+pub mod tree;
 pub mod undo;
 
 pub use error::{Error, Result};

@@ -78,12 +78,18 @@ pub enum EntryKind {
     Pages = 4,
     /// All before it, from the first of its transaction on, is committed.
     Commit = 5,
+    /// A key was added to an index.
+    IndexInsert = 6,
+    /// A key of an index is to go.
+    IndexRemove = 7,
 }
 
 impl EntryKind {
     fn of(byte: u8) -> Option<Self> {
         use EntryKind::*;
-        [Done, Insert, Update, Delete, Pages, Commit].into_iter().find(|kind| *kind as u8 == byte)
+        [Done, Insert, Update, Delete, Pages, Commit, IndexInsert, IndexRemove]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -14,13 +14,15 @@
 //! |---|---|
 //! | `clock` | which transactions there are, and what each sees |
 //! | `entry` | what undo entries of rows have in them |
+//! | `index` | keys that lead to rows |
 //! | `rollback` | taking back, also after a crash |
 //! | `purge` | clearing away what nobody sees any more |
 //!
-//! Pages are latched in this order: heap page, undo page, directory, streams, maps, root.
+//! Pages are latched in this order: nodes of a tree from the root down and from left to right, heap page, undo page, directory, streams, maps, root.
 
 mod clock;
 mod entry;
+pub mod index;
 mod purge;
 mod rollback;
 
@@ -196,7 +198,11 @@ impl<'s> Transaction<'s> {
                 EntryKind::Delete => {
                     head = OldRow::parse(&entry).ok_or_else(|| self.store.damaged_entry(&entry))?.head;
                 }
-                EntryKind::Done | EntryKind::Pages | EntryKind::Commit => {
+                EntryKind::Done
+                | EntryKind::Pages
+                | EntryKind::Commit
+                | EntryKind::IndexInsert
+                | EntryKind::IndexRemove => {
                     unreachable!(
                         "a row leads to an entry of its own, which is kept while a snapshot needs it"
                     )

@@ -96,7 +96,12 @@ impl RowStore {
         match entry.kind {
             EntryKind::Update => self.clear_update(entry),
             EntryKind::Delete => self.clear_delete(entry),
-            EntryKind::Done | EntryKind::Insert | EntryKind::Pages | EntryKind::Commit => Ok(()),
+            EntryKind::IndexRemove => self.clear_index_remove(entry),
+            EntryKind::Done
+            | EntryKind::Insert
+            | EntryKind::Pages
+            | EntryKind::Commit
+            | EntryKind::IndexInsert => Ok(()),
         }
     }
 

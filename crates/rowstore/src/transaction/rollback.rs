@@ -29,6 +29,9 @@ impl RowStore {
 
     /// Takes the last entry of a stream back.
     pub(super) fn take_back(&self, stream: &mut Stream, entry: &Entry) -> Result<()> {
+        if entry.kind == EntryKind::IndexInsert {
+            return self.take_index_insert_back(stream, entry);
+        }
         let damaged = || self.damaged_entry(entry);
         let mut change = self.pages.change();
         match entry.kind {
@@ -52,7 +55,7 @@ impl RowStore {
                 let page = latch_row(&mut change, old.row, entry)?;
                 slotted::set_head(&mut change, page, old.row.slot(), old.head);
             }
-            EntryKind::Pages => {}
+            EntryKind::Pages | EntryKind::IndexInsert | EntryKind::IndexRemove => {}
             EntryKind::Done | EntryKind::Commit => unreachable!("what is committed is not taken back"),
         }
         let tail = self.undo.take_back(&self.pages, &mut change, stream, entry)?;

@@ -5,6 +5,7 @@
 mod setup;
 
 mod crashes_keep_whole_transactions;
+mod indexes;
 mod isolation;
 mod model;
 mod rows_of_all_kinds;

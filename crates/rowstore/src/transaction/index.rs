@@ -1,0 +1,216 @@
+//! Indexes: keys that lead to rows, by transactions.
+//!
+//! ```text
+//!   key in the tree:  | key | row id, 8 bytes | writer, 7 bytes |      numbers with the highest byte first
+//! ```
+//!
+//! A key that a transaction adds is there for all at once, and goes when that is rolled back. One that it takes away stays until no
+//! snapshot sees the row with it any more. So keys lead to rows that may have another key in the state that a transaction sees, or are
+//! not there: whoever follows one looks at the row. The writer tells a key that was added again from the one that is to go.
+
+use std::ops::Bound;
+
+use super::clock::State;
+use super::{RowStore, Transaction};
+use crate::error::{Error, Result};
+use crate::heap::RowId;
+use crate::heap::slotted;
+use crate::page::PageId;
+use crate::store::PageStore;
+use crate::tier::Access;
+use crate::tree::{Range, Tree};
+use crate::undo::{Entry, EntryKind, Stream, TransactionId};
+
+const ROW_BYTES: usize = 8;
+const WRITER_BYTES: usize = 7;
+const TAIL_BYTES: usize = ROW_BYTES + WRITER_BYTES;
+/// In front of a key in an undo entry: the root of its tree.
+const ROOT_BYTES: usize = 8;
+
+/// The longest key that an index takes.
+pub fn most_key_bytes(store: &PageStore) -> usize {
+    Tree::most_key_bytes(store) - TAIL_BYTES
+}
+
+/// What stands in the tree.
+fn entry_of(key: &[u8], row: RowId, writer: TransactionId) -> Vec<u8> {
+    let [_, writer @ ..] = writer.0.to_be_bytes();
+    [key, &row.0.to_be_bytes(), &writer].concat()
+}
+
+/// The key and the row of an entry.
+fn parse(entry: &[u8]) -> Option<(&[u8], RowId)> {
+    let (key, tail) = entry.split_at_checked(entry.len().checked_sub(TAIL_BYTES)?)?;
+    Some((key, RowId(u64::from_be_bytes(*tail.first_chunk()?))))
+}
+
+/// The tree and the entry that an undo entry names.
+fn named(entry: &Entry) -> Option<(Tree, &[u8])> {
+    let (root, key) = entry.body.split_first_chunk::<ROOT_BYTES>()?;
+    Some((Tree::at(PageId(u64::from_le_bytes(*root))), key))
+}
+
+/// Whether a row that is there now has a key that must be unique.
+pub type HasKey<'k> = &'k dyn Fn(&[u8]) -> bool;
+
+impl Transaction<'_> {
+    /// Has a key lead to a row, which is there already. Where the key is to be `unique`, it fails if another row has it, or may have
+    /// it once others have ended; what other rows have is for the caller to tell from their bytes. Keys are compared as bytes, and none is
+    /// the beginning of another.
+    pub fn index_insert(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        row: RowId,
+        unique: Option<HasKey<'_>>,
+    ) -> Result<()> {
+        let (store, most_bytes) = (&self.store.pages, most_key_bytes(&self.store.pages));
+        if key.len() > most_bytes {
+            return Err(Error::KeyTooLong { bytes: key.len(), most_bytes });
+        }
+        let entry = entry_of(key, row, self.writes()?.id);
+        let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
+        let mut undo = None;
+        let this = &*self;
+        tree.insert(store, &entry, |change| {
+            undo = Some(this.append(change, EntryKind::IndexInsert, &[&body])?.1);
+            Ok(())
+        })?;
+        // It may be there, if this transaction has added it before.
+        if let Some(undo) = undo {
+            self.appended(undo);
+        }
+        self.store.pages.throttle()?;
+        // After the key has been added: of two that add the same one, one sees the other.
+        unique.map_or(Ok(()), |has_key| self.check_unique(tree, key, row, has_key))
+    }
+
+    fn check_unique(&self, tree: Tree, key: &[u8], row: RowId, has_key: HasKey<'_>) -> Result<()> {
+        for entry in entries(tree, &self.store.pages, key) {
+            let entry = entry?;
+            let Some((_, other)) = parse(&entry).filter(|(_, other)| *other != row) else { continue };
+            let page = self.store.pages.read(other.page(), Access::Random)?;
+            // A row that has been cleared away leaves its key behind for a moment.
+            let Some((head, content)) = slotted::row(&page, other.slot()) else { continue };
+            let is_mine = self.writes.as_ref().is_some_and(|writes| writes.id == head.writer);
+            if !is_mine && self.store.clock.state(head.writer) == Some(State::Active) {
+                return Err(Error::Conflict);
+            }
+            if !head.is_deleted() && has_key(&self.store.bytes(head, content)?) {
+                return Err(Error::DuplicateKey { row: other });
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a key not lead to a row any more, which is about to be deleted or to get another key; whether it did. It is called before
+    /// the row is deleted.
+    pub fn index_remove(&mut self, tree: Tree, key: &[u8], row: RowId) -> Result<bool> {
+        self.writes()?;
+        let store = &self.store.pages;
+        // The last one that was added: those before it are to go already.
+        let last = entries(tree, store, &[key, &row.0.to_be_bytes()].concat()).last().transpose()?;
+        let Some(entry) = last else { return Ok(false) };
+        let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
+        let mut change = store.change();
+        let (_, undo) = self.append(&mut change, EntryKind::IndexRemove, &[&body])?;
+        change.commit()?;
+        self.appended(undo);
+        Ok(true)
+    }
+
+    /// Keys of a range and the rows that they lead to, in order or from the last one on. Each of these rows may have another key, or
+    /// none, in the state that this transaction sees.
+    pub fn index_range(
+        &self,
+        tree: Tree,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        is_backward: bool,
+    ) -> IndexRange<'_> {
+        // No tail is higher than this one, and none lower than that without bytes.
+        let highest = [u8::MAX; TAIL_BYTES];
+        let behind = |key: &[u8]| [key, &highest].concat();
+        let lower = match lower {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) => Bound::Included(key.to_vec()),
+            Bound::Excluded(key) => Bound::Excluded(behind(key)),
+        };
+        let upper = match upper {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) => Bound::Included(behind(key)),
+            Bound::Excluded(key) => Bound::Excluded(key.to_vec()),
+        };
+        let store = &self.store.pages;
+        let range = if is_backward {
+            tree.range_backward(store, lower, upper)
+        } else {
+            tree.range(store, lower, upper)
+        };
+        IndexRange { range, last: None }
+    }
+}
+
+/// All entries that begin with these bytes.
+fn entries<'s>(tree: Tree, store: &'s PageStore, prefix: &[u8]) -> Range<'s> {
+    let upper = [prefix, &[u8::MAX; TAIL_BYTES]].concat();
+    tree.range(store, Bound::Included(prefix.to_vec()), Bound::Included(upper))
+}
+
+/// See [`Transaction::index_range`].
+#[derive(Debug)]
+pub struct IndexRange<'s> {
+    range: Range<'s>,
+    last: Option<(Vec<u8>, RowId)>,
+}
+
+impl Iterator for IndexRange<'_> {
+    type Item = Result<(Vec<u8>, RowId)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.range.next()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error)),
+            };
+            let Some((key, row)) = parse(&entry) else { unreachable!("every entry of an index has a row") };
+            // One that was taken away and added again is there twice for a while.
+            if self.last.as_ref().is_some_and(|(last, at)| *at == row && last == key) {
+                continue;
+            }
+            self.last = Some((key.to_vec(), row));
+            return self.last.clone().map(Ok);
+        }
+    }
+}
+
+impl RowStore {
+    /// Makes an index without keys.
+    pub fn create_index(&self) -> Result<Tree> {
+        let mut change = self.pages.change();
+        let tree = Tree::create(&self.pages, &mut change)?;
+        let lsn = change.commit()?;
+        self.pages.log().wait_until_durable(lsn)?;
+        Ok(tree)
+    }
+
+    /// Takes a key back that a transaction has added.
+    pub(super) fn take_index_insert_back(&self, stream: &mut Stream, entry: &Entry) -> Result<()> {
+        let (tree, key) = named(entry).ok_or_else(|| self.damaged_entry(entry))?;
+        let mut tail = None;
+        tree.remove(&self.pages, key, |change| {
+            tail = Some(self.undo.take_back(&self.pages, change, stream, entry)?);
+            Ok(())
+        })?;
+        let Some(tail) = tail else { unreachable!("a key stays until its transaction has ended") };
+        stream.tail = tail;
+        Ok(())
+    }
+
+    /// Clears a key away that leads to a row for no snapshot.
+    pub(super) fn clear_index_remove(&self, entry: &Entry) -> Result<()> {
+        let (tree, key) = named(entry).ok_or_else(|| self.damaged_entry(entry))?;
+        // After a crash it may have been cleared away already.
+        tree.remove(&self.pages, key, |_| Ok(())).map(drop)
+    }
+}

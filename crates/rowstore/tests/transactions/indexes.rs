@@ -1,0 +1,276 @@
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use nandina_rowstore::heap::RowId;
+use nandina_rowstore::heap::directory::TableId;
+use nandina_rowstore::tree::Tree;
+use nandina_rowstore::{Error, Result, RowStore, Transaction};
+use nandina_simulation::CrashOutcome;
+
+use crate::setup::{Devices, Random, STORE_ID, options};
+
+fn store(devices: &Devices) -> Result<RowStore> {
+    RowStore::open(devices.pages.clone(), devices.log.clone(), STORE_ID, &options())
+}
+
+/// A table with a unique key, the first four bytes of its rows.
+#[derive(Debug, Clone, Copy)]
+struct Keyed {
+    table: TableId,
+    index: Tree,
+}
+
+fn key_of(bytes: &[u8]) -> &[u8] {
+    &bytes[..4]
+}
+
+impl Keyed {
+    fn get(self, transaction: &Transaction<'_>, key: u32) -> Result<Option<(RowId, Vec<u8>)>> {
+        let key = key.to_be_bytes();
+        for entry in transaction.index_range(self.index, Bound::Included(&key), Bound::Included(&key), false)
+        {
+            let (_, row) = entry?;
+            match transaction.get(self.table, row) {
+                Ok(Some(bytes)) if key_of(&bytes) == key => return Ok(Some((row, bytes))),
+                Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn insert(self, transaction: &mut Transaction<'_>, key: u32, payload: &[u8]) -> Result<RowId> {
+        let key = key.to_be_bytes();
+        let row = transaction.insert(self.table, &[&key, payload].concat())?;
+        transaction.index_insert(self.index, &key, row, Some(&|bytes| key_of(bytes) == key))?;
+        Ok(row)
+    }
+
+    fn change_key(self, transaction: &mut Transaction<'_>, from: u32, to: u32) -> Result<bool> {
+        let Some((row, bytes)) = self.get(transaction, from)? else { return Ok(false) };
+        let to = to.to_be_bytes();
+        transaction.update(self.table, row, &[&to, &bytes[4..]].concat())?;
+        assert!(transaction.index_remove(self.index, &from.to_be_bytes(), row)?);
+        transaction.index_insert(self.index, &to, row, Some(&|bytes| key_of(bytes) == to))?;
+        Ok(true)
+    }
+
+    fn delete(self, transaction: &mut Transaction<'_>, key: u32) -> Result<bool> {
+        let Some((row, _)) = self.get(transaction, key)? else { return Ok(false) };
+        assert!(transaction.index_remove(self.index, &key.to_be_bytes(), row)?);
+        transaction.delete(self.table, row)
+    }
+
+    /// All that a transaction sees, by the index; the same as by the table.
+    fn all(self, transaction: &Transaction<'_>, context: &str) -> BTreeMap<u32, Vec<u8>> {
+        let number = |key: &[u8]| u32::from_be_bytes(key.try_into().unwrap());
+        let mut found = Vec::new();
+        for entry in transaction.index_range(self.index, Bound::Unbounded, Bound::Unbounded, false) {
+            let (key, row) = entry.unwrap();
+            if let Some(bytes) = transaction.get(self.table, row).unwrap()
+                && key_of(&bytes) == key
+            {
+                found.push((number(&key), bytes[4..].to_vec()));
+            }
+        }
+        assert!(found.is_sorted_by(|one, next| one.0 < next.0), "{context}: keys are unique");
+        let rows = transaction.scan(self.table).unwrap().map(|row| row.unwrap().1);
+        let rows: BTreeMap<u32, Vec<u8>> =
+            rows.map(|bytes| (number(key_of(&bytes)), bytes[4..].to_vec())).collect();
+        let found: BTreeMap<u32, Vec<u8>> = found.into_iter().collect();
+        assert!(found == rows, "{context}: {} keys of {} rows", found.len(), rows.len());
+        found
+    }
+}
+
+/// One transaction of some changes; what is there after it.
+fn run(
+    keyed: Keyed,
+    transaction: &mut Transaction<'_>,
+    rows: &mut BTreeMap<u32, Vec<u8>>,
+    random: &mut Random,
+) -> Result<()> {
+    for _ in 0..1 + random.below(5) {
+        let (key, other) = (random.below(80) as u32, random.below(80) as u32);
+        let savepoint = transaction.savepoint();
+        match random.below(6) {
+            0..3 => {
+                let payload = vec![key as u8; random.below(30) as usize];
+                match keyed.insert(transaction, key, &payload) {
+                    Ok(_) => assert!(rows.insert(key, payload).is_none(), "key {key} is unique"),
+                    Err(Error::DuplicateKey { .. }) => {
+                        assert!(rows.contains_key(&key), "key {key} is free");
+                        transaction.roll_back_to(savepoint)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            3 => assert_eq!(keyed.delete(transaction, key)?, rows.remove(&key).is_some()),
+            _ => match keyed.change_key(transaction, key, other) {
+                Ok(is_there) => {
+                    let payload = rows.remove(&key);
+                    assert_eq!(is_there, payload.is_some());
+                    payload.map(|payload| rows.insert(other, payload));
+                }
+                Err(Error::DuplicateKey { .. }) => {
+                    assert!(key != other && rows.contains_key(&other));
+                    transaction.roll_back_to(savepoint)?;
+                }
+                Err(error) => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn keyed(store: &RowStore) -> Result<Keyed> {
+    Ok(Keyed { table: store.create_table()?, index: store.create_index()? })
+}
+
+#[test]
+fn unique_keys_lead_to_the_rows_that_have_them() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let mut random = Random::new(21);
+    let mut committed = BTreeMap::new();
+    let mut readers = Vec::new();
+    for number in 0..600 {
+        let mut transaction = store.begin();
+        let mut rows = committed.clone();
+        run(keyed, &mut transaction, &mut rows, &mut random).unwrap();
+        if number % 20 == 0 {
+            assert_eq!(keyed.all(&transaction, "within"), rows);
+        }
+        if random.below(4) == 0 {
+            transaction.roll_back().unwrap();
+        } else {
+            transaction.commit().unwrap();
+            committed = rows;
+        }
+        if number % 50 == 0 {
+            readers.push((store.begin(), committed.clone()));
+        }
+        if readers.len() > 3 {
+            let (reader, rows) = readers.remove(0);
+            assert_eq!(keyed.all(&reader, "a reader"), rows);
+        }
+    }
+    readers.iter().for_each(|(reader, rows)| assert_eq!(keyed.all(reader, "a reader"), *rows));
+    readers.clear();
+    assert_eq!(keyed.all(&store.begin(), "at the end"), committed);
+    store.purge_all().unwrap();
+    let entries = keyed.index.range(store.pages(), Bound::Unbounded, Bound::Unbounded).count();
+    assert_eq!(entries, committed.len(), "nothing is left of keys that are gone");
+}
+
+#[test]
+fn keys_not_yet_committed_count() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let (mut first, mut second) = (store.begin(), store.begin());
+    keyed.insert(&mut first, 1, b"first").unwrap();
+    assert!(matches!(keyed.insert(&mut second, 1, b"second"), Err(Error::Conflict)));
+    drop(second);
+    first.commit().unwrap();
+    let mut second = store.begin();
+    assert!(matches!(keyed.insert(&mut second, 1, b"second"), Err(Error::DuplicateKey { .. })));
+    drop(second);
+    // Who deletes the row may still be rolled back.
+    let (mut first, mut second) = (store.begin(), store.begin());
+    assert!(keyed.delete(&mut first, 1).unwrap());
+    assert!(matches!(keyed.insert(&mut second, 1, b"second"), Err(Error::Conflict)));
+    second.roll_back().unwrap();
+    keyed.insert(&mut first, 1, b"again").unwrap();
+    first.commit().unwrap();
+    assert_eq!(keyed.all(&store.begin(), "at the end"), BTreeMap::from([(1, b"again".to_vec())]));
+}
+
+#[test]
+fn threads_agree_who_has_a_key() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random::new(thread + 40);
+                for _ in 0..300 {
+                    let mut transaction = store.begin();
+                    let (key, other) = (random.below(30) as u32, random.below(30) as u32);
+                    let done = match random.below(3) {
+                        0 => keyed.insert(&mut transaction, key, &[thread as u8; 20]).map(drop),
+                        1 => keyed.delete(&mut transaction, key).map(drop),
+                        _ => keyed.change_key(&mut transaction, key, other).map(drop),
+                    };
+                    match done {
+                        Ok(()) => transaction.commit().unwrap(),
+                        Err(Error::Conflict | Error::DuplicateKey { .. }) => transaction.roll_back().unwrap(),
+                        Err(error) => panic!("{error}"),
+                    }
+                    if random.below(20) == 0 {
+                        keyed.all(&store.begin(), "meanwhile");
+                    }
+                }
+            });
+        }
+    });
+    keyed.all(&store.begin(), "at the end");
+}
+
+#[test]
+fn power_fails_and_keys_agree_with_rows() {
+    let work = |store: &RowStore,
+                keyed: &mut Option<Keyed>,
+                committed: &mut BTreeMap<u32, Vec<u8>>,
+                maybe: &mut Option<BTreeMap<u32, Vec<u8>>>|
+     -> Result<()> {
+        let tables = match *keyed {
+            Some(tables) => tables,
+            None => *keyed.insert(self::keyed(store)?),
+        };
+        let mut random = Random::new(9);
+        for number in 0..80 {
+            let mut transaction = store.begin();
+            let mut rows = committed.clone();
+            run(tables, &mut transaction, &mut rows, &mut random)?;
+            if number % 4 == 0 {
+                transaction.roll_back()?;
+            } else {
+                *maybe = Some(rows.clone());
+                transaction.commit()?;
+                (*committed, *maybe) = (rows, None);
+            }
+            if number % 25 == 0 {
+                store.pages().checkpoint()?;
+            }
+        }
+        Ok(())
+    };
+    let events = {
+        let devices = Devices::new();
+        let store = store(&devices).unwrap();
+        work(&store, &mut None, &mut BTreeMap::new(), &mut None).unwrap();
+        devices.machine.events()
+    };
+    for event in 0..events {
+        let devices = Devices::new();
+        devices.machine.lose_power_at(event);
+        let (mut keyed, mut committed, mut maybe) = (None, BTreeMap::new(), None);
+        let _ = store(&devices).and_then(|store| work(&store, &mut keyed, &mut committed, &mut maybe));
+        devices.crash(CrashOutcome::Random { seed: event });
+        devices.machine.lose_power_at(devices.machine.events() + event % 29);
+        let _ = store(&devices);
+        devices.crash(if event % 2 == 0 {
+            CrashOutcome::LoseUnsynced
+        } else {
+            CrashOutcome::Random { seed: event }
+        });
+        let store = store(&devices).unwrap_or_else(|error| panic!("event {event}: {error}"));
+        let Some(keyed) = keyed else { continue };
+        let found = keyed.all(&store.begin(), &format!("event {event}"));
+        assert!(found == committed || Some(found) == maybe, "event {event}");
+    }
+}
