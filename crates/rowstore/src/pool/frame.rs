@@ -208,7 +208,7 @@ impl Frame {
         assert!(!dirty.is_being_written, "pages are written by one thread at a time");
         dirty.is_being_written = true;
         to.copy_from_slice(&content.bytes);
-        Copied::Copied(content.page)
+        Copied::Done(content.page)
     }
 
     /// What was copied is on the device, or was not written.
@@ -233,7 +233,7 @@ pub struct Marked {
 /// What became of a page that was to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
-    Copied(PageId),
+    Done(PageId),
     Clean,
     Latched,
 }

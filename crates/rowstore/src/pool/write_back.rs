@@ -70,7 +70,7 @@ impl BufferPool {
             let at = pages.len() * self.page_bytes;
             let image = &mut images[at..at + self.page_bytes];
             match frame.copy_dirty(image) {
-                Copied::Copied(page) => {
+                Copied::Done(page) => {
                     last = last.max(page::lsn(image));
                     page::seal(image);
                     pages.push((number, WrittenPage { page, access: frame.access() }));

@@ -1,5 +1,7 @@
 //! Pages that are changed in place, in memory and on the device.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
 mod crashes_keep_what_was_committed;
 mod damage_is_named;
 mod model;

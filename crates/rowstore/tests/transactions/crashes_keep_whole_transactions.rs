@@ -1,14 +1,10 @@
-use std::collections::BTreeMap;
-
 use nandina_rowstore::heap::RowId;
 use nandina_rowstore::heap::directory::TableId;
 use nandina_rowstore::{Result, RowStore};
 use nandina_simulation::CrashOutcome;
 
-use crate::model::{Rows, apply, bytes};
+use crate::model::{Changes, Rows, apply, bytes};
 use crate::setup::{Devices, Random, STORE_ID, options};
-
-type Changed = BTreeMap<RowId, Option<Vec<u8>>>;
 
 const STEPS: u64 = 60;
 
@@ -20,7 +16,7 @@ fn open(devices: &Devices) -> Result<RowStore> {
 #[derive(Default)]
 struct Expected {
     committed: Rows,
-    uncertain: Option<Changed>,
+    uncertain: Option<Changes>,
     table: Option<TableId>,
 }
 
@@ -34,7 +30,7 @@ fn run(store: &RowStore, expected: &mut Expected, seed: u64) -> Result<()> {
     let mut long = store.begin();
     for step in 0..STEPS {
         let mut transaction = store.begin();
-        let mut changed = Changed::new();
+        let mut changed = Changes::new();
         long.insert(table, &bytes(&mut random))?;
         for _ in 0..1 + random.below(6) {
             let known: Vec<RowId> = expected.committed.keys().copied().collect();

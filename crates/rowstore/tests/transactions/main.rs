@@ -1,5 +1,7 @@
 //! Transactions over tables of rows.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
 #[path = "../pages/setup.rs"]
 #[allow(dead_code, reason = "for tests of pages")]
 mod setup;

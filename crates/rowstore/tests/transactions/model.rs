@@ -10,6 +10,8 @@ use nandina_rowstore::{Error, RowStore, Transaction};
 use crate::setup::Random;
 
 pub type Rows = BTreeMap<RowId, Vec<u8>>;
+/// Rows that were changed: what they are, or that they were deleted.
+pub type Changes = BTreeMap<RowId, Option<Vec<u8>>>;
 
 /// Bytes of a row: short mostly, some longer than a page, a few of many pages.
 pub fn bytes(random: &mut Random) -> Vec<u8> {
@@ -31,8 +33,8 @@ pub struct Open<'s> {
     /// The state that it began with.
     base: Rows,
     /// What it has changed.
-    changed: BTreeMap<RowId, Option<Vec<u8>>>,
-    savepoints: Vec<(Savepoint, Rows, BTreeMap<RowId, Option<Vec<u8>>>)>,
+    changed: Changes,
+    savepoints: Vec<(Savepoint, Rows, Changes)>,
 }
 
 impl<'s> Open<'s> {
@@ -127,7 +129,7 @@ impl<'s> Open<'s> {
     }
 }
 
-pub fn apply(changed: BTreeMap<RowId, Option<Vec<u8>>>, to: &mut Rows) {
+pub fn apply(changed: Changes, to: &mut Rows) {
     for (row, bytes) in changed {
         match bytes {
             Some(bytes) => to.insert(row, bytes),
