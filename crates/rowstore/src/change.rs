@@ -2,7 +2,7 @@
 //!
 //! A change latches the pages, edits them in memory, and notes each edit in a record: bytes that are written, bytes that move
 //! within the page, an empty page. Committing appends the record to the log, and gives its LSN to all pages; dropping the
-//! change takes the edits back. After a crash the same edits are made again (`redo`), on pages that do not have them yet.
+//! change undoes the edits. After a crash the same edits are made again (`redo`), on pages that do not have them yet.
 //!
 //! ```text
 //!   record:  1 | page id, bytes of edits, edits | page id, bytes of edits, edits | …
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Edits name bytes of one page and know nothing of what they mean: one way to do and to do again serves all kinds of pages.
-//! Redo is *physical*, page by page. Undo is *logical*: what a transaction did is taken back by other changes, made by those who know
+//! Redo is *physical*, page by page. Undo is *logical*: a transaction is rolled back by other changes, made by those who know
 //! what its rows are, as in ARIES (Mohan et al., TODS 1992).
 
 #![allow(clippy::indexing_slicing, reason = "edits are of bytes of a page, which those who make them know")]
@@ -202,7 +202,7 @@ impl<'a> Change<'a> {
 }
 
 impl Drop for Change<'_> {
-    /// Takes back what has not been committed.
+    /// Undoes the edits of a change that has not been committed.
     fn drop(&mut self) {
         if let Some((hint, before)) = &mut self.space {
             **hint = *before;

@@ -18,7 +18,7 @@
 //! | [`heap`] | tables of rows |
 //! | [`tree`] | B+trees |
 //! | [`undo`] | rows as they were |
-//! | [`transaction`] | what is seen by whom, and taken back |
+//! | [`transaction`] | what is seen by whom; commit and rollback |
 
 pub mod change;
 mod error;

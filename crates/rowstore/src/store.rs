@@ -2,7 +2,7 @@
 //!
 //! Opening reads the log twice. The first time finds its end and makes sure that all of it is durable; the second time makes
 //! the changes again that pages do not have, reading the pages of many records at once. What transactions had not committed is
-//! then in the pages, and taken back by those who know about transactions.
+//! then in the pages, and rolled back by `transaction`.
 //!
 //! A checkpoint writes the pages back whose first change lies furthest back, and notes from where on the log is needed, while others
 //! go on changing pages.

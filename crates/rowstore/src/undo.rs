@@ -1,4 +1,4 @@
-//! What transactions did, kept to take it back and to see rows as they were.
+//! What transactions did, kept to roll it back and to see rows as they were (rollback segments).
 //!
 //! ```text
 //!   streams page:  | next page | head, tail | head, tail | …

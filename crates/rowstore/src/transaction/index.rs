@@ -194,7 +194,7 @@ impl RowStore {
         Ok(tree)
     }
 
-    /// Takes a key back that a transaction has added.
+    /// Rolls back a key that a transaction has added.
     pub(super) fn take_index_insert_back(&self, stream: &mut Stream, entry: &Entry) -> Result<()> {
         let (tree, key) = named(entry).ok_or_else(|| self.damaged_entry(entry))?;
         let mut tail = None;

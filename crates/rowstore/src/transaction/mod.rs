@@ -15,7 +15,7 @@
 //! | `clock` | which transactions there are, and what each sees |
 //! | `entry` | what undo entries of rows have in them |
 //! | `index` | keys that lead to rows |
-//! | `rollback` | taking back, also after a crash |
+//! | `rollback` | also after a crash |
 //! | `purge` | clearing away what nobody sees any more |
 //!
 //! Pages are latched in this order: nodes of a tree from the root down and from left to right, heap page, undo page, directory, streams, maps, root.
@@ -72,7 +72,7 @@ pub struct RowStore {
 }
 
 impl RowStore {
-    /// Opens a store, or makes one. What was not committed when it was last used is taken back.
+    /// Opens a store, or makes one. What was not committed when it was last used is rolled back.
     pub fn open(pages: Device, log: Device, id: u64, options: &StoreOptions) -> Result<Self> {
         let pages = PageStore::open(pages, log, id, options)?;
         if pages.root(STREAMS_ROOT)? == 0 {
@@ -444,7 +444,7 @@ impl<'s> Transaction<'s> {
         Savepoint { entries: self.writes.as_ref().map_or(0, |writes| writes.entries) }
     }
 
-    /// Takes back what was done since a savepoint.
+    /// Rolls back what was done since a savepoint.
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let Some(writes) = &mut self.writes else { return Ok(()) };
         assert!(
@@ -463,7 +463,7 @@ impl<'s> Transaction<'s> {
         Ok(())
     }
 
-    /// Takes everything back.
+    /// Rolls everything back.
     pub fn roll_back(mut self) -> Result<()> {
         self.roll_back_to(Savepoint { entries: 0 })
     }

@@ -1,4 +1,4 @@
-//! Taking back what a transaction did: entry by entry, from the last one on.
+//! Rollback: entry by entry, from the last one on.
 //!
 //! Each entry goes, and the row is as it was, in one change: a crash in between leaves the entries that are still to be taken
 //! back at the end of the stream.
@@ -13,7 +13,7 @@ use crate::page::PageId;
 use crate::undo::{Entry, EntryKind, Stream, Undo};
 
 impl RowStore {
-    /// Takes back what is at the end of a stream without a commit.
+    /// Rolls back what is at the end of a stream without a commit.
     pub(super) fn take_back_unfinished(&self, stream: &mut Stream) -> Result<()> {
         while let Some(entry) = Undo::last(&self.pages, stream)? {
             if entry.kind == EntryKind::Commit {
@@ -27,7 +27,7 @@ impl RowStore {
         Ok(())
     }
 
-    /// Takes the last entry of a stream back.
+    /// Rolls the last entry of a stream back.
     pub(super) fn take_back(&self, stream: &mut Stream, entry: &Entry) -> Result<()> {
         if entry.kind == EntryKind::IndexInsert {
             return self.take_index_insert_back(stream, entry);
