@@ -37,14 +37,20 @@ impl std::fmt::Display for PageId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageKind(pub u16);
 
-fn number(bytes: &[u8], at: usize) -> u64 {
+/// A number of eight bytes, the lowest first.
+pub fn long_at(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(field)
 }
 
+/// A number of two bytes, the lowest first.
+pub fn short_at(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
 pub fn id(bytes: &[u8]) -> PageId {
-    PageId(number(bytes, ID_AT))
+    PageId(long_at(bytes, ID_AT))
 }
 
 pub fn kind(bytes: &[u8]) -> PageKind {
@@ -52,7 +58,7 @@ pub fn kind(bytes: &[u8]) -> PageKind {
 }
 
 pub fn lsn(bytes: &[u8]) -> Lsn {
-    Lsn(number(bytes, LSN_AT))
+    Lsn(long_at(bytes, LSN_AT))
 }
 
 pub fn set_lsn(bytes: &mut [u8], lsn: Lsn) {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::change::{Change, Changed};
 use crate::error::Result;
-use crate::page::{HEADER_BYTES, PageId, PageKind};
+use crate::page::{HEADER_BYTES, PageId, PageKind, long_at};
 use crate::page_file::CONTROL_BYTES;
 use crate::pool::BufferPool;
 use crate::tier::Access;
@@ -87,7 +87,7 @@ impl Space {
 
     pub fn root(&self, pool: &BufferPool, number: usize) -> Result<u64> {
         let page = pool.read(self.root, Access::Random)?;
-        Ok(number_at(&page, ROOTS_AT + 8 * number))
+        Ok(long_at(&page, ROOTS_AT + 8 * number))
     }
 
     pub fn set_root(&self, change: &mut Change<'_>, number: usize, to: u64) -> Result<()> {
@@ -119,7 +119,7 @@ impl Space {
             }
             (group, from) = (group + 1, 0);
             let root = change.latch(self.root)?;
-            if number_at(change.page(root), GROUPS_AT) == group {
+            if long_at(change.page(root), GROUPS_AT) == group {
                 pool.tier().grow(PageId(self.map(group).0 + 1))?;
                 self.add_group(change, root, group)?;
                 *change.lock_space(&self.hint) = Hint { group, from: 1 };
@@ -158,7 +158,7 @@ impl Space {
 
     /// Pages that are used, maps and the root page included.
     pub fn used(&self, pool: &BufferPool) -> Result<u64> {
-        let groups = number_at(&pool.read(self.root, Access::Random)?, GROUPS_AT);
+        let groups = long_at(&pool.read(self.root, Access::Random)?, GROUPS_AT);
         let mut used = 1;
         for group in 0..groups {
             let map = pool.read(self.map(group), Access::Random)?;
@@ -166,12 +166,6 @@ impl Space {
         }
         Ok(used)
     }
-}
-
-fn number_at(page: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(field)
 }
 
 fn is_used(map: &[u8], at: u64) -> bool {

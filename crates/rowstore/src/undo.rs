@@ -21,7 +21,7 @@
 
 use crate::change::Change;
 use crate::error::{Error, Result};
-use crate::page::{HEADER_BYTES, PageId, PageKind};
+use crate::page::{HEADER_BYTES, PageId, PageKind, long_at, short_at};
 use crate::store::PageStore;
 use crate::tier::Access;
 
@@ -331,16 +331,6 @@ fn damaged(store: &PageStore, page: PageId) -> Error {
 
 fn used(page: &[u8]) -> usize {
     short_at(page, USED_AT)
-}
-
-fn short_at(page: &[u8], at: usize) -> usize {
-    usize::from(u16::from_le_bytes([page[at], page[at + 1]]))
-}
-
-fn long_at(page: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(field)
 }
 
 fn entry_at(page: &[u8], address: UndoAddress) -> Option<Entry> {

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::slotted::{self, DirectoryEntry, HEAP_KIND};
 use crate::change::{Change, Changed};
 use crate::error::{Error, Result};
-use crate::page::{self, HEADER_BYTES, PageId, PageKind};
+use crate::page::{self, HEADER_BYTES, PageId, PageKind, long_at};
 use crate::store::PageStore;
 use crate::tier::Access;
 
@@ -151,10 +151,4 @@ pub fn read(store: &PageStore, table: TableId, page: PageId) -> Result<(Entries,
 
 fn count(page: &[u8]) -> usize {
     usize::from(u16::from_le_bytes([page[COUNT_AT], page[COUNT_AT + 1]]))
-}
-
-fn long_at(page: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(field)
 }

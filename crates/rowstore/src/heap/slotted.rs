@@ -15,7 +15,7 @@
 )]
 
 use crate::change::{Change, Changed};
-use crate::page::{self, HEADER_BYTES, PageId, PageKind};
+use crate::page::{self, HEADER_BYTES, PageId, PageKind, long_at, short_at};
 use crate::undo::{TransactionId, UndoAddress};
 
 pub const HEAP_KIND: PageKind = PageKind(5);
@@ -302,14 +302,4 @@ fn make_room(
     change.write(page, SLOTS_AT, &slots_after);
     change.write(page, CELLS_AT, &(end as u16).to_le_bytes());
     Some(())
-}
-
-fn short_at(page: &[u8], at: usize) -> usize {
-    usize::from(u16::from_le_bytes([page[at], page[at + 1]]))
-}
-
-fn long_at(page: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(field)
 }
