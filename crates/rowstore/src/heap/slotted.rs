@@ -143,7 +143,7 @@ pub fn row(page: &[u8], number: usize) -> Option<(RowHead, &[u8])> {
 
 /// Bytes of content for which a cell of a row has room, whatever else is in the page.
 pub fn reserved_bytes(page: &[u8], number: usize) -> usize {
-    slot(page, number).map_or(0, |(_, bytes)| bytes.saturating_sub(CELL_HEAD_BYTES))
+    place_of(page, number).1 - CELL_HEAD_BYTES
 }
 
 fn cell_bytes(content: usize) -> usize {
@@ -287,8 +287,8 @@ fn make_room(
     let mut slots_after = Vec::with_capacity(slots(before) * SLOT_BYTES);
     for number in 0..slots(before) {
         let kept = least_bytes(before, number, may_shrink);
-        let at = slot(before, number).map_or(0, |(at, _)| at);
         if kept > 0 {
+            let (at, _) = place_of(before, number);
             end -= kept;
             cells.push(&before[at..at + kept]);
         }

@@ -32,7 +32,7 @@ impl BufferPool {
     pub(super) fn begin_reads(&self, pages: &[PageId], access: Access, mut frames: Vec<u32>) -> Arc<Pending> {
         let reads = Reads { batch: None, pages: Vec::new(), access };
         let pending = Arc::new(Pending { reads: Mutex::new(reads) });
-        // Whoever finds one of these pages waits here until the reads have begun.
+        // A thread that finds one of these pages pending waits for this lock until the reads have begun.
         let mut reads = pending.reads.lock();
         let mut requests = Vec::with_capacity(pages.len());
         for &page in pages {
@@ -42,7 +42,7 @@ impl BufferPool {
             if is_there {
                 continue;
             }
-            let Some(frame) = frames.pop() else { break };
+            let Some(frame) = frames.pop() else { unreachable!("there is a frame for each page") };
             shard.pending.insert(page, Arc::clone(&pending));
             drop(shard);
             let buffer = self.frames[frame as usize].take().take_bytes(&self.device, self.page_bytes);

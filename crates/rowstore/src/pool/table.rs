@@ -1,6 +1,6 @@
 //! Which frame has a page.
 //!
-//! A bucket is a chain of frames. Looking a page up takes no lock: whoever follows a chain while it is changed may end in
+//! A bucket is a chain of frames. A lookup takes no lock: a thread that follows a chain while it is changed may end in
 //! another one and find nothing, and then looks again with the lock of the bucket, or may find a frame that has just got
 //! another page, which the latch tells.
 

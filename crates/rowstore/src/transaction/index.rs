@@ -6,7 +6,7 @@
 //!
 //! A key that a transaction adds is there for all at once, and goes when that is rolled back. One that it takes away stays until no
 //! snapshot sees the row with it any more. So keys lead to rows that may have another key in the state that a transaction sees, or are
-//! not there: whoever follows one looks at the row. The writer tells a key that was added again from the one that is to go.
+//! not there: a reader that follows one checks the row. The writer tells a key that was added again from the one that is to go.
 
 use std::ops::Bound;
 
@@ -88,7 +88,10 @@ impl Transaction<'_> {
     fn check_unique(&self, tree: Tree, key: &[u8], row: RowId, has_key: HasKey<'_>) -> Result<()> {
         for entry in entries(tree, &self.store.pages, key) {
             let entry = entry?;
-            let Some((_, other)) = parse(&entry).filter(|(_, other)| *other != row) else { continue };
+            let Some((_, other)) = parse(&entry) else { unreachable!("every entry of an index has a row") };
+            if other == row {
+                continue;
+            }
             let page = self.store.pages.read(other.page(), Access::Random)?;
             // A row that has been cleared away leaves its key behind for a moment.
             let Some((head, content)) = slotted::row(&page, other.slot()) else { continue };

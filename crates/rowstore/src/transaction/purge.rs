@@ -69,7 +69,9 @@ impl RowStore {
             let Some((_, behind)) = stream.first.filter(|(time, _)| *time <= horizon) else { break };
             let mut from = stream.stream.kept_from;
             while from != behind {
-                let Some(entry) = Undo::next(&self.pages, from)? else { break };
+                let Some(entry) = Undo::next(&self.pages, from)? else {
+                    unreachable!("the entries in front of a commit are there")
+                };
                 from = Undo::behind(&entry);
                 left = left.saturating_sub(1);
                 self.clear(&entry)?;
