@@ -38,6 +38,7 @@ mod name_keys;
 mod narrow_decimals;
 mod null_safe_keys;
 mod orders_below;
+mod orders_without_repeats;
 mod outer_types;
 mod push_filters;
 mod relations;
@@ -86,6 +87,7 @@ pub use name_keys::NameKeys;
 pub use narrow_decimals::NarrowDecimals;
 pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
 pub use orders_below::OrdersBelow;
+pub use orders_without_repeats::OrdersWithoutRepeats;
 pub use outer_types::OuterTypes;
 pub use push_filters::PushFilters;
 pub use relations::Relations;
@@ -147,6 +149,7 @@ pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
         theirs.next("optimize_unions"),
         theirs.next("unions_to_filter"),
         Arc::new(KeepMemberships(theirs.next("simplify_expressions"))),
+        Arc::new(OrdersWithoutRepeats),
         Arc::new(ForgetKeys(theirs.next("replace_distinct_aggregate"))),
         Arc::new(ForgetKeys(theirs.next("eliminate_join"))),
         theirs.next("decorrelate_predicate_subquery"),
