@@ -2,7 +2,7 @@
 //!
 //! What the measuring programs in `src/bin` are made of: [`partition`] repeats an experiment on hash
 //! partitioning, [`query`] drives Nandina and other engines as child processes under a hard memory cap, [`session`] runs
-//! Nandina's operators in this process, [`stored`] whole queries over tables of its own, on models of drives too. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say
+//! Nandina's operators in this process, [`stored`] whole queries over tables of its own, on models of drives too, [`row_stores`] stores of rows by key beside each other. All write a table ([`table`]), figures as JSON and a plot ([`plot`]), and say
 //! what they ran on ([`machine`]); [`runner`] is what they begin and end with, [`fio`] the yardstick of devices. [`program`] runs the program of this repository, and says what it took.
 //!
 //! [`corpus`], [`fuzz`] and [`orders`] ask whether answers are right, not how long they take, and [`torture`] whether the
@@ -23,6 +23,7 @@ pub mod query;
 pub mod random;
 pub mod rare_model;
 pub mod reference;
+pub mod row_stores;
 pub mod runner;
 pub mod session;
 pub mod stored;

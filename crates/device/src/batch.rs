@@ -95,7 +95,11 @@ impl File {
     /// Makes every write that has been reported complete durable, and the length needed to read it. The file's name
     /// is durable only after [`Device::sync_directory`].
     pub fn sync(&self) -> Result<()> {
-        self.submit_sync(None).wait().map(drop)
+        let mut batch = self.device().batch(None);
+        if let Some(operation) = batch.prepare_sync(self).1 {
+            self.device().inner.run(operation);
+        }
+        batch.wait().map(drop)
     }
 
     /// [`File::sync`] for async tasks.
@@ -143,15 +147,21 @@ impl Batch {
 
     /// Submits a [`File::sync`]; returns its index.
     pub fn add_sync(&mut self, file: &File) -> usize {
+        let (index, operation) = self.prepare_sync(file);
+        self.device.submit(operation.into_iter().collect());
+        index
+    }
+
+    /// The index of a [`File::sync`], and the operation to execute, unless it has its result already.
+    fn prepare_sync(&mut self, file: &File) -> (usize, Option<Box<Operation>>) {
         let index = self.expect(1);
         match self.check_device(file.device(), &file.inner) {
-            Ok(()) => {
-                let operation = Operation::sync(Arc::clone(&file.inner), self.ticket(index));
-                self.device.submit(vec![operation]);
+            Ok(()) => (index, Some(Operation::sync(Arc::clone(&file.inner), self.ticket(index)))),
+            Err(error) => {
+                self.device.deliver(&self.completions, index, Err(error));
+                (index, None)
             }
-            Err(error) => self.device.deliver(&self.completions, index, Err(error)),
         }
-        index
     }
 
     /// Counts requests that are to come; the index of the first.

@@ -47,6 +47,9 @@ pub trait PageTier: Send + Sync {
     /// bring is those pages is for the caller to check.
     fn read(&self, pages: Vec<(PageId, AlignedBuffer)>) -> Batch;
 
+    /// Reads one page, in this thread: nobody has to be woken for it.
+    fn read_one(&self, page: PageId, buffer: AlignedBuffer) -> Result<AlignedBuffer, nandina_device::Error>;
+
     /// Writes sealed pages, which stand in `images` one behind the other, so that a crash from now on finds each of them
     /// whole: as it was before, or as it is now. When it returns, they are durable.
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, reason: WriteReason) -> Result<()>;

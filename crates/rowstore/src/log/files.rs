@@ -74,21 +74,20 @@ impl LogFiles {
         Some(file.submit(vec![Request::read(offset, buffer)]))
     }
 
-    /// Begins to write blocks, for which files have been made ready; the files that they are in.
-    pub fn write(&self, lsn: u64, blocks: AlignedBuffer) -> (Batch, Vec<File>) {
+    /// Where blocks are to be written, for which files have been made ready.
+    pub fn writes(&self, lsn: u64, blocks: AlignedBuffer) -> Vec<(File, u64, Bytes)> {
         let blocks: Bytes = blocks.freeze();
-        let (mut requests, mut files) = (Vec::new(), Vec::new());
+        let mut writes = Vec::new();
         let mut done = 0;
         while done < blocks.len() {
             let Some((file, offset, room)) = self.place(lsn + done as u64) else {
                 unreachable!("files are made before records are taken for them")
             };
             let end = blocks.len().min(done + room as usize);
-            requests.push((file.clone(), Request::write(offset, blocks.slice(done..end))));
-            files.push(file.clone());
+            writes.push((file.clone(), offset, blocks.slice(done..end)));
             done = end;
         }
-        (self.device.submit_many(requests, None), files)
+        writes
     }
 
     /// Makes files ready for all bytes up to `end`.

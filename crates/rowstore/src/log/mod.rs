@@ -9,7 +9,8 @@
 //! Records are bytes that mean nothing here. While a group is being written, those that are appended wait for the next one:
 //! the more commits there are at once, the more of them share a sync (*group commit*: DeWitt et al., *Implementation
 //! Techniques for Main Memory Database Systems*, SIGMOD 1984, section 5.2). No thread is needed for it, and none holds a
-//! lock while the device works: each task that waits for a group polls its write and its sync.
+//! lock while the device works: a thread that waits for a group writes it itself, and each task that waits for one polls its write
+//! and its sync.
 //!
 //! A record's address, its LSN (log sequence number), is the place of its first byte in the log, which has no end; the files
 //! that it is in come and go. Each group begins a block, so that no block that is durable is ever written again: what is on the
@@ -35,7 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use nandina_device::{AlignedBuffer, Device, Error as DeviceError, block_on};
+use nandina_device::{AlignedBuffer, Device, Error as DeviceError, File, Request, block_on};
 use parking_lot::Mutex;
 
 use self::block::{BLOCK_BYTES, Header, PAYLOAD_BYTES, address};
@@ -100,7 +101,7 @@ struct State {
 
 /// The write of a group.
 enum Writing {
-    /// Blocks are being made of it.
+    /// A thread makes blocks of it, or writes it.
     Begun,
     Running(Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>>),
 }
@@ -233,9 +234,25 @@ impl Log {
         std::future::poll_fn(|context| self.shared.poll_durable(lsn.0, context)).await
     }
 
-    /// [`Log::until_durable`], blocking the thread.
+    /// [`Log::until_durable`], blocking the thread. Where no group is being written, this thread writes the next one: nobody has to be
+    /// woken between its write, its sync and the end.
     pub fn wait_until_durable(&self, lsn: Lsn) -> Result<()> {
-        block_on(self.until_durable(lsn))
+        let shared = &self.shared;
+        loop {
+            let mut state = shared.state.lock();
+            if let Some(is_durable) = state.is_durable(lsn.0) {
+                return is_durable;
+            }
+            if state.writing.is_none() {
+                let group = state.begin(shared.id, lsn.0);
+                drop(state);
+                let written = shared.write_blocking(group);
+                shared.written(written);
+            } else {
+                drop(state);
+                block_on(std::future::poll_fn(|context| shared.poll_group(context)));
+            }
+        }
     }
 
     /// Waits until no more records than [`LogOptions::waiting_bytes`] wait to be written.
@@ -272,51 +289,77 @@ impl Shared {
     fn poll_durable(&self, lsn: u64, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             let mut state = self.state.lock();
-            if state.durable > lsn {
-                return Poll::Ready(Ok(()));
+            if let Some(is_durable) = state.is_durable(lsn) {
+                return Poll::Ready(is_durable);
             }
-            if let Some(error) = &state.failed {
-                return Poll::Ready(Err(error.clone()));
-            }
-            match &mut state.writing {
-                None => {
-                    let group = state.begin(self.id, lsn);
-                    drop(state);
-                    let writing = self.write(group);
-                    self.state.lock().writing = Some(Writing::Running(writing));
-                }
-                Some(Writing::Begun) => {
-                    self.waiting.add(context.waker());
-                    return Poll::Pending;
-                }
-                Some(Writing::Running(group)) => {
-                    self.waiting.add(context.waker());
-                    // When the device has ended, all are woken: any of them can go on with it.
-                    let waker = Waker::from(Arc::clone(&self.waiting));
-                    let Poll::Ready(written) = group.as_mut().poll(&mut Context::from_waker(&waker)) else {
-                        return Poll::Pending;
-                    };
-                    state.writing = None;
-                    match written {
-                        Ok(end) => (state.durable, state.chain) = (end.lsn, end.chain),
-                        Err(source) => state.failed = Some(self.files.lock().failed_error(source)),
-                    }
-                    drop(state);
-                    self.waiting.wake_all();
-                }
+            if state.writing.is_none() {
+                let group = state.begin(self.id, lsn);
+                drop(state);
+                let writing = self.write(group);
+                self.state.lock().writing = Some(Writing::Running(writing));
+            } else {
+                drop(state);
+                std::task::ready!(self.poll_group(context));
             }
         }
+    }
+
+    /// Goes on with the group that is being written; ready when none is.
+    fn poll_group(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        match &mut state.writing {
+            None => Poll::Ready(()),
+            Some(Writing::Begun) => {
+                self.waiting.add(context.waker());
+                Poll::Pending
+            }
+            Some(Writing::Running(group)) => {
+                self.waiting.add(context.waker());
+                // When the device has ended, all are woken: any of them can go on with it.
+                let waker = Waker::from(Arc::clone(&self.waiting));
+                let written = std::task::ready!(group.as_mut().poll(&mut Context::from_waker(&waker)));
+                state.writing = Some(Writing::Begun);
+                drop(state);
+                self.written(written);
+                Poll::Ready(())
+            }
+        }
+    }
+
+    /// A group is durable, or was not written.
+    fn written(&self, written: Result<LogEnd, DeviceError>) {
+        let mut state = self.state.lock();
+        state.writing = None;
+        match written {
+            Ok(end) => (state.durable, state.chain) = (end.lsn, end.chain),
+            Err(source) => state.failed = Some(self.files.lock().failed_error(source)),
+        }
+        drop(state);
+        self.waiting.wake_all();
+    }
+
+    /// Writes a group, in this thread.
+    fn write_blocking(&self, group: Group) -> Result<LogEnd, DeviceError> {
+        let (blocks, end) = group.blocks(&self.device);
+        let writes = self.files.lock().writes(group.first.lsn, blocks);
+        for (file, offset, blocks) in &writes {
+            file.write_blocking(*offset, blocks.clone())?;
+        }
+        writes.iter().try_for_each(|(file, ..)| file.sync())?;
+        Ok(end)
     }
 
     /// Makes blocks of a group and begins to write them.
     fn write(&self, group: Group) -> Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>> {
         let (blocks, end) = group.blocks(&self.device);
-        let files = self.files.lock();
-        let (writes, written) = files.write(group.first.lsn, blocks);
-        drop(files);
+        let writes = self.files.lock().writes(group.first.lsn, blocks);
+        let files: Vec<File> = writes.iter().map(|(file, ..)| file.clone()).collect();
+        let requests =
+            writes.into_iter().map(|(file, offset, blocks)| (file, Request::write(offset, blocks)));
+        let writes = self.device.submit_many(requests.collect(), None);
         Box::pin(async move {
             writes.wait_async().await?;
-            for file in written {
+            for file in files {
                 file.sync_async().await?;
             }
             Ok(end)
@@ -336,6 +379,15 @@ impl Drop for Shared {
 }
 
 impl State {
+    /// Whether the record at `lsn` is durable; an error if it never will be, and `None` if it is not yet.
+    fn is_durable(&self, lsn: u64) -> Option<Result<()>> {
+        match &self.failed {
+            _ if self.durable > lsn => Some(Ok(())),
+            Some(error) => Some(Err(error.clone())),
+            None => None,
+        }
+    }
+
     /// Takes the records that wait, one of which is wanted.
     fn begin(&mut self, log_id: u64, lsn: u64) -> Group {
         let blocks = blocks_of(self.records.len());

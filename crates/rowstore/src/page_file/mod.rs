@@ -166,6 +166,10 @@ impl PageTier for PageFile {
         self.file.submit(requests.collect())
     }
 
+    fn read_one(&self, page: PageId, buffer: AlignedBuffer) -> Result<AlignedBuffer, DeviceError> {
+        self.file.read_blocking(self.offset(page), buffer)
+    }
+
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, _reason: WriteReason) -> Result<()> {
         let images: Bytes = images.freeze();
         let mut unwritten = self.unwritten.lock();

@@ -272,15 +272,14 @@ impl BufferPool {
             }
             shard.pending.get(&page).cloned()
         };
-        let pending = match pending {
-            Some(pending) => pending,
+        match pending {
+            Some(pending) => self.end_reads(&pending, page)?,
             None => {
                 self.counters.misses.fetch_add(1, Ordering::Relaxed);
-                let frames = self.take_frames(1)?;
-                self.begin_reads(&[page], access, frames)
+                let Some(frame) = self.take_frames(1)?.pop() else { unreachable!("one frame was taken") };
+                self.read_one(page, access, frame)?;
             }
-        };
-        self.end_reads(&pending, page)?;
+        }
         Ok(None)
     }
 

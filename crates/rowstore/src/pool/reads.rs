@@ -1,4 +1,4 @@
-//! Reading pages: every read is one of several, begun together, which any thread that wants one of them may end.
+//! Reading pages: one by the thread that wants it, or several, begun together, which any thread that wants one of them may end.
 //!
 //! Frames are taken before the reads begin and belong to no page until these end: nobody waits with a latch for the device.
 
@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use nandina_device::{Batch, Completion};
+use nandina_device::{AlignedBuffer, Batch, Completion};
 use parking_lot::Mutex;
 
 use super::BufferPool;
@@ -57,6 +57,30 @@ impl BufferPool {
         pending
     }
 
+    /// Reads a page into a frame that nobody uses, unless it is in memory or being read already.
+    pub(super) fn read_one(&self, page: PageId, access: Access, frame: u32) -> Result<()> {
+        let pages = vec![Some((page, frame))];
+        let pending = Arc::new(Pending { reads: Mutex::new(Reads { batch: None, pages, access }) });
+        // Threads that find the page pending wait for this lock until it has been read.
+        let mut reads = pending.reads.lock();
+        let mut shard = self.table.lock(page);
+        if self.table.find_locked(&self.frames, &shard, page).is_some() || shard.pending.contains_key(&page) {
+            drop(shard);
+            self.free_frames(vec![frame]);
+            return Ok(());
+        }
+        shard.pending.insert(page, Arc::clone(&pending));
+        drop(shard);
+        let buffer = self.frames[frame as usize].take().take_bytes(&self.device, self.page_bytes);
+        match self.tier.read_one(page, buffer) {
+            Ok(buffer) => self.take_in(&mut reads, 0, buffer),
+            Err(source) => {
+                self.give_up(&mut reads);
+                Err(self.tier.read_error(source))
+            }
+        }
+    }
+
     /// Waits for one page, if it is among these reads, and takes in whatever has ended.
     pub(super) fn end_reads(&self, pending: &Pending, wanted: PageId) -> Result<()> {
         let mut reads = pending.reads.lock();
@@ -74,7 +98,7 @@ impl BufferPool {
                     return if is_alone { Err(self.tier.read_error(source)) } else { Ok(()) };
                 }
             };
-            let taken = self.take_in(&mut reads, index, completion);
+            let taken = self.take_in(&mut reads, index, read_buffer(completion));
             if is_alone {
                 taken?;
             }
@@ -82,7 +106,7 @@ impl BufferPool {
         while let Some(ended) = reads.batch.as_mut().and_then(Batch::try_next) {
             match ended {
                 // A damaged page is reported to those who want it.
-                Ok((index, completion)) => drop(self.take_in(&mut reads, index, completion)),
+                Ok((index, completion)) => drop(self.take_in(&mut reads, index, read_buffer(completion))),
                 Err(_) => self.give_up(&mut reads),
             }
         }
@@ -94,7 +118,7 @@ impl BufferPool {
         let mut reads = pending.reads.lock();
         while let Some(ended) = reads.batch.as_mut().and_then(Batch::next_blocking) {
             match ended {
-                Ok((index, completion)) => drop(self.take_in(&mut reads, index, completion)),
+                Ok((index, completion)) => drop(self.take_in(&mut reads, index, read_buffer(completion))),
                 Err(_) => return self.give_up(&mut reads),
             }
         }
@@ -102,11 +126,9 @@ impl BufferPool {
     }
 
     /// Puts a page that was read into its frame.
-    fn take_in(&self, reads: &mut Reads, index: usize, completion: Completion) -> Result<()> {
+    fn take_in(&self, reads: &mut Reads, index: usize, buffer: AlignedBuffer) -> Result<()> {
         let ended = reads.pages.get_mut(index).and_then(Option::take);
-        let (Some((page, number)), Some(buffer)) = (ended, completion.into_buffer()) else {
-            unreachable!("a read ends once, and with its buffer")
-        };
+        let Some((page, number)) = ended else { unreachable!("a read ends once") };
         let frame = &self.frames[number as usize];
         let mut content = frame.take();
         let found = page::verify(&buffer);
@@ -139,6 +161,11 @@ impl BufferPool {
         }
         self.free_frames(frames);
     }
+}
+
+fn read_buffer(completion: Completion) -> AlignedBuffer {
+    let Some(buffer) = completion.into_buffer() else { unreachable!("a read ends with its buffer") };
+    buffer
 }
 
 impl Pending {

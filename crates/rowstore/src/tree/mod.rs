@@ -41,6 +41,9 @@ const MERGED_QUARTERS: usize = 3;
 const SMALL_PART: usize = 4;
 /// Leaves that are read ahead.
 const LEAVES_AHEAD: usize = 16;
+/// Keys that a range takes from its first leaf, and how many times as many each time after that.
+const FIRST_KEYS: usize = 8;
+const GROWTH: usize = 4;
 
 /// See the [module documentation](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -319,6 +322,7 @@ impl Tree {
             lower,
             upper,
             keys: Vec::new(),
+            at_once: FIRST_KEYS,
             is_ahead: false,
             is_backward: false,
             is_over: false,
@@ -365,17 +369,18 @@ pub struct Range<'s> {
     upper: Bound<Vec<u8>>,
     /// Of the leaf that was read last, the next one at the end.
     keys: Vec<Vec<u8>>,
-    /// Leaves have been read ahead.
+    /// Keys that are taken from a leaf: few at first, as many ranges end soon.
+    at_once: usize,
+    /// A whole leaf has been read.
     is_ahead: bool,
     is_backward: bool,
     is_over: bool,
 }
 
 impl<'s> Range<'s> {
-    /// Takes the keys of the next leaf.
+    /// Takes the next keys of a leaf.
     fn fill(&mut self) -> Result<()> {
         let leaf = self.next_leaf()?;
-        self.is_ahead = true;
         let node = Node(&leaf);
         // Numbers of the keys that a bound stands before and behind.
         let before = |key: &[u8]| match node.search(key) {
@@ -395,15 +400,25 @@ impl<'s> Range<'s> {
             Bound::Included(key) => behind(key),
             Bound::Excluded(key) => before(key),
         };
-        let keys = (from..to.max(from)).map(|number| node.key(number));
+        let to = to.max(from);
+        let most = self.at_once;
+        self.at_once = most.saturating_mul(GROWTH);
+        if to - from > most {
+            let taken = if self.is_backward { to - most..to } else { from..from + most };
+            self.take(node, taken);
+            let Some(last) = self.keys.first().cloned() else { unreachable!("some keys were taken") };
+            let bound = if self.is_backward { &mut self.upper } else { &mut self.lower };
+            *bound = Bound::Excluded(last);
+            return Ok(());
+        }
+        self.take(node, from..to);
+        self.is_ahead = true;
         if self.is_backward {
-            self.keys = keys.collect();
             match node.lower() {
                 [] => self.is_over = true,
                 lower => self.upper = Bound::Excluded(lower.to_vec()),
             }
         } else {
-            self.keys = keys.rev().collect();
             match node.upper() {
                 None => self.is_over = true,
                 Some(upper) => self.lower = Bound::Included(upper.to_vec()),
@@ -418,6 +433,12 @@ impl<'s> Range<'s> {
             ) => lower >= upper,
         };
         Ok(())
+    }
+
+    /// Takes these keys, the one that comes next at the end.
+    fn take(&mut self, node: Node<'_>, numbers: std::ops::Range<usize>) {
+        let keys = numbers.map(|number| node.key(number));
+        self.keys = if self.is_backward { keys.collect() } else { keys.rev().collect() };
     }
 
     fn next_leaf(&self) -> Result<PageRead<'s>> {

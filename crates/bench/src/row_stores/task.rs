@@ -1,0 +1,342 @@
+//! One measurement, in a process of its own.
+
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nandina_rowstore::tier::Access;
+use serde::{Deserialize, Serialize};
+
+use super::latencies::Latencies;
+use super::nandina::PageRows;
+use super::redb::Redb;
+use super::sqlite::Sqlite;
+use super::{Engine, RANGE_ROWS, ROW_BYTES, Rows, Session, row};
+use crate::error::{BenchError, Result};
+use crate::random::Random;
+
+/// Rows of a transaction when rows are loaded.
+const LOADED_AT_ONCE: u64 = 10_000;
+/// Bytes of the log that recovery may have to read.
+const MOST_LOG_BYTES: u64 = 256 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Rows in the order of their keys, by one thread.
+    Load,
+    /// A row by its key.
+    Read,
+    /// [`RANGE_ROWS`] rows from a key on.
+    Range,
+    /// A row gets other bytes; durable.
+    Update,
+    /// The same, reported before it is durable.
+    RelaxedUpdate,
+    /// A row with a key between others; durable.
+    Insert,
+    /// Of Nandina: pages of the heap through the pool.
+    Pages,
+    /// Of Nandina: all pages in memory are changed and written back, again and again.
+    WriteBack,
+    /// Of Nandina: updates until the log has so many bytes, and recovery from it.
+    Recovery { log_bytes: u64 },
+}
+
+/// What a process is to measure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Task {
+    pub engine: Engine,
+    pub folder: PathBuf,
+    pub cache_bytes: u64,
+    pub page_bytes: usize,
+    /// Rows that are loaded, with the keys 0, 1, 2 …
+    pub rows: u64,
+    pub threads: usize,
+    pub seconds: f64,
+    /// Whether all rows are read before measuring begins.
+    pub is_warm: bool,
+    pub work: Work,
+}
+
+/// What it has measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    pub operations: u64,
+    pub seconds: f64,
+    pub median_seconds: f64,
+    /// That 99 of 100 operations stayed below.
+    pub slow_seconds: f64,
+    /// Bytes that the process had read from, and written to devices while it measured.
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub processor_seconds: f64,
+    /// Of Nandina: pages that were read, or written back.
+    pub pages: u64,
+    /// Of recovery.
+    pub log_bytes: u64,
+}
+
+impl Outcome {
+    pub fn per_second(&self) -> f64 {
+        self.operations as f64 / self.seconds
+    }
+}
+
+/// Does what a task says.
+pub fn run(task: &Task) -> Result<Outcome> {
+    match task.work {
+        Work::Load => load(task),
+        Work::Pages => pages(task),
+        Work::WriteBack => write_back(task),
+        Work::Recovery { log_bytes } => recovery(task, log_bytes),
+        Work::Read | Work::Range | Work::Update | Work::RelaxedUpdate | Work::Insert => operations(task),
+    }
+}
+
+fn open(task: &Task, is_durable: bool) -> Result<Box<dyn Rows>> {
+    let Task { folder, cache_bytes, threads, .. } = task;
+    Ok(match task.engine {
+        Engine::Nandina => Box::new(open_pages(task, is_durable, MOST_LOG_BYTES)?),
+        Engine::Sqlite => Box::new(Sqlite::open(folder, *cache_bytes, *threads, is_durable)?),
+        Engine::Redb => Box::new(Redb::open(folder, *cache_bytes, is_durable)?),
+    })
+}
+
+fn open_pages(task: &Task, is_durable: bool, most_log_bytes: u64) -> Result<PageRows> {
+    PageRows::open(&task.folder, task.cache_bytes, task.page_bytes, is_durable, most_log_bytes)
+}
+
+fn load(task: &Task) -> Result<Outcome> {
+    let store = open(task, false)?;
+    let before = Used::now();
+    store.session(&mut |session| {
+        for from in (0..task.rows).step_by(LOADED_AT_ONCE as usize) {
+            let keys = from..(from + LOADED_AT_ONCE).min(task.rows);
+            let rows: Vec<(u64, [u8; ROW_BYTES])> = keys.map(|key| (key, row(key, 0))).collect();
+            session.insert(&rows)?;
+        }
+        Ok(())
+    })?;
+    store.settle()?;
+    Ok(Outcome { operations: task.rows, ..before.since() })
+}
+
+fn operations(task: &Task) -> Result<Outcome> {
+    let store = open(task, task.work != Work::RelaxedUpdate)?;
+    if task.is_warm {
+        store.session(&mut |session| {
+            (0..task.rows).step_by(1000).try_for_each(|from| session.range(from, 1000).map(drop))
+        })?;
+    }
+    let seed = microseconds();
+    // Keys of an earlier task are not used again, nor are its changes made again, which would change nothing.
+    let inserted = AtomicU64::new(seed);
+    measured(task, &|thread, run| {
+        let mut random = Random::new(seed ^ thread as u64);
+        store.session(&mut |session| run(&mut || operation(task, session, &mut random, &inserted)))
+    })
+}
+
+/// Microseconds since 1970: another number for each task.
+fn microseconds() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.as_micros() as u64
+}
+
+/// Numbers that follow each other, as keys far from each other, none twice; above all that are loaded.
+fn scattered(number: u64) -> u64 {
+    const HALF: u64 = 1 << 62;
+    HALF | (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) & (HALF - 1))
+}
+
+fn operation(
+    task: &Task,
+    session: &mut dyn Session,
+    random: &mut Random,
+    inserted: &AtomicU64,
+) -> Result<()> {
+    let key = random.number() % task.rows;
+    let wrong = |what: &str| Err(BenchError::Setup(format!("{}: {what} of key {key}", task.engine.name())));
+    match task.work {
+        Work::Read => match session.read(key)? {
+            Some(ROW_BYTES) => Ok(()),
+            _ => wrong("not the row"),
+        },
+        Work::Range => {
+            let from = key.min(task.rows.saturating_sub(RANGE_ROWS as u64));
+            if session.range(from, RANGE_ROWS)? == RANGE_ROWS { Ok(()) } else { wrong("not the rows") }
+        }
+        Work::Update | Work::RelaxedUpdate => session.update(key, &row(key, random.number())),
+        Work::Insert => {
+            let key = scattered(inserted.fetch_add(1, Ordering::Relaxed));
+            session.insert(&[(key, row(key, 0))])
+        }
+        Work::Load | Work::Pages | Work::WriteBack | Work::Recovery { .. } => {
+            unreachable!("{:?} is no operation of one row", task.work)
+        }
+    }
+}
+
+type Operation<'o> = &'o mut dyn FnMut() -> Result<()>;
+type Running<'r> = &'r mut dyn FnMut(Operation<'_>) -> Result<()>;
+
+/// Runs what each thread does, which has its operation run again and again: a second before measuring begins, and until the end.
+fn measured(task: &Task, thread: &(dyn Fn(usize, Running<'_>) -> Result<()> + Sync)) -> Result<Outcome> {
+    const WARM_UP: Duration = Duration::from_secs(1);
+    let (is_measured, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let begin = Barrier::new(task.threads + 1);
+    let work = |number: usize| -> Result<Latencies> {
+        let mut latencies = Latencies::default();
+        let mut has_begun = false;
+        let result = thread(number, &mut |operation| {
+            has_begun = true;
+            begin.wait();
+            while !is_over.load(Ordering::Relaxed) {
+                let counts = is_measured.load(Ordering::Relaxed);
+                let begun = Instant::now();
+                operation()?;
+                if counts {
+                    latencies.add(begun.elapsed());
+                }
+            }
+            Ok(())
+        });
+        if !has_begun {
+            begin.wait();
+        }
+        result.map(|()| latencies)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..task.threads).map(|number| scope.spawn(move || work(number))).collect();
+        begin.wait();
+        std::thread::sleep(WARM_UP);
+        let before = Used::now();
+        is_measured.store(true, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_secs_f64(task.seconds));
+        is_measured.store(false, Ordering::Relaxed);
+        let used = before.since();
+        is_over.store(true, Ordering::Relaxed);
+        let mut all = Latencies::default();
+        for thread in threads {
+            match thread.join() {
+                Ok(latencies) => all.add_all(&latencies?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        let (median_seconds, slow_seconds) = (all.quantile(0.5), all.quantile(0.99));
+        Ok(Outcome { operations: all.count(), median_seconds, slow_seconds, ..used })
+    })
+}
+
+fn pages(task: &Task) -> Result<Outcome> {
+    let store = open_pages(task, true, MOST_LOG_BYTES)?;
+    let pages = store.heap_pages()?;
+    let pool = store.pages().pool();
+    let outcome = measured(task, &|thread, run| {
+        let mut random = Random::new(thread as u64 + 1);
+        run(&mut || {
+            let Some(page) = random.pick(&pages) else {
+                return Err(BenchError::Setup("a heap without pages".to_owned()));
+            };
+            pool.read(*page, Access::Random).map(drop).map_err(|error| BenchError::Setup(error.to_string()))
+        })
+    })?;
+    Ok(Outcome { pages: outcome.read_bytes / task.page_bytes as u64, ..outcome })
+}
+
+fn write_back(task: &Task) -> Result<Outcome> {
+    let failed = |error: nandina_rowstore::Error| BenchError::Setup(error.to_string());
+    let store = open_pages(task, false, u64::MAX)?;
+    let pages = store.heap_pages()?;
+    let in_memory = pages.len().min(store.pages().pool().frames() * 3 / 4);
+    let mut random = Random::new(1);
+    let mut outcome = Outcome::default();
+    let mut number = 0;
+    while outcome.seconds < task.seconds {
+        let changed: Vec<_> = (0..in_memory).filter_map(|_| random.pick(&pages).copied()).collect();
+        for changed in changed.chunks(64) {
+            store.pages().pool().prefetch(changed, Access::Random);
+            for page in changed {
+                number += 1;
+                let mut change = store.pages().change();
+                let latched = change.latch(*page).map_err(failed)?;
+                let at = task.page_bytes - 1;
+                let byte = change.page(latched)[at].wrapping_add(number as u8 | 1);
+                change.write(latched, at, &[byte]);
+                change.commit().map_err(failed)?;
+            }
+        }
+        let written = store.pages().pool().statistics().written;
+        let before = Used::now();
+        store.pages().checkpoint().map_err(failed)?;
+        let used = before.since();
+        let written = store.pages().pool().statistics().written - written;
+        outcome.pages += written;
+        outcome.operations += written;
+        outcome.seconds += used.seconds;
+        outcome.written_bytes += used.written_bytes;
+        outcome.processor_seconds += used.processor_seconds;
+    }
+    Ok(outcome)
+}
+
+fn recovery(task: &Task, log_bytes: u64) -> Result<Outcome> {
+    let log = {
+        let store = open_pages(task, false, u64::MAX)?;
+        store.settle()?;
+        let mut random = Random::new(7);
+        let mut operations = 0;
+        store.session(&mut |session| {
+            while store.pages().log_bytes() < log_bytes {
+                let key = random.number() % task.rows;
+                session.update(key, &row(key, random.number()))?;
+                operations += 1;
+            }
+            Ok(())
+        })?;
+        let durable = store.pages().log().wait_until_all_durable();
+        durable.map_err(|error| BenchError::Setup(error.to_string()))?;
+        (operations, store.pages().log_bytes())
+    };
+    let before = Used::now();
+    let store = open_pages(task, false, u64::MAX)?;
+    let used = before.since();
+    store.settle()?;
+    Ok(Outcome { operations: log.0, log_bytes: log.1, ..used })
+}
+
+/// What this process has used.
+struct Used {
+    at: Instant,
+    read_bytes: u64,
+    written_bytes: u64,
+    processor_seconds: f64,
+}
+
+impl Used {
+    fn now() -> Self {
+        let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let told = |word: &str| {
+            let number = io.lines().find_map(|line| line.strip_prefix(word));
+            number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+        };
+        Self {
+            at: Instant::now(),
+            read_bytes: told("read_bytes:"),
+            written_bytes: told("write_bytes:"),
+            processor_seconds: nandina_device::processor_time().as_secs_f64(),
+        }
+    }
+
+    fn since(&self) -> Outcome {
+        let now = Self::now();
+        Outcome {
+            seconds: now.at.duration_since(self.at).as_secs_f64(),
+            read_bytes: now.read_bytes - self.read_bytes,
+            written_bytes: now.written_bytes - self.written_bytes,
+            processor_seconds: now.processor_seconds - self.processor_seconds,
+            ..Outcome::default()
+        }
+    }
+}
