@@ -46,7 +46,8 @@ impl PageRows {
         let device = |name: &str| -> Result<Device> {
             let folder = folder.join(name);
             std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
-            let options = DeviceOptions { buffer_pool: Some(Arc::clone(&buffers)), ..DeviceOptions::default() };
+            let options =
+                DeviceOptions { buffer_pool: Some(Arc::clone(&buffers)), ..DeviceOptions::default() };
             Device::open(&folder, options).map_err(failed)
         };
         let frames = (cache_bytes as usize / page_bytes).max(64);
@@ -129,7 +130,7 @@ impl Session for PageSession<'_> {
         let entries: Vec<RowId> = entries
             .take(rows)
             .map(|entry| entry.map(|(_, row)| row))
-            .collect::<Result<_, _>>()
+            .collect::<std::result::Result<_, _>>()
             .map_err(failed)?;
         let mut pages: Vec<PageId> = entries.iter().map(|row| row.page()).collect();
         pages.dedup();

@@ -35,6 +35,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use nandina_device::{AlignedBuffer, Device, Error as DeviceError, File, Request, block_on};
 use parking_lot::Mutex;
@@ -64,7 +65,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { file_bytes: 16 << 20, waiting_bytes: 4 << 20 }
+        Self { file_bytes: 16 << 20, waiting_bytes: 1 << 20 }
     }
 }
 
@@ -96,6 +97,8 @@ struct State {
     /// The checksum of the last block.
     chain: u32,
     writing: Option<Writing>,
+    /// Threads that wait while another one writes, by the record that each waits for. They are taken out when they are woken.
+    threads: Vec<(u64, Thread)>,
     failed: Option<Error>,
 }
 
@@ -106,7 +109,7 @@ enum Writing {
     Running(Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>>),
 }
 
-/// Those who wait for a group.
+/// Tasks that wait for a group.
 #[derive(Default)]
 struct Waiting(Mutex<Vec<Waker>>);
 
@@ -159,6 +162,7 @@ impl Log {
             durable: end.lsn,
             chain: end.chain,
             writing: None,
+            threads: Vec::new(),
             failed: None,
         };
         let (files, state, waiting) = (Mutex::new(files), Mutex::new(state), Arc::default());
@@ -243,14 +247,26 @@ impl Log {
             if let Some(is_durable) = state.is_durable(lsn.0) {
                 return is_durable;
             }
-            if state.writing.is_none() {
-                let group = state.begin(shared.id, lsn.0);
-                drop(state);
-                let written = shared.write_blocking(group);
-                shared.written(written);
-            } else {
-                drop(state);
-                block_on(std::future::poll_fn(|context| shared.poll_group(context)));
+            match state.writing {
+                None => {
+                    let group = state.begin(shared.id, lsn.0);
+                    drop(state);
+                    let written = shared.write_blocking(group);
+                    shared.written(written);
+                }
+                Some(Writing::Begun) => {
+                    let this = thread::current();
+                    state.threads.push((lsn.0, this.clone()));
+                    while state.threads.iter().any(|(_, thread)| thread.id() == this.id()) {
+                        drop(state);
+                        thread::park();
+                        state = shared.state.lock();
+                    }
+                }
+                Some(Writing::Running(_)) => {
+                    drop(state);
+                    block_on(std::future::poll_fn(|context| shared.poll_group(context)));
+                }
             }
         }
     }
@@ -296,7 +312,12 @@ impl Shared {
                 let group = state.begin(self.id, lsn);
                 drop(state);
                 let writing = self.write(group);
-                self.state.lock().writing = Some(Writing::Running(writing));
+                let mut state = self.state.lock();
+                state.writing = Some(Writing::Running(writing));
+                // From now on, all who wait see to it: this task may be dropped.
+                let threads = std::mem::take(&mut state.threads);
+                drop(state);
+                threads.into_iter().for_each(|(_, thread)| thread.unpark());
             } else {
                 drop(state);
                 std::task::ready!(self.poll_group(context));
@@ -334,7 +355,9 @@ impl Shared {
             Ok(end) => (state.durable, state.chain) = (end.lsn, end.chain),
             Err(source) => state.failed = Some(self.files.lock().failed_error(source)),
         }
+        let threads = state.threads_to_wake();
         drop(state);
+        threads.iter().for_each(Thread::unpark);
         self.waiting.wake_all();
     }
 
@@ -386,6 +409,17 @@ impl State {
             Some(error) => Some(Err(error.clone())),
             None => None,
         }
+    }
+
+    /// Of the threads that wait, those whose records are durable, and one more, which writes the next group: the others have nothing
+    /// to do until that is written.
+    fn threads_to_wake(&mut self) -> Vec<Thread> {
+        let (durable, is_over) = (self.durable, self.failed.is_some());
+        let mut has_writer = false;
+        let woken = self.threads.extract_if(.., |(lsn, _)| {
+            is_over || *lsn < durable || !std::mem::replace(&mut has_writer, true)
+        });
+        woken.map(|(_, thread)| thread).collect()
     }
 
     /// Takes the records that wait, one of which is wanted.
