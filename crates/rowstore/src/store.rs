@@ -39,9 +39,9 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {
-            page_bytes: 16 << 10,
-            frames: 4096,
-            most_frames: 4096,
+            page_bytes: 8 << 10,
+            frames: 8192,
+            most_frames: 8192,
             log: LogOptions::default(),
             most_log_bytes: 256 << 20,
         }

@@ -19,7 +19,10 @@ impl Default for Latencies {
 impl Latencies {
     pub fn add(&mut self, took: Duration) {
         let at = (took.as_nanos().max(1) as f64).log2() * STEPS;
-        self.0[(at as usize).min(BUCKETS - 1)] += 1;
+        let last = BUCKETS - 1;
+        if let Some(bucket) = self.0.get_mut((at as usize).min(last)) {
+            *bucket += 1;
+        }
     }
 
     pub fn add_all(&mut self, others: &Self) {

@@ -72,9 +72,9 @@ pub trait Rows: Sync {
 pub fn row(key: u64, version: u64) -> [u8; ROW_BYTES] {
     let mut row = [0; ROW_BYTES];
     let mut content = crate::random::Random::new(key ^ version.rotate_left(32));
-    for chunk in row.chunks_mut(8) {
-        chunk.copy_from_slice(&content.number().to_le_bytes()[..chunk.len()]);
+    for chunk in row.chunks_mut(size_of::<u64>()) {
+        chunk.iter_mut().zip(content.number().to_le_bytes()).for_each(|(to, from)| *to = from);
     }
-    row[..8].copy_from_slice(&key.to_be_bytes());
+    row.iter_mut().zip(key.to_be_bytes()).for_each(|(to, from)| *to = from);
     row
 }

@@ -50,7 +50,7 @@ pub struct Task {
     pub folder: PathBuf,
     pub cache_bytes: u64,
     pub page_bytes: usize,
-    /// Rows that are loaded, with the keys 0, 1, 2 …
+    /// Rows that are loaded, whose keys are equally far apart.
     pub rows: u64,
     pub threads: usize,
     pub seconds: f64,
@@ -113,7 +113,8 @@ fn load(task: &Task) -> Result<Outcome> {
     store.session(&mut |session| {
         for from in (0..task.rows).step_by(LOADED_AT_ONCE as usize) {
             let keys = from..(from + LOADED_AT_ONCE).min(task.rows);
-            let rows: Vec<(u64, [u8; ROW_BYTES])> = keys.map(|key| (key, row(key, 0))).collect();
+            let rows: Vec<(u64, [u8; ROW_BYTES])> =
+                keys.map(|key| key << KEY_BITS).map(|key| (key, row(key, 0))).collect();
             session.insert(&rows)?;
         }
         Ok(())
@@ -126,7 +127,7 @@ fn operations(task: &Task) -> Result<Outcome> {
     let store = open(task, task.work != Work::RelaxedUpdate)?;
     if task.is_warm {
         store.session(&mut |session| {
-            (0..task.rows).step_by(1000).try_for_each(|from| session.range(from, 1000).map(drop))
+            (0..task.rows).step_by(1000).try_for_each(|from| session.range(from << KEY_BITS, 1000).map(drop))
         })?;
     }
     let seed = microseconds();
@@ -144,10 +145,13 @@ fn microseconds() -> u64 {
     now.as_micros() as u64
 }
 
-/// Numbers that follow each other, as keys far from each other, none twice; above all that are loaded.
-fn scattered(number: u64) -> u64 {
-    const HALF: u64 = 1 << 62;
-    HALF | (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) & (HALF - 1))
+/// Loaded keys are so far apart that others fit between them.
+const KEY_BITS: u32 = 32;
+
+/// A key between two that are loaded, far from the one before; none is there twice, as long as numbers follow each other.
+fn scattered(number: u64, rows: u64) -> u64 {
+    let place = Random::new(number).number() % rows;
+    place << KEY_BITS | number & u64::from(u32::MAX)
 }
 
 fn operation(
@@ -156,7 +160,8 @@ fn operation(
     random: &mut Random,
     inserted: &AtomicU64,
 ) -> Result<()> {
-    let key = random.number() % task.rows;
+    let place = random.number() % task.rows;
+    let key = place << KEY_BITS;
     let wrong = |what: &str| Err(BenchError::Setup(format!("{}: {what} of key {key}", task.engine.name())));
     match task.work {
         Work::Read => match session.read(key)? {
@@ -164,12 +169,12 @@ fn operation(
             _ => wrong("not the row"),
         },
         Work::Range => {
-            let from = key.min(task.rows.saturating_sub(RANGE_ROWS as u64));
+            let from = place.min(task.rows.saturating_sub(RANGE_ROWS as u64)) << KEY_BITS;
             if session.range(from, RANGE_ROWS)? == RANGE_ROWS { Ok(()) } else { wrong("not the rows") }
         }
         Work::Update | Work::RelaxedUpdate => session.update(key, &row(key, random.number())),
         Work::Insert => {
-            let key = scattered(inserted.fetch_add(1, Ordering::Relaxed));
+            let key = scattered(inserted.fetch_add(1, Ordering::Relaxed), task.rows);
             session.insert(&[(key, row(key, 0))])
         }
         Work::Load | Work::Pages | Work::WriteBack | Work::Recovery { .. } => {
@@ -261,9 +266,11 @@ fn write_back(task: &Task) -> Result<Outcome> {
                 number += 1;
                 let mut change = store.pages().change();
                 let latched = change.latch(*page).map_err(failed)?;
-                let at = task.page_bytes - 1;
-                let byte = change.page(latched)[at].wrapping_add(number as u8 | 1);
-                change.write(latched, at, &[byte]);
+                // The last byte of a row.
+                let Some(byte) = change.page(latched).last().copied() else {
+                    return Err(BenchError::Setup("a page without bytes".to_owned()));
+                };
+                change.write(latched, task.page_bytes - 1, &[byte.wrapping_add(number as u8 | 1)]);
                 change.commit().map_err(failed)?;
             }
         }
@@ -289,7 +296,7 @@ fn recovery(task: &Task, log_bytes: u64) -> Result<Outcome> {
         let mut operations = 0;
         store.session(&mut |session| {
             while store.pages().log_bytes() < log_bytes {
-                let key = random.number() % task.rows;
+                let key = (random.number() % task.rows) << KEY_BITS;
                 session.update(key, &row(key, random.number()))?;
                 operations += 1;
             }

@@ -56,7 +56,7 @@ use crate::tier::{Access, PageTier};
 pub const FEWEST_FRAMES: usize = 16;
 /// Pages that leave memory together. Their writes share two syncs: enough that these do not count, few enough that a thread
 /// that waits for a frame does not wait long.
-const MOST_VICTIMS: usize = 64;
+const MOST_VICTIMS: usize = 256;
 /// So long, a thread waits for others to give pages up before it reports that the pool is too small.
 const FRAME_PATIENCE: Duration = Duration::from_secs(10);
 

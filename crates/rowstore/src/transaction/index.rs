@@ -172,7 +172,7 @@ impl Iterator for IndexRange<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let entry = match self.range.next()? {
+            let mut entry = match self.range.next()? {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
             };
@@ -181,7 +181,8 @@ impl Iterator for IndexRange<'_> {
             if self.last.as_ref().is_some_and(|(last, at)| *at == row && last == key) {
                 continue;
             }
-            self.last = Some((key.to_vec(), row));
+            entry.truncate(key.len());
+            self.last = Some((entry, row));
             return self.last.clone().map(Ok);
         }
     }

@@ -18,9 +18,6 @@ use nandina_bench::row_stores::{Engine, Outcome, Task, Work, run};
 use nandina_bench::{BenchError, Result, quantity, runner};
 use serde::{Deserialize, Serialize};
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Time stores of rows by key.
 #[derive(Debug, Parser)]
 #[command(name = "store_bench")]
@@ -44,7 +41,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = quantity::parse_bytes, default_value = "4KiB,8KiB,16KiB,32KiB")]
     page_sizes: Vec<u64>,
     /// Page size of all else.
-    #[arg(long, value_parser = quantity::parse_bytes, default_value = "16KiB")]
+    #[arg(long, value_parser = quantity::parse_bytes, default_value = "8KiB")]
     page_size: u64,
     #[arg(long, value_delimiter = ',', value_parser = quantity::parse_bytes, default_value = "64MiB,256MiB,1GiB")]
     logs: Vec<u64>,
