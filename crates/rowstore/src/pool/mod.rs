@@ -255,8 +255,9 @@ impl BufferPool {
     }
 
     fn remember(&self, pending: Arc<Pending>) {
+        // Pages that nobody has asked for since come into memory now, and can leave it again.
         let mut reading = self.reading.lock();
-        while reading.front().is_some_and(|oldest| oldest.has_ended()) {
+        while reading.front().is_some_and(|oldest| self.has_ended(oldest)) {
             reading.pop_front();
         }
         reading.push_back(pending);

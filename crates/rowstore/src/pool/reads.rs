@@ -103,14 +103,27 @@ impl BufferPool {
                 taken?;
             }
         }
+        self.take_in_ended(&mut reads);
+        Ok(())
+    }
+
+    /// Takes in what has ended, without waiting.
+    fn take_in_ended(&self, reads: &mut Reads) {
         while let Some(ended) = reads.batch.as_mut().and_then(Batch::try_next) {
             match ended {
                 // A damaged page is reported to those who want it.
-                Ok((index, completion)) => drop(self.take_in(&mut reads, index, read_buffer(completion))),
-                Err(_) => self.give_up(&mut reads),
+                Ok((index, completion)) => drop(self.take_in(reads, index, read_buffer(completion))),
+                Err(_) => self.give_up(reads),
             }
         }
-        Ok(())
+    }
+
+    /// Whether all of these reads have ended; takes in those that have.
+    pub(super) fn has_ended(&self, pending: &Pending) -> bool {
+        pending.reads.try_lock().is_some_and(|mut reads| {
+            self.take_in_ended(&mut reads);
+            reads.pages.iter().all(Option::is_none)
+        })
     }
 
     /// Waits for all of these reads.
@@ -166,10 +179,4 @@ impl BufferPool {
 fn read_buffer(completion: Completion) -> AlignedBuffer {
     let Some(buffer) = completion.into_buffer() else { unreachable!("a read ends with its buffer") };
     buffer
-}
-
-impl Pending {
-    pub(super) fn has_ended(&self) -> bool {
-        self.reads.try_lock().is_some_and(|reads| reads.pages.iter().all(Option::is_none))
-    }
 }

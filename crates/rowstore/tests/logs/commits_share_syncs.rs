@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use futures::future::{join_all, poll_immediate};
-use nandina_device::{FileClass, block_on};
+use nandina_device::{Device, DeviceOptions, FileClass, block_on};
 use nandina_rowstore::log::{Log, LogOptions, Lsn, MOST_RECORD_BYTES};
 use nandina_simulation::drive::DriveModel;
 use nandina_simulation::{FaultPlan, SimulationOptions, in_memory, on_drive};
@@ -67,6 +67,51 @@ fn threads_that_commit_at_once_lose_nothing() {
         let numbers = records.iter().map(|(_, record)| u64::from_le_bytes(record[..].try_into().unwrap()));
         let of_thread: Vec<u64> = numbers.filter(|number| number >> 32 == thread).collect();
         assert!(of_thread.iter().map(|number| number & 0xffff).eq(0..500), "in their order");
+    }
+}
+
+/// Threads leave the next group to one of them; a task may begin one and be gone before it ends.
+#[test]
+fn tasks_that_give_up_stop_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Device::open(folder.path(), DeviceOptions::default()).unwrap();
+    let (log, _) = open(&device, Lsn::default()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6u64 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..200u64 {
+                    let lsn = log.append(&number.to_le_bytes()).unwrap();
+                    if thread < 2 {
+                        let _ = block_on(poll_immediate(log.until_durable(lsn)));
+                    } else {
+                        log.wait_until_durable(lsn).unwrap();
+                        assert!(log.durable() > lsn);
+                    }
+                }
+            });
+        }
+    });
+    log.wait_until_all_durable().unwrap();
+    drop(log);
+    assert_eq!(open(&device, Lsn::default()).unwrap().1.len(), 6 * 200);
+}
+
+#[test]
+fn all_threads_that_wait_are_told_of_a_failed_request() {
+    for request in 20..24 {
+        let (device, simulation) = in_memory(FaultPlan::none());
+        let (log, _) = open(&device, Lsn::default()).unwrap();
+        simulation.set_plan(FaultPlan::none().fail_request(simulation.requests() + request));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let commit = || log.append(b"record").and_then(|lsn| log.wait_until_durable(lsn));
+                    let error = std::iter::repeat_with(commit).find_map(Result::err).unwrap().to_string();
+                    assert!(error.contains("the log in"), "{error}");
+                });
+            }
+        });
     }
 }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Engine::ALL)]
     engines: Vec<Engine>,
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     threads: Vec<usize>,
     /// Of each measurement.
     #[arg(long, default_value_t = 3.0)]
@@ -85,7 +85,8 @@ struct Cell {
     engine: Engine,
     work: Work,
     threads: usize,
-    outcome: Outcome,
+    /// `None` where the process did not end well: killed at the cap, mostly.
+    outcome: Option<Outcome>,
     usage: Usage,
 }
 
@@ -223,19 +224,21 @@ impl Bench {
     }
 
     fn cell(&self, place: Place, task: &Task) -> Result<Cell> {
-        let (outcome, usage) = self.measure(task, place.cap_bytes)?;
+        let (outcome, usage) = self.attempt(task, place.cap_bytes)?;
         let Task { engine, work, threads, .. } = *task;
-        println!(
-            "{:>3} × {:8} {:14} {threads:3} threads: {:9.0}/s, median {}, 99 % {}, {:.1} pages of 4 KiB read each, {}",
-            place.times,
-            engine.name(),
-            format!("{work:?}"),
-            outcome.per_second(),
-            quantity::seconds(outcome.median_seconds),
-            quantity::seconds(outcome.slow_seconds),
-            outcome.read_bytes as f64 / 4096.0 / outcome.operations as f64,
-            quantity::bytes(usage.peak_rss),
-        );
+        let head = format!("{:>3} × {:8} {work:<14?} {threads:3} threads:", place.times, engine.name());
+        let resident = quantity::bytes(usage.peak_rss);
+        match &outcome {
+            Ok(outcome) => println!(
+                "{head} {:9.0}/s, median {}, 99 % {}, {:.1} KiB read each, {resident}",
+                outcome.per_second(),
+                page::short_time(outcome.median_seconds),
+                page::short_time(outcome.slow_seconds),
+                outcome.read_bytes as f64 / 1024.0 / outcome.operations as f64,
+            ),
+            Err(message) => println!("{head} ended with {}, {resident}: {}", usage.status, message.trim()),
+        }
+        let outcome = outcome.ok();
         Ok(Cell { place, engine, work, threads, outcome, usage })
     }
 
@@ -249,7 +252,7 @@ impl Bench {
             let file_bytes = std::fs::metadata(&file).map_err(BenchError::file(&file))?.len();
             for &threads in &self.arguments.threads {
                 let task = Task { work: Work::Pages, threads, ..task.clone() };
-                let (outcome, _) = self.measure(&task, place.cap_bytes)?;
+                let outcome = self.measure(&task, place.cap_bytes)?;
                 let fio = Job {
                     file: &file,
                     pattern: "randread",
@@ -265,8 +268,8 @@ impl Bench {
                     threads,
                     outcome,
                     fio_per_second: fio.run(),
-                    row_reads: rows(Work::Read)?.0,
-                    row_updates: rows(Work::Update)?.0,
+                    row_reads: rows(Work::Read)?,
+                    row_updates: rows(Work::Update)?,
                 };
                 println!(
                     "pages of {}, {threads:3} threads: {:.0} reads/s, fio {:.0}; rows: {:.0} reads/s, {:.0} updates/s",
@@ -279,7 +282,7 @@ impl Bench {
                 figures.pages.push(cell);
             }
             if page_bytes == self.arguments.page_size {
-                let (outcome, _) =
+                let outcome =
                     self.measure(&Task { work: Work::WriteBack, ..task.clone() }, place.cap_bytes)?;
                 let scratch = self.arguments.work.join("fio");
                 let fio = Job {
@@ -313,7 +316,7 @@ impl Bench {
         let mut recoveries = Vec::new();
         for &log_bytes in &self.arguments.logs {
             let task = Task { work: Work::Recovery { log_bytes }, ..task.clone() };
-            let (outcome, _) = self.measure(&task, place.cap_bytes)?;
+            let outcome = self.measure(&task, place.cap_bytes)?;
             println!(
                 "recovery from {} of log ({} updates): {}",
                 quantity::bytes(outcome.log_bytes),
@@ -331,10 +334,15 @@ impl Bench {
     }
 
     /// Runs a task below a cap.
-    fn measure(&self, task: &Task, cap_bytes: u64) -> Result<(Outcome, Usage)> {
-        let json =
-            |text: &[u8], what: &str| BenchError::Setup(format!("{what}: {}", String::from_utf8_lossy(text)));
-        let usage = self.arguments.work.join("usage.json");
+    fn measure(&self, task: &Task, cap_bytes: u64) -> Result<Outcome> {
+        let (outcome, usage) = self.attempt(task, cap_bytes)?;
+        outcome
+            .map_err(|message| BenchError::Setup(format!("{task:?} ended with {}: {message}", usage.status)))
+    }
+
+    /// The same, with what it said if it did not end well, and what it used.
+    fn attempt(&self, task: &Task, cap_bytes: u64) -> Result<(std::result::Result<Outcome, String>, Usage)> {
+        let path = self.arguments.work.join("usage.json");
         let this = std::env::current_exe().map_err(|error| BenchError::Setup(error.to_string()))?;
         let mut command = match &self.arguments.capped {
             Some(program) => Command::new(program),
@@ -345,21 +353,20 @@ impl Bench {
             }
         };
         let said = serde_json::to_string(task).map_err(|error| BenchError::Setup(error.to_string()))?;
-        command.args(["--memory", &cap_bytes.to_string(), "--timeout", "900", "--json"]).arg(&usage);
+        command.args(["--memory", &cap_bytes.to_string(), "--timeout", "900", "--json"]).arg(&path);
         command.arg("--").arg(this).args(["--task", &said]).stdin(Stdio::null());
         let output = command.output().map_err(|source| BenchError::Program {
             program: "python3".to_owned(),
             source,
             hint: "it caps the memory of what is measured",
         })?;
-        let text = std::fs::read(&usage).map_err(BenchError::file(&usage))?;
-        let usage: Usage = serde_json::from_slice(&text).map_err(|_| json(&text, "the capping program"))?;
+        let usage: Usage = runner::read_json(&path)?
+            .ok_or_else(|| BenchError::Setup("the capping program reported nothing".to_owned()))?;
         if usage.status != 0 {
-            return Err(json(&output.stderr, &format!("{task:?} ended with {}", usage.status)));
+            return Ok((Err(String::from_utf8_lossy(&output.stderr).into_owned()), usage));
         }
-        let outcome =
-            serde_json::from_slice(&output.stdout).map_err(|_| json(&output.stdout, "a measurement"))?;
-        Ok((outcome, usage))
+        let outcome = serde_json::from_slice(&output.stdout);
+        Ok((Ok(outcome.map_err(|error| BenchError::Setup(error.to_string()))?), usage))
     }
 }
 
