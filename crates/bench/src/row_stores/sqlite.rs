@@ -1,6 +1,7 @@
 //! SQLite through its C interface: a write-ahead log, prepared statements, a connection for each thread.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Statement};
@@ -13,6 +14,8 @@ pub struct Sqlite {
     /// Of one connection.
     cache_bytes: u64,
     is_durable: bool,
+    /// Writers wait here for each other: where SQLite finds its file locked, it sleeps before it tries again.
+    writing: Mutex<()>,
 }
 
 fn failed(error: rusqlite::Error) -> BenchError {
@@ -22,7 +25,8 @@ fn failed(error: rusqlite::Error) -> BenchError {
 impl Sqlite {
     pub fn open(folder: &Path, cache_bytes: u64, threads: usize, is_durable: bool) -> Result<Self> {
         let cache_bytes = cache_bytes / threads as u64;
-        let store = Self { path: folder.join("rows.sqlite"), cache_bytes, is_durable };
+        let store =
+            Self { path: folder.join("rows.sqlite"), cache_bytes, is_durable, writing: Mutex::default() };
         let create = "CREATE TABLE IF NOT EXISTS t (k INTEGER PRIMARY KEY, v BLOB NOT NULL)";
         store.connection()?.execute_batch(create).map_err(failed)?;
         Ok(store)
@@ -31,7 +35,7 @@ impl Sqlite {
     fn connection(&self) -> Result<Connection> {
         let connection = Connection::open(&self.path).map_err(failed)?;
         connection.busy_timeout(Duration::from_secs(120)).map_err(failed)?;
-        // Without durability the log is synced at checkpoints alone, as Nandina's is.
+        // With `NORMAL`, the log is synced at checkpoints alone.
         let synchronous = if self.is_durable { "FULL" } else { "NORMAL" };
         let settings = format!(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -{};",
@@ -47,6 +51,7 @@ impl Rows for Sqlite {
         let connection = self.connection()?;
         let prepared = |sql: &str| connection.prepare(sql).map_err(failed);
         let mut session = SqliteSession {
+            writing: &self.writing,
             read: prepared("SELECT v FROM t WHERE k = ?1")?,
             range: prepared("SELECT v FROM t WHERE k >= ?1 ORDER BY k LIMIT ?2")?,
             update: prepared("UPDATE t SET v = ?2 WHERE k = ?1")?,
@@ -64,6 +69,7 @@ impl Rows for Sqlite {
 }
 
 struct SqliteSession<'c> {
+    writing: &'c Mutex<()>,
     read: Statement<'c>,
     range: Statement<'c>,
     update: Statement<'c>,
@@ -91,6 +97,7 @@ impl Session for SqliteSession<'_> {
     }
 
     fn update(&mut self, key: u64, row: &[u8]) -> Result<()> {
+        let _writing = self.writing.lock();
         match self.update.execute((key as i64, row)).map_err(failed)? {
             1 => Ok(()),
             changed => Err(BenchError::Setup(format!("SQLite updates {changed} rows of key {key}"))),
@@ -98,6 +105,7 @@ impl Session for SqliteSession<'_> {
     }
 
     fn insert(&mut self, rows: &[(u64, [u8; ROW_BYTES])]) -> Result<()> {
+        let _writing = self.writing.lock();
         let is_one = rows.len() == 1;
         if !is_one {
             self.begin.execute([]).map_err(failed)?;

@@ -104,12 +104,12 @@ struct State {
 
 /// The write of a group.
 enum Writing {
-    /// A thread makes blocks of it, or writes it.
+    /// A thread makes blocks of it, writes it, or is about to tell of its end.
     Begun,
     Running(Pin<Box<dyn Future<Output = Result<LogEnd, DeviceError>> + Send>>),
 }
 
-/// Tasks that wait for a group.
+/// Tasks that wait for a group, and threads that wait for one that a task has begun.
 #[derive(Default)]
 struct Waiting(Mutex<Vec<Waker>>);
 
@@ -251,7 +251,9 @@ impl Log {
                 None => {
                     let group = state.begin(shared.id, lsn.0);
                     drop(state);
+                    let unwinding = Unwinding(shared);
                     let written = shared.write_blocking(group);
+                    std::mem::forget(unwinding);
                     shared.written(written);
                 }
                 Some(Writing::Begun) => {
@@ -265,7 +267,7 @@ impl Log {
                 }
                 Some(Writing::Running(_)) => {
                     drop(state);
-                    block_on(std::future::poll_fn(|context| shared.poll_group(context)));
+                    block_on(std::future::poll_fn(|context| shared.poll_group(lsn.0, true, context)));
                 }
             }
         }
@@ -320,16 +322,21 @@ impl Shared {
                 threads.into_iter().for_each(|(_, thread)| thread.unpark());
             } else {
                 drop(state);
-                std::task::ready!(self.poll_group(context));
+                std::task::ready!(self.poll_group(lsn, false, context));
             }
         }
     }
 
-    /// Goes on with the group that is being written; ready when none is.
-    fn poll_group(&self, context: &mut Context<'_>) -> Poll<()> {
+    /// Goes on with the group that is being written; ready when none is, or the record at `lsn` is durable. A thread waits for a
+    /// group that another thread writes in [`State::threads`].
+    fn poll_group(&self, lsn: u64, is_thread: bool, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
+        if state.is_durable(lsn).is_some() {
+            return Poll::Ready(());
+        }
         match &mut state.writing {
             None => Poll::Ready(()),
+            Some(Writing::Begun) if is_thread => Poll::Ready(()),
             Some(Writing::Begun) => {
                 self.waiting.add(context.waker());
                 Poll::Pending
@@ -347,7 +354,7 @@ impl Shared {
         }
     }
 
-    /// A group is durable, or was not written.
+    /// A group is durable, or what the device has of it is not known.
     fn written(&self, written: Result<LogEnd, DeviceError>) {
         let mut state = self.state.lock();
         state.writing = None;
@@ -387,6 +394,17 @@ impl Shared {
             }
             Ok(end)
         })
+    }
+}
+
+/// Ends the log where the thread that writes a group panics: the others would wait for it for ever.
+struct Unwinding<'s>(&'s Shared);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        let source = std::io::Error::other("the thread that wrote it panicked");
+        let file = self.0.device.path().to_path_buf();
+        self.0.written(Err(DeviceError::Request { operation: "write", file, offset: 0, bytes: 0, source }));
     }
 }
 

@@ -54,9 +54,11 @@ use crate::tier::{Access, PageTier};
 
 /// The fewest frames with which an operation can latch all pages that it needs.
 pub const FEWEST_FRAMES: usize = 16;
-/// Pages that leave memory together. Their writes share two syncs: enough that these do not count, few enough that a thread
+/// Pages that leave memory together. Their writes share three syncs: enough that these do not count, few enough that a thread
 /// that waits for a frame does not wait long.
 const MOST_VICTIMS: usize = 256;
+/// Pages that are read ahead together.
+const MOST_AHEAD: usize = 64;
 /// So long, a thread waits for others to give pages up before it reports that the pool is too small.
 const FRAME_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -245,7 +247,7 @@ impl BufferPool {
         let missing: Vec<PageId> =
             pages.iter().copied().filter(|page| self.table.find(&self.frames, *page).is_none()).collect();
         let most = (self.frames() / 4).max(1);
-        for pages in missing.chunks(most.min(MOST_VICTIMS)) {
+        for pages in missing.chunks(most.min(MOST_AHEAD)) {
             let frames = self.take_clean_frames(pages.len());
             let pages = &pages[..frames.len()];
             self.counters.misses.fetch_add(pages.len() as u64, Ordering::Relaxed);

@@ -42,7 +42,7 @@ fn threads_of(figures: &Figures, times: u64, work: Work) -> Vec<usize> {
     threads
 }
 
-fn rate(figures: &Figures, times: u64, work: Work, engine: Engine, threads: usize) -> Option<&Outcome> {
+fn outcome(figures: &Figures, times: u64, work: Work, engine: Engine, threads: usize) -> Option<&Outcome> {
     let mut found = cells(figures, times, work);
     found.find(|cell| cell.engine == engine && cell.threads == threads).and_then(|cell| cell.outcome.as_ref())
 }
@@ -53,7 +53,7 @@ pub fn plot(path: &Path, figures: &Figures) -> Result<()> {
         for (work, name) in WORKS.iter().filter(|(work, _)| *work != Work::RelaxedUpdate) {
             let threads = threads_of(figures, times, *work);
             let series = Engine::ALL.map(|engine| {
-                let rates = threads.iter().map(|threads| rate(figures, times, *work, engine, *threads));
+                let rates = threads.iter().map(|threads| outcome(figures, times, *work, engine, *threads));
                 Series::new(engine.name(), rates.map(|found| found.map(Outcome::per_second)).collect())
             });
             panels.push(Panel {
@@ -74,16 +74,23 @@ pub fn page(arguments: &Arguments, figures: &Figures) -> String {
     let file = arguments.out.with_extension("svg");
     let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut text = format!(
-        "# The page store: rows by key\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin store_bench\n```\n\non {}.\n\n\
-         Rows of {ROW_BYTES} bytes with keys of 8 bytes, which lie in the heap and are found by an index (Nandina), or lie in the tree itself \
-         (SQLite's `INTEGER PRIMARY KEY`, redb). Every call is a transaction of its own: a row by its key, {RANGE_ROWS} rows from a key on, an update, \
-         an insert of a key anywhere between the others; keys are uniformly random. SQLite is called through its C interface with prepared statements and has a \
-         write-ahead log; `synchronous` is `FULL` where commits are durable and `NORMAL` where they are not waited for. Each measurement is a process of its own below a hard cap of memory that counts \
-         the page cache: {} where rows do not fit. A store's own cache has half of the cap, a quarter in memory; with many threads, SQLite's is \
-         divided among its connections. Each runs for {} s after a second that does not count.\n\n![rates by threads]({file})\n",
-        figures.machine.describe(),
-        quantity::bytes(arguments.cap),
+        "# The page store: rows by key\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin store_bench -- --seconds {}\n```\n\non {}.\n\n\
+         Rows of {ROW_BYTES} bytes with keys of 8 bytes, which lie in the heap and are found by an index (Nandina, pages of {}), or lie in the tree itself \
+         (SQLite's `INTEGER PRIMARY KEY` and redb, pages of 4 KiB). Every call is a transaction of its own: a row by its key, {RANGE_ROWS} rows from a key on, an update, \
+         an insert of a key anywhere between the others; keys are uniformly random. SQLite is called through its C interface with prepared statements, has a \
+         write-ahead log with its usual checkpoints and a connection for each thread; its writers wait for each other in this program, as SQLite itself sleeps before it tries again. \
+         What is durable is synced by each commit (`synchronous = FULL`, `Durability::Immediate`). Updates that are not waited for, and loads, are `synchronous = NORMAL` in SQLite, which \
+         outlasts the process, \
+         `Durability::None` in redb, which is on the device with the next durable commit, and in Nandina are in the log on the device soon after. \
+         A second passes before {} s are measured; then what has been changed is written back, which counts. Each measurement is a process of its own below a hard cap of memory that counts the \
+         page cache: {} where rows do not fit, and {} where they do. A store's own cache has half of it, a quarter in memory; SQLite's is divided among its connections, which then have the page cache. \
+         \"–\": the process was killed at the cap.\n\n![rates by threads]({file})\n",
         arguments.seconds,
+        figures.machine.describe(),
+        quantity::bytes(arguments.page_size),
+        arguments.seconds,
+        quantity::bytes(arguments.cap),
+        quantity::bytes(crate::AMPLE_BYTES),
     );
     for times in all_times(figures) {
         text.push_str(&format!("\n## {}\n\n", capital(&place(times))));
@@ -93,13 +100,14 @@ pub fn page(arguments: &Arguments, figures: &Figures) -> String {
     text
 }
 
-/// A time of less than a second, in microseconds or milliseconds.
+/// A time of some microseconds to some seconds.
 pub fn short_time(seconds: f64) -> String {
     let micros = seconds * 1e6;
     match micros {
         ..10.0 => format!("{micros:.1} µs"),
         ..1000.0 => format!("{micros:.0} µs"),
-        _ => format!("{:.1} ms", micros / 1000.0),
+        ..1e6 => format!("{:.1} ms", micros / 1000.0),
+        _ => format!("{seconds:.1} s"),
     }
 }
 
@@ -119,12 +127,12 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
             "redb",
             "÷ SQLite",
             "÷ redb",
-            "Nandina's median",
-            "its 99 %",
+            "median",
+            "99 %",
             "SQLite's 99 %",
-            "KiB read each",
-            "SQLite's",
-            "resident",
+            "KiB read",
+            "SQLite's KiB read",
+            "peak resident",
         ],
     );
     let per_second = |found: Option<&Outcome>| found.map(Outcome::per_second);
@@ -133,7 +141,7 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
     let loads = (Work::Load, "rows loaded in order, 10,000 a transaction");
     for (work, name) in std::iter::once(loads).chain(WORKS) {
         for threads in threads_of(figures, times, work) {
-            let of = |engine| rate(figures, times, work, engine, threads);
+            let of = |engine| outcome(figures, times, work, engine, threads);
             let [ours, sqlite, redb] = Engine::ALL.map(of);
             let ratio = |other: Option<&Outcome>| match (per_second(ours), per_second(other)) {
                 (Some(ours), Some(other)) => format!("{:.2}", ours / other),
@@ -143,7 +151,7 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
                 let kib = found.map(|found| found.read_bytes as f64 / 1024.0 / found.operations as f64);
                 kib.map_or_else(|| "–".to_owned(), |kib| format!("{kib:.1}"))
             };
-            let is_one = work != Work::Load;
+            let is_load = work == Work::Load;
             let resident = cells(figures, times, work)
                 .find(|cell| cell.engine == Engine::Nandina && cell.threads == threads)
                 .map_or_else(|| "–".to_owned(), |cell| quantity::bytes(cell.usage.peak_rss));
@@ -155,9 +163,9 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
                 shown(per_second(redb)),
                 ratio(sqlite),
                 ratio(redb),
-                time(ours.filter(|_| is_one).map(|ours| ours.median_seconds)),
-                time(ours.filter(|_| is_one).map(|ours| ours.slow_seconds)),
-                time(sqlite.filter(|_| is_one).map(|sqlite| sqlite.slow_seconds)),
+                time(ours.filter(|_| !is_load).map(|ours| ours.median_seconds)),
+                time(ours.filter(|_| !is_load).map(|ours| ours.slow_seconds)),
+                time(sqlite.filter(|_| !is_load).map(|sqlite| sqlite.slow_seconds)),
                 read(ours),
                 read(sqlite),
                 resident,
