@@ -93,6 +93,9 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
         "PRAGMA" if !rest.contains('=') => Ok(None),
         "SET" | "PRAGMA" => {
             let rest = without_scope(rest);
+            if let Some(zone) = time_zone(rest) {
+                return is_accepted("time zone", Some(unquoted(zone))).map(|_| Some(Statement::Accepted));
+            }
             let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
             let (name, value) = rest.split_at(end);
             let value = value.trim();
@@ -124,6 +127,15 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
         }
         _ => Ok(None),
     }
+}
+
+/// The zone of `SET TIME ZONE zone`.
+fn time_zone(rest: &str) -> Option<&str> {
+    const WORDS: [&str; 2] = ["time", "zone"];
+    WORDS.iter().try_fold(rest, |rest, word| {
+        let (first, behind) = rest.trim_start().split_once(char::is_whitespace)?;
+        first.eq_ignore_ascii_case(word).then_some(behind)
+    })
 }
 
 /// `SET GLOBAL x` and the like are of the session, as all settings are.

@@ -79,7 +79,7 @@ const INSIDE: [&str; 52] = [
 ];
 
 /// Those that answers depend on, what is done here, and why nothing else is.
-const AS_IT_IS: [(&str, &[&str], &str); 8] = [
+const AS_IT_IS: [(&str, &[&str], &str); 11] = [
     ("calendar", &["gregorian"], "dates are those of the Gregorian calendar"),
     ("default_order", &["asc", "ascending"], "an order without a direction is ascending; write DESC"),
     (
@@ -100,7 +100,15 @@ const AS_IT_IS: [(&str, &[&str], &str); 8] = [
         "a sub-query in the place of a value that gives several rows is an error",
     ),
     ("integer_division", &["true", "1", "on"], "a quotient of integers is an integer"),
+    ("timezone", UTC, TIMES_IN_UTC),
+    ("time zone", UTC, TIMES_IN_UTC),
+    ("datafusion.execution.time_zone", UTC, TIMES_IN_UTC),
 ];
+
+const UTC: &[&str] =
+    &["UTC", "Etc/UTC", "Zulu", "GMT", "Etc/GMT", "Z", "+00:00", "+00", "0", "local", "default"];
+const TIMES_IN_UTC: &str = "a TIMESTAMP WITH TIME ZONE is read, computed with and shown in UTC; \
+                            t AT TIME ZONE 'Europe/Rome' is the time there";
 
 /// `PRAGMA` with a word and no value that changes nothing here.
 const SWITCHES: [&str; 17] = [
@@ -174,5 +182,7 @@ mod tests {
         assert_eq!(accepted("calendar", None), Some(Ok(())));
         assert!(accepted("calendar", Some("japanese")).is_some_and(|accepted| accepted.is_err()));
         assert_eq!(accepted("calender", Some("gregorian")), None);
+        assert_eq!(accepted("timezone", Some("utc")), Some(Ok(())));
+        assert!(accepted("timezone", Some("America/New_York")).is_some_and(|accepted| accepted.is_err()));
     }
 }
