@@ -153,7 +153,7 @@ fn operations(task: &Task) -> Result<Outcome> {
         let mut random = Random::new(seed ^ thread as u64);
         store.session(&mut |session| run(&mut || operation(task, session, &mut random, &inserted)))
     })?;
-    // Whoever writes pages back later pays for it, too.
+    // What is written back later counts, too.
     let before = Used::now();
     store.settle()?;
     Ok(outcome.with(&before.since()))
