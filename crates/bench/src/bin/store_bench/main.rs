@@ -102,11 +102,12 @@ struct Usage {
 struct PageCell {
     page_bytes: u64,
     threads: usize,
-    outcome: Outcome,
+    /// `None` here and below where the process did not end well.
+    outcome: Option<Outcome>,
     /// Random reads of this size and depth a second; `None` without fio.
     fio_per_second: Option<f64>,
-    row_reads: Outcome,
-    row_updates: Outcome,
+    row_reads: Option<Outcome>,
+    row_updates: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -251,8 +252,10 @@ impl Bench {
             let file = page_file(&task.folder)?;
             let file_bytes = std::fs::metadata(&file).map_err(BenchError::file(&file))?.len();
             for &threads in &self.arguments.threads {
-                let task = Task { work: Work::Pages, threads, ..task.clone() };
-                let outcome = self.measure(&task, place.cap_bytes)?;
+                let measured = |work| -> Result<Option<Outcome>> {
+                    Ok(self.attempt(&Task { work, threads, ..task.clone() }, place.cap_bytes)?.0.ok())
+                };
+                let outcome = measured(Work::Pages)?;
                 let fio = Job {
                     file: &file,
                     pattern: "randread",
@@ -262,23 +265,15 @@ impl Bench {
                     ramp_seconds: 0.5,
                     seconds: self.arguments.seconds,
                 };
-                let rows = |work| self.measure(&Task { work, ..task.clone() }, place.cap_bytes);
                 let cell = PageCell {
                     page_bytes,
                     threads,
                     outcome,
                     fio_per_second: fio.run(),
-                    row_reads: rows(Work::Read)?,
-                    row_updates: rows(Work::Update)?,
+                    row_reads: measured(Work::Read)?,
+                    row_updates: measured(Work::Update)?,
                 };
-                println!(
-                    "pages of {}, {threads:3} threads: {:.0} reads/s, fio {:.0}; rows: {:.0} reads/s, {:.0} updates/s",
-                    quantity::bytes(page_bytes),
-                    cell.outcome.pages as f64 / cell.outcome.seconds,
-                    cell.fio_per_second.unwrap_or(f64::NAN),
-                    cell.row_reads.per_second(),
-                    cell.row_updates.per_second(),
-                );
+                println!("{}", page::page_line(&cell).join("  "));
                 figures.pages.push(cell);
             }
             if page_bytes == self.arguments.page_size {

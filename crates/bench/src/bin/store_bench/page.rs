@@ -7,7 +7,7 @@ use nandina_bench::row_stores::{Engine, Outcome, RANGE_ROWS, ROW_BYTES, Work};
 use nandina_bench::table::Table;
 use nandina_bench::{Result, quantity};
 
-use crate::{Arguments, Cell, Figures};
+use crate::{Arguments, Cell, Figures, PageCell};
 
 const WORKS: [(Work, &str); 5] = [
     (Work::Read, "a row by its key"),
@@ -175,6 +175,27 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
     table
 }
 
+/// Pages through the pool, of one size and by so many threads.
+pub fn page_line(cell: &PageCell) -> [String; 8] {
+    let whole = |number: Option<f64>| number.map_or_else(|| "–".to_owned(), |number| format!("{number:.0}"));
+    let ours = cell.outcome.as_ref().map(|outcome| outcome.pages as f64 / outcome.seconds);
+    let ratio = ours.zip(cell.fio_per_second).map(|(ours, fio)| format!("{:.2}", ours / fio));
+    let processor = cell
+        .outcome
+        .as_ref()
+        .map(|outcome| format!("{:.1}", outcome.processor_seconds * 1e6 / outcome.pages as f64));
+    [
+        quantity::bytes(cell.page_bytes),
+        cell.threads.to_string(),
+        whole(ours),
+        whole(cell.fio_per_second),
+        ratio.unwrap_or_else(|| "–".to_owned()),
+        processor.unwrap_or_else(|| "–".to_owned()),
+        whole(cell.row_reads.as_ref().map(Outcome::per_second)),
+        whole(cell.row_updates.as_ref().map(Outcome::per_second)),
+    ]
+}
+
 fn pages_text(figures: &Figures) -> String {
     let mut text = String::new();
     if !figures.pages.is_empty() {
@@ -195,19 +216,7 @@ fn pages_text(figures: &Figures) -> String {
                 "rows updated",
             ],
         );
-        for cell in &figures.pages {
-            let ours = cell.outcome.pages as f64 / cell.outcome.seconds;
-            table.row([
-                quantity::bytes(cell.page_bytes),
-                cell.threads.to_string(),
-                format!("{ours:.0}"),
-                cell.fio_per_second.map_or_else(|| "–".to_owned(), |fio| format!("{fio:.0}")),
-                cell.fio_per_second.map_or_else(|| "–".to_owned(), |fio| format!("{:.2}", ours / fio)),
-                format!("{:.1}", cell.outcome.processor_seconds * 1e6 / cell.outcome.pages as f64),
-                format!("{:.0}", cell.row_reads.per_second()),
-                format!("{:.0}", cell.row_updates.per_second()),
-            ]);
-        }
+        figures.pages.iter().for_each(|cell| table.row(page_line(cell)));
         text.push_str(&table.to_markdown());
     }
     if let Some(back) = &figures.write_back {
