@@ -21,6 +21,7 @@ mod filter_parquet_scans;
 mod fit_batches;
 mod forget_keys;
 mod group_columns;
+mod join_cross_joins;
 mod keep_columns_of_filters;
 mod keep_filters_of_rows;
 mod keep_leaf_projections;
@@ -36,6 +37,7 @@ mod name_branches;
 mod name_files;
 mod name_keys;
 mod narrow_decimals;
+mod nodes;
 mod null_safe_keys;
 mod orders_below;
 mod orders_without_repeats;
@@ -70,6 +72,7 @@ pub use filter_parquet_scans::FilterParquetScans;
 pub use fit_batches::fit_batches;
 pub use forget_keys::{ForgetKeys, KeylessRelations};
 pub use group_columns::GroupColumns;
+pub use join_cross_joins::JoinCrossJoins;
 pub use keep_columns_of_filters::KeepColumnsOfFilters;
 pub use keep_filters_of_rows::KeepFiltersOfRows;
 pub use keep_leaf_projections::KeepLeafProjections;
@@ -78,14 +81,15 @@ pub use keep_sum_types::KeepSumTypes;
 pub use keys_of_sets::KeysOfSets;
 pub use late::{JoinAlgorithm, SortAlgorithm};
 pub use limit_groups::LimitGroups;
-pub use meanings::{REPLACED_COLUMN, operator_planner, replaced_column};
+pub use meanings::{Meanings, REPLACED_COLUMN, operator_planner, replaced_column};
 pub use metered::metered;
 pub use mixed_columns::MixedColumns;
 pub use name_branches::NameBranches;
 pub use name_files::NameFiles;
 pub use name_keys::NameKeys;
 pub use narrow_decimals::NarrowDecimals;
-pub use null_safe_keys::{KeepNullSafeKeys, NullSafeKeysToConditions};
+use nodes::OfSubQueries;
+pub use null_safe_keys::KeepNullSafeKeys;
 pub use orders_below::OrdersBelow;
 pub use orders_without_repeats::OrdersWithoutRepeats;
 pub use outer_types::OuterTypes;
@@ -111,17 +115,22 @@ pub fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(NameKeys),
         Arc::new(KeysOfSets),
         Arc::new(OrdersBelow),
-        Arc::new(meanings::meanings()),
+        Arc::new(Meanings::default()),
         Arc::new(MixedColumns),
-        Arc::new(CorrelatedNames),
-        Arc::new(ExistsOfAggregates),
-        Arc::new(ThreeValuedIn),
+        of_sub_queries(CorrelatedNames),
+        of_sub_queries(ExistsOfAggregates),
+        of_sub_queries(ThreeValuedIn),
     ];
     rules.append(&mut Analyzer::new().rules);
     rules.push(Arc::new(TypedOperators));
-    rules.push(Arc::new(OuterTypes::behind(rules.clone())));
-    rules.push(Arc::new(UnnestSubQueries));
+    rules.push(of_sub_queries(OuterTypes::behind(rules.clone())));
+    rules.push(of_sub_queries(UnnestSubQueries));
     rules
+}
+
+fn of_sub_queries(rule: impl AnalyzerRule + Send + Sync + 'static) -> Arc<dyn AnalyzerRule + Send + Sync> {
+    let rule: Arc<dyn AnalyzerRule + Send + Sync> = Arc::new(rule);
+    Arc::new(OfSubQueries(rule))
 }
 
 /// The rules among [`analyzer_rules`] that the types of a plan's columns follow from.
@@ -129,7 +138,7 @@ pub fn type_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     vec![
         Arc::new(NameKeys),
         Arc::new(KeysOfSets),
-        Arc::new(meanings::meanings()),
+        Arc::new(Meanings::default()),
         Arc::new(TypeCoercion::new()),
     ]
 }
@@ -138,14 +147,14 @@ pub fn type_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// [`DistinctsToGroupingSets`] stands behind the rule that removes unneeded columns, as it cannot from grouping sets,
 /// and right before DataFusion's rule for a single distinct argument, which is moved there. [`ForgetKeys`],
-/// [`NameBranches`], [`NullSafeKeysToConditions`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`],
-/// [`KeepLeafProjections`], [`KeepMemberships`], [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules
-/// from mistakes. Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
+/// [`NameBranches`], [`KeepNullSafeKeys`], [`KeepFiltersOfRows`], [`KeepLeafProjections`], [`KeepMemberships`],
+/// [`KeepSumTypes`] and [`SettleSchemas`] keep some of DataFusion's rules from mistakes, and [`JoinCrossJoins`] stands in the
+/// place of one. Subqueries have been joined and filters pushed down by then; all rules go over the plan once more.
 pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
     let mut theirs = DataFusionRules::logical();
     let mut rules: Vec<Arc<LogicalRule>> = vec![
         Arc::new(NameBranches),
-        theirs.next("rewrite_set_comparison"),
+        Arc::new(OfSubQueries(theirs.next("rewrite_set_comparison"))),
         theirs.next("optimize_unions"),
         theirs.next("unions_to_filter"),
         Arc::new(KeepMemberships(theirs.next("simplify_expressions"))),
@@ -158,15 +167,17 @@ pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
         Arc::new(KeepNullSafeKeys(theirs.next("extract_equijoin_predicate"))),
         Arc::new(ForgetKeys(theirs.next("eliminate_duplicated_expr"))),
         theirs.next("eliminate_filter"),
-        Arc::new(NullSafeKeysToConditions),
-        theirs.next("eliminate_cross_join"),
+    ];
+    theirs.next("eliminate_cross_join");
+    rules.extend([
+        Arc::new(JoinCrossJoins) as Arc<LogicalRule>,
         theirs.next("eliminate_limit"),
         theirs.next("propagate_empty_relation"),
         theirs.next("filter_null_join_keys"),
         theirs.next("eliminate_outer_join"),
         theirs.next("push_down_limit"),
         Arc::new(KeepFiltersOfRows(theirs.next("push_down_filter"))),
-    ];
+    ]);
     let single_distincts = theirs.next("single_distinct_aggregation_to_group_by");
     rules.extend([
         theirs.next("eliminate_group_by_constant"),
@@ -177,7 +188,7 @@ pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
         Arc::new(ForgetKeys(theirs.next("optimize_projections"))),
         Arc::new(DistinctsToGroupingSets),
         Arc::new(KeepSumTypes(single_distincts)),
-        // Once more at the end, for the keys that have become conditions.
+        // Once more at the end, for the conditions that have been pushed into joins.
         Arc::new(KeepNullSafeKeys(Arc::new(ExtractEquijoinPredicate::new()))),
     ]);
     theirs.end();

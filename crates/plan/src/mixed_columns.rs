@@ -12,12 +12,12 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, plan_err};
 use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, LogicalPlan, Projection, Union};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::meanings::numbers::{as_decimal, settle};
 use crate::meanings::variants::settle_branches;
+use crate::nodes::{has_sub_queries, input_schema};
 
 /// Casts decimals in unions and keys of joins.
 #[derive(Debug)]
@@ -139,7 +139,10 @@ fn keys_of_one_kind(mut join: Join) -> Result<Transformed<LogicalPlan>> {
 
 /// `IN` with a query, of one kind of numbers.
 fn members_of_one_kind(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&plan.inputs());
+    if !has_sub_queries(&plan)? {
+        return Ok(Transformed::no(plan));
+    }
+    let schema = input_schema(&plan)?;
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expression| {
         let name = names.save(&expression);

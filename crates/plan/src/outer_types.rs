@@ -12,9 +12,10 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, plan_err};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
+
+use crate::nodes::input_schema;
 
 /// Gives such columns the types that they have by now, and resolves the types that depend on them once more.
 pub struct OuterTypes {
@@ -111,8 +112,7 @@ fn lateral_settled(node: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transf
 }
 
 fn expressions_settled(node: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
-    let own = Arc::new(merge_schema(&node.inputs()));
-    let inside = with(around, own);
+    let inside = with(around, input_schema(&node)?);
     node.map_expressions(|expression| {
         expression.transform_up(|part| {
             Ok(match part {

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow_schema::SchemaRef;
 use nandina_device::{Device, DeviceOptions, DirectoryLock};
@@ -23,6 +23,7 @@ use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encod
 use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
+use crate::table::TableStatistics;
 
 /// Name of the manifest in the database's directory.
 pub const MANIFEST: &str = "nandina.manifest";
@@ -115,6 +116,8 @@ pub(crate) struct TableEntry {
     pub segments: Vec<Arc<Segment>>,
     pub rules: Arc<TableRules>,
     pub index_cache: IndexCache,
+    /// Once they have been asked for: every plan with the table does.
+    pub statistics: OnceLock<Arc<TableStatistics>>,
 }
 
 impl Store {
@@ -510,7 +513,8 @@ impl Catalog {
 
 impl TableEntry {
     fn new(shape: Arc<TableShape>, segments: Vec<Arc<Segment>>, rules: Arc<TableRules>) -> Arc<Self> {
-        Arc::new(Self { shape, segments, rules, index_cache: IndexCache::default() })
+        let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
+        Arc::new(Self { shape, segments, rules, index_cache, statistics })
     }
 
     fn record(&self) -> TableRecord {

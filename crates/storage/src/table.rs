@@ -154,7 +154,10 @@ impl Table {
     }
 
     /// Rows, nulls and bounds of the whole table, from the segments' directories. Blocks while those are read, once.
-    pub fn statistics(&self) -> Result<TableStatistics> {
+    pub fn statistics(&self) -> Result<Arc<TableStatistics>> {
+        if let Some(known) = self.entry.statistics.get() {
+            return Ok(Arc::clone(known));
+        }
         let columns: Vec<usize> = (0..self.schema().fields().len()).collect();
         let ranges = block_on(self.segment_ranges(&columns, None))?;
         let columns = columns
@@ -170,7 +173,8 @@ impl Table {
         // The smallest segment has a block each for header, index, directory and a page: of rows that it tells nothing.
         let least_bytes = self.entry.segments.len() as u64 * 4 * BLOCK_BYTES;
         let page_bytes = self.file_bytes().saturating_sub(least_bytes);
-        Ok(TableStatistics { rows: self.rows(), pages: self.pages(), page_bytes, columns })
+        let statistics = TableStatistics { rows: self.rows(), pages: self.pages(), page_bytes, columns };
+        Ok(Arc::clone(self.entry.statistics.get_or_init(|| Arc::new(statistics))))
     }
 }
 

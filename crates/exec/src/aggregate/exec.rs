@@ -98,13 +98,12 @@ impl HashAggregateExec {
             mixing_rows(&planned.properties().as_ref().clone().with_eq_properties(known), outputs)
                 .with_partitioning(Partitioning::UnknownPartitioning(outputs))
                 .with_emission_type(EmissionType::Final);
-        Ok(Self {
-            planned: Arc::new(planned),
-            schema,
-            properties: Arc::new(properties),
-            metrics: ExecutionPlanMetricsSet::new(),
-            shared: SharedExecution::default(),
-        })
+        Ok(Self::of(planned, schema, Arc::new(properties)))
+    }
+
+    fn of(planned: AggregateExec, schema: SchemaRef, properties: Arc<PlanProperties>) -> Self {
+        let (planned, metrics) = (Arc::new(planned), ExecutionPlanMetricsSet::new());
+        Self { planned, schema, properties, metrics, shared: SharedExecution::default() }
     }
 
     /// The execution that all output partitions share; the first to ask starts it, and the last to ask takes it out of
@@ -227,12 +226,24 @@ impl ExecutionPlan for HashAggregateExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let children_properties = options.children_properties;
         let planned = Arc::clone(&self.planned).replace_children(children, options)?;
         let planned = planned.downcast_ref::<AggregateExec>().ok_or_else(|| {
             DataFusionError::Internal("an aggregation with a new input is no aggregation".to_owned())
         })?;
-        Ok(Arc::new(Self::try_new(planned.clone(), Arc::clone(&self.schema))?))
+        let schema = Arc::clone(&self.schema);
+        Ok(Arc::new(match children_properties {
+            ChildrenPropertiesMode::Keep => Self::of(planned.clone(), schema, Arc::clone(&self.properties)),
+            ChildrenPropertiesMode::Recompute => Self::try_new(planned.clone(), schema)?,
+        }))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
@@ -151,10 +153,30 @@ impl ExecutionPlan for ExchangeExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Ok([input]) = <[_; 1]>::try_from(children) else {
-            return Err(DataFusionError::Internal("an exchange has one input".to_owned()));
-        };
-        Ok(Arc::new(self.over(input)?))
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if options.children_properties == ChildrenPropertiesMode::Keep {
+            let planned = Arc::clone(&self.planned).replace_children(children, options)?;
+            let Some(planned) = planned.downcast_ref::<RepartitionExec>() else {
+                return internal_err!("an exchange with a new input is no exchange");
+            };
+            return Ok(Arc::new(Self {
+                planned: Arc::new(planned.clone()),
+                pages: Arc::clone(&self.pages),
+                metrics: ExecutionPlanMetricsSet::new(),
+                shared: SharedExecution::default(),
+            }));
+        }
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(self.over(input)?)),
+            Err(_) => internal_err!("an exchange has one input"),
+        }
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

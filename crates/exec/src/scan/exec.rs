@@ -1,8 +1,8 @@
 //! The scan operator.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
@@ -61,6 +61,8 @@ pub struct TableScanExec {
     limit: Option<usize>,
     partitions: usize,
     properties: Arc<PlanProperties>,
+    /// Of all partitions, once they have been asked for.
+    known: OnceLock<Arc<Statistics>>,
     metrics: ExecutionPlanMetricsSet,
     run: Mutex<Option<Run>>,
 }
@@ -86,7 +88,7 @@ impl TableScanExec {
     ) -> Result<Self> {
         let all = || (0..table.schema().fields().len()).collect();
         let projection = projection.map_or_else(all, <[usize]>::to_vec);
-        let statistics = Arc::new(table.statistics().map_err(storage_error)?);
+        let statistics = table.statistics().map_err(storage_error)?;
         let partitions =
             table.file_bytes().div_ceil(PARTITION_BYTES).clamp(1, target_partitions.max(1) as u64);
         Self::assemble(table, statistics, projection, None, filters, limit, partitions as usize)
@@ -122,6 +124,7 @@ impl TableScanExec {
             limit,
             partitions,
             properties: Arc::new(properties),
+            known: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             run: Mutex::new(None),
         })
@@ -136,19 +139,27 @@ impl TableScanExec {
     ) -> Result<Self> {
         let (table, statistics) = (self.table.clone(), Arc::clone(&self.statistics));
         let (row_ids, partitions) = (self.row_ids.clone(), self.partitions);
-        let changed = Self::assemble(table, statistics, projection, row_ids, filters, limit, partitions)?;
+        let mut changed = Self::assemble(table, statistics, projection, row_ids, filters, limit, partitions)?;
+        if changed.projection == self.projection && changed.row_ids == self.row_ids {
+            // Operators above look at whether they are the same, and need not be planned again.
+            changed.properties = Arc::clone(&self.properties);
+        }
         Ok(changed.with_selectivity(self.selectivity))
     }
 
     /// The same scan with a last column of this name, which has the ids of rows.
-    pub(super) fn with_row_ids(mut self, name: &str) -> Result<Self> {
-        self.row_ids = Some(name.into());
-        self.changed(self.projection.clone(), self.filters.clone(), self.limit)
+    pub(super) fn with_row_ids(self, name: &str) -> Result<Self> {
+        let (projection, row_ids) = (self.projection, Some(name.into()));
+        let (filters, limit, partitions) = (self.filters, self.limit, self.partitions);
+        let changed =
+            Self::assemble(self.table, self.statistics, projection, row_ids, filters, limit, partitions)?;
+        Ok(changed.with_selectivity(self.selectivity))
     }
 
     /// Share of the rows that pass the query's filters, found by a sample.
     pub(super) fn with_selectivity(mut self, selectivity: Option<f64>) -> Self {
         self.selectivity = selectivity;
+        self.known = OnceLock::new();
         self
     }
 
@@ -168,13 +179,13 @@ impl TableScanExec {
     }
 
     /// Statistics of the rows that pass the query's filters, as far as bounds tell.
-    fn filtered_statistics(&self, args: &StatisticsArgs) -> Statistics {
-        let mut statistics = self.statistics_of_columns(args);
+    fn filtered_statistics(&self) -> Statistics {
+        let mut statistics = self.statistics_of_columns();
         statistics.column_statistics.extend(self.row_ids.iter().map(|_| ColumnStatistics::new_unknown()));
         statistics
     }
 
-    fn statistics_of_columns(&self, args: &StatisticsArgs) -> Statistics {
+    fn statistics_of_columns(&self) -> Statistics {
         let unfiltered = || table_statistics(&self.statistics, self.table.schema(), &self.projection);
         let filters: Vec<_> = self.filters.iter().filter(|filter| !is_dynamic(filter)).cloned().collect();
         if filters.is_empty() {
@@ -186,7 +197,7 @@ impl TableScanExec {
         // Estimated by the operator that would stand above otherwise.
         let table = Arc::new(EmptyExec::new(Arc::clone(self.table.schema())));
         let filtered = FilterExec::try_new(conjunction(filters), table)
-            .and_then(|filter| filter.statistics_from_inputs(&[all], args));
+            .and_then(|filter| filter.statistics_from_inputs(&[all], &StatisticsArgs::new()));
         match filtered {
             Ok(statistics) => {
                 let statistics = Statistics::clone(&statistics).to_inexact();
@@ -321,13 +332,18 @@ impl ExecutionPlan for TableScanExec {
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let statistics = self.filtered_statistics(args);
-        let fetched = statistics.with_fetch(self.limit, 0, 1)?;
+        let all = match self.known.get() {
+            Some(known) => Arc::clone(known),
+            None => {
+                let statistics = self.filtered_statistics().with_fetch(self.limit, 0, 1)?;
+                Arc::clone(self.known.get_or_init(|| Arc::new(statistics)))
+            }
+        };
         // Partitions share out the work as it comes: each has about its part.
-        match args.partition() {
-            None => Ok(Arc::new(fetched)),
-            Some(_) => Ok(Arc::new(share(fetched, self.partitions))),
-        }
+        Ok(match args.partition() {
+            None => all,
+            Some(_) => Arc::new(share(Statistics::clone(&all), self.partitions)),
+        })
     }
 
     fn supports_limit_pushdown(&self) -> bool {

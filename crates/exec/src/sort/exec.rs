@@ -132,11 +132,11 @@ impl ExternalSortExec {
     }
 
     /// The same for a plan of DataFusion's that was made out of `planned`.
-    fn like(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn like(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let planned = plan
             .downcast_ref::<SortExec>()
             .ok_or_else(|| DataFusionError::Internal("a sort with a new input is no sort".to_owned()))?;
-        Ok(Arc::new(Self::of(planned.clone())))
+        Ok(Self::of(planned.clone()))
     }
 
     fn outputs(&self) -> usize {
@@ -242,12 +242,23 @@ impl ExecutionPlan for ExternalSortExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        Self::like(&Arc::clone(&self.planned).replace_children(children, options)?)
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut sort = Self::like(&Arc::clone(&self.planned).replace_children(children, options)?)?;
+        if options.children_properties == ChildrenPropertiesMode::Keep {
+            sort.properties = Arc::clone(&self.properties);
+        }
+        Ok(Arc::new(sort))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Self::like(&Arc::clone(&self.planned).reset_state()?)
+        Ok(Arc::new(Self::like(&Arc::clone(&self.planned).reset_state()?)?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -310,7 +321,7 @@ impl ExecutionPlan for ExternalSortExec {
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let mut propagation = self.planned.handle_child_pushdown_result(phase, result, config)?;
         if let Some(sort) = &propagation.updated_node {
-            propagation.updated_node = Some(Self::like(sort)?);
+            propagation.updated_node = Some(Arc::new(Self::like(sort)?));
         }
         Ok(propagation)
     }

@@ -29,10 +29,18 @@ mod substrings;
 mod times;
 pub(crate) mod variants;
 
+use std::fmt;
 use std::sync::Arc;
 
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::{FunctionRewrite, NamePreserver};
 use datafusion::logical_expr::planner::ExprPlanner;
-use datafusion::optimizer::analyzer::function_rewrite::ApplyFunctionRewrites;
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::nodes::{has_only_columns, input_schema};
 
 pub(crate) use function::{call, call_giving, call_shown_as_argument};
 pub use replaced_column::{REPLACED_COLUMN, replaced_column};
@@ -42,15 +50,55 @@ pub fn operator_planner() -> Arc<dyn ExprPlanner> {
     Arc::new(lists::Operators)
 }
 
-/// The rule that applies all of them, before types are resolved.
-pub fn meanings() -> ApplyFunctionRewrites {
-    ApplyFunctionRewrites::new(vec![
-        Arc::new(mixed_texts::MixedTexts),
-        Arc::new(lists::ListFunctions),
-        Arc::new(similar::SimilarTo),
-        Arc::new(times::Times),
-        Arc::new(empty_scalars::EmptyScalars),
-        Arc::new(numbers::MixedTypes),
-        Arc::new(substrings::Substrings),
-    ])
+/// Applies all of them, before types are resolved.
+pub struct Meanings {
+    rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
+}
+
+impl Default for Meanings {
+    fn default() -> Self {
+        Self {
+            rewrites: vec![
+                Arc::new(mixed_texts::MixedTexts),
+                Arc::new(lists::ListFunctions),
+                Arc::new(similar::SimilarTo),
+                Arc::new(times::Times),
+                Arc::new(empty_scalars::EmptyScalars),
+                Arc::new(numbers::MixedTypes),
+                Arc::new(substrings::Substrings),
+            ],
+        }
+    }
+}
+
+impl fmt::Debug for Meanings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanings")
+    }
+}
+
+impl AnalyzerRule for Meanings {
+    fn name(&self) -> &str {
+        "meanings"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            // Columns mean what they always do.
+            if has_only_columns(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            let (schema, names) = (input_schema(&node)?, NamePreserver::new(&node));
+            node.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let meant = expression.transform_up(|part| {
+                    self.rewrites.iter().try_fold(Transformed::no(part), |part, rewrite| {
+                        part.transform_data(|part| rewrite.rewrite(part, &schema, config))
+                    })
+                })?;
+                Ok(meant.update_data(|expression| name.restore(expression)))
+            })
+        })
+        .data()
+    }
 }

@@ -30,10 +30,11 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use nandina_functions::is_variant;
+
+use crate::nodes::{has_only_columns, input_schema};
 
 /// Gives operators the meaning that they have for people of DuckDB and Postgres.
 #[derive(Debug)]
@@ -42,10 +43,11 @@ pub struct TypedOperators;
 impl AnalyzerRule for TypedOperators {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            let schema = match &node {
-                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
-                _ => merge_schema(&node.inputs()),
-            };
+            // Of columns alone, only how they are ordered may change.
+            if !matches!(node, LogicalPlan::Sort(_)) && has_only_columns(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            let schema = input_schema(&node)?;
             let names = NamePreserver::new(&node);
             let keys = match &node {
                 LogicalPlan::Sort(sort) => sort.expr.len(),

@@ -11,15 +11,18 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, lit, when};
 
+use crate::nodes::{has_sub_queries, input_schema};
 use crate::sub_queries::{as_seen_inside, compared_column, exists};
 
 /// Writes all comparisons with sub-queries in a plan, and in its sub-queries, as `CASE` of `EXISTS`.
 pub fn spell_out_comparisons(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
-        let schema = merge_schema(&node.inputs());
+        if !has_sub_queries(&node)? {
+            return Ok(Transformed::no(node));
+        }
+        let schema = input_schema(&node)?;
         let names = NamePreserver::new(&node);
         node.map_expressions(|expression| {
             let name = names.save(&expression);

@@ -31,7 +31,7 @@ use datafusion::common::{
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::Exists;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, Extension, FetchType, Filter, Join, Limit, LogicalPlan, Projection, SkipType,
     Subquery, SubqueryAlias, lit,
@@ -43,6 +43,7 @@ use self::datafusion_joins::is_joined_by_datafusion;
 use self::dependent::{Joined, cross_joined, joined, joined_on, with_domain};
 use self::domain::{Domain, by_name};
 use self::single_value::single_value;
+use crate::nodes::{has_sub_queries, input_schema};
 use crate::spools::{Spool, is_volatile, next_spool_number};
 use crate::sub_queries::{in_as_exists, outer_columns};
 
@@ -83,7 +84,8 @@ impl Unnesting {
             Ok(inner.update_data(|expression| name.restore(expression)))
         });
         let plan = plan.data()?;
-        if !has_sub_queries(&plan)? && !matches!(plan, LogicalPlan::Join(_)) {
+        let has_lateral = matches!(&plan, LogicalPlan::Join(join) if is_lateral(&join.right));
+        if !has_lateral && !has_sub_queries(&plan)? {
             return Ok(plan);
         }
         self.of_node(memberships_as_exists(plan)?)
@@ -358,21 +360,9 @@ impl Unnesting {
     }
 }
 
-/// Whether an operator's expressions have sub-queries.
-fn has_sub_queries(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_expressions(|expression| {
-        found |= expression.exists(|part| {
-            Ok(matches!(part, Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_)))
-        })?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
-}
-
 /// Writes `IN` as `EXISTS` where it is to be joined here.
 fn memberships_as_exists(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let (whole, schema) = (plan.clone(), merge_schema(&plan.inputs()));
+    let (whole, schema) = (plan.clone(), input_schema(&plan)?);
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expression| {
         let name = names.save(&expression);

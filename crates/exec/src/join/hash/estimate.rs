@@ -7,7 +7,6 @@ use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::key_bitmap::{KeyRange, has_bitmaps};
 
@@ -57,13 +56,12 @@ fn different_values(column: &ColumnStatistics, rows: f64) -> f64 {
     }
 }
 
-/// The ranges of the build side's keys, as far as statistics tell, of those that may have a bitmap.
-pub(super) fn key_ranges(join: &HashJoinExec) -> Vec<Option<KeyRange>> {
-    let statistics = StatisticsContext::new().compute(join.left.as_ref(), &StatisticsArgs::new()).ok();
+/// The ranges of the build side's keys, as far as its statistics tell, of those that may have a bitmap.
+pub(super) fn key_ranges(join: &HashJoinExec, build: Option<&Statistics>) -> Vec<Option<KeyRange>> {
     let range = |key: &PhysicalExprRef| {
         let column = key.downcast_ref::<Column>()?;
         let data_type = key.data_type(&join.left.schema()).ok()?;
-        let column = statistics.as_ref()?.column_statistics.get(column.index())?;
+        let column = build?.column_statistics.get(column.index())?;
         let bound = |bound: &Precision<_>| bound.get_value().and_then(as_i64);
         let range = KeyRange { least: bound(&column.min_value)?, greatest: bound(&column.max_value)? };
         has_bitmaps(&data_type).then_some(range)

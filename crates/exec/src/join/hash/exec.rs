@@ -1,7 +1,7 @@
 //! The join as a node of a DataFusion plan.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::JoinSet;
@@ -61,6 +61,8 @@ pub struct HybridHashJoinExec {
     /// Those of the plan that the build side was chosen in, whatever has become of it.
     estimate: BuildEstimate,
     key_ranges: Vec<Option<KeyRange>>,
+    /// Of all its output, once they have been asked for: joins above ask again and again while a plan is made.
+    statistics: OnceLock<Arc<Statistics>>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -75,8 +77,30 @@ struct Execution {
 impl HybridHashJoinExec {
     /// Takes the place of `planned`. Fails if a column's type has no page layout.
     pub fn try_new(planned: &HashJoinExec) -> Result<Self> {
+        let statistics = StatisticsContext::new();
+        let side =
+            |side: &Arc<dyn ExecutionPlan>| statistics.compute(side.as_ref(), &StatisticsArgs::new()).ok();
+        let rows = |side: &Option<Arc<Statistics>>| side.as_ref()?.num_rows.get_value().copied();
+        let (build, probe) = (side(&planned.left), side(&planned.right));
+        let estimate = BuildEstimate { build_rows: rows(&build), probe_rows: rows(&probe) };
+        let key_ranges = key_ranges(planned, build.as_deref());
+        let join = Self::assemble(planned, estimate, key_ranges, Vec::new())?;
+        join.spec(1, 1)?;
+        Ok(join)
+    }
+
+    fn assemble(
+        planned: &HashJoinExec,
+        estimate: BuildEstimate,
+        key_ranges: Vec<Option<KeyRange>>,
+        filters_of_keys: Vec<Arc<DynamicFilterPhysicalExpr>>,
+    ) -> Result<Self> {
         // `Auto` asks for no distribution of either input: one set of partitions serves all workers.
-        let planned = Arc::new(planned.builder().with_partition_mode(PartitionMode::Auto).build()?);
+        let planned = match planned.mode {
+            PartitionMode::Auto => planned.builder(),
+            _ => planned.builder().with_partition_mode(PartitionMode::Auto),
+        };
+        let planned = Arc::new(planned.build()?);
         let (left, right) = (planned.left.schema(), planned.right.schema());
         let columns = output_columns(&left, &right, planned.join_type, planned.projection.as_deref());
         let inputs = [&planned.left, &planned.right].map(|side| side.output_partitioning().partition_count());
@@ -88,33 +112,39 @@ impl HybridHashJoinExec {
             .dynamic_expressions_produced()
             .into_iter()
             .find_map(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
-        let rows = |child: &Arc<dyn ExecutionPlan>| {
-            let statistics = StatisticsContext::new().compute(child.as_ref(), &StatisticsArgs::new());
-            statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied())
-        };
-        let (build_rows, probe_rows) = (rows(&planned.left), rows(&planned.right));
-        let estimate = BuildEstimate { build_rows, probe_rows };
-        let key_ranges = key_ranges(&planned);
-        let join = Self {
+        Ok(Self {
             planned,
             properties,
             filter,
-            filters_of_keys: Vec::new(),
+            filters_of_keys,
             columns,
             estimate,
             key_ranges,
+            statistics: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
-        };
-        join.spec(1, 1)?;
-        Ok(join)
+        })
     }
 
     /// The same join, not run yet, in place of `planned`.
     fn renewed(&self, planned: &HashJoinExec) -> Result<Self> {
-        let (estimate, key_ranges) = (self.estimate, self.key_ranges.clone());
-        let filters_of_keys = self.filters_of_keys.clone();
-        Ok(Self { filters_of_keys, estimate, key_ranges, ..Self::try_new(planned)? })
+        Self::assemble(planned, self.estimate, self.key_ranges.clone(), self.filters_of_keys.clone())
+    }
+
+    /// The same join, not run yet, over inputs with the same properties.
+    fn over_alike(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Self> {
+        Ok(Self {
+            planned: Arc::new(self.planned.builder().with_new_children(children)?.build()?),
+            properties: Arc::clone(&self.properties),
+            filter: self.filter.clone(),
+            filters_of_keys: self.filters_of_keys.clone(),
+            columns: self.columns.clone(),
+            estimate: self.estimate,
+            key_ranges: self.key_ranges.clone(),
+            statistics: OnceLock::new(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            shared: SharedExecution::default(),
+        })
     }
 
     /// The node that this one replaces.
@@ -140,6 +170,28 @@ impl HybridHashJoinExec {
     /// What the planner believed when it chose the build side.
     pub fn estimate(&self) -> BuildEstimate {
         self.estimate
+    }
+
+    /// Statistics of the output from those of the inputs.
+    fn own_statistics(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let statistics = self.planned.statistics_from_inputs(input_stats, args)?;
+        let [build, probe] = input_stats else { return Ok(statistics) };
+        let most = match self.planned.join_type {
+            JoinType::Inner => most_inner_rows(build, probe, &self.planned.on),
+            _ => None,
+        };
+        match (statistics.num_rows.get_value(), most) {
+            (Some(&rows), Some(most)) if most < rows => {
+                let mut statistics = Statistics::clone(&statistics).to_inexact();
+                statistics.num_rows = Precision::Inexact(most);
+                Ok(Arc::new(statistics))
+            }
+            _ => Ok(statistics),
+        }
     }
 
     fn spec(&self, batch_rows: usize, batch_bytes: usize) -> Result<JoinSpec> {
@@ -355,8 +407,21 @@ impl ExecutionPlan for HybridHashJoinExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planned = self.planned.builder().recompute_properties().with_new_children(children)?.build()?;
-        Ok(Arc::new(self.renewed(&planned)?))
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(match options.children_properties {
+            ChildrenPropertiesMode::Keep => self.over_alike(children)?,
+            ChildrenPropertiesMode::Recompute => {
+                let planned = self.planned.builder().recompute_properties();
+                self.renewed(&planned.with_new_children(children)?.build()?)?
+            }
+        }))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -426,7 +491,10 @@ impl ExecutionPlan for HybridHashJoinExec {
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        self.planned.child_stats_requests(partition)
+        match (partition, self.statistics.get()) {
+            (None, Some(_)) => vec![ChildStats::Skip; 2],
+            _ => self.planned.child_stats_requests(partition),
+        }
     }
 
     fn statistics_from_inputs(
@@ -434,19 +502,13 @@ impl ExecutionPlan for HybridHashJoinExec {
         input_stats: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let statistics = self.planned.statistics_from_inputs(input_stats, args)?;
-        let [build, probe] = input_stats else { return Ok(statistics) };
-        let most = match self.planned.join_type {
-            JoinType::Inner => most_inner_rows(build, probe, &self.planned.on),
-            _ => None,
-        };
-        match (statistics.num_rows.get_value(), most) {
-            (Some(&rows), Some(most)) if most < rows => {
-                let mut statistics = Statistics::clone(&statistics).to_inexact();
-                statistics.num_rows = Precision::Inexact(most);
-                Ok(Arc::new(statistics))
-            }
-            _ => Ok(statistics),
+        if args.partition().is_some() {
+            return self.own_statistics(input_stats, args);
         }
+        if let Some(known) = self.statistics.get() {
+            return Ok(Arc::clone(known));
+        }
+        let statistics = self.own_statistics(input_stats, args)?;
+        Ok(Arc::clone(self.statistics.get_or_init(|| statistics)))
     }
 }
