@@ -3,27 +3,28 @@
 //! ```text
 //!   FROM a, b, c WHERE a.x = c.x AND c.y = b.y
 //!
-//!   Filter a.x = c.x, c.y = b.y             Join c.y = b.y
-//!     Cross join                              Join a.x = c.x
-//!       Cross join               ──►            a
-//!         a                                     c
-//!         b                                   b
-//!       c
+//!   Filter a.x = c.x, c.y = b.y             Projection a, b, c
+//!     Cross join                              Join c.y = b.y
+//!       Cross join               ──►            Join a.x = c.x
+//!         a                                       a
+//!         b                                       c
+//!       c                                       b
 //! ```
 //!
-//! Next comes the first table of `FROM` that a key joins to those before it, and if there is none, the next one without.
+//! Next comes the first table of `FROM` that a key joins to those before it. Where there is none, the next table begins a
+//! tree of its own; finished trees are joined by keys between them, and cross joined where there are none.
 //!
-//! DataFusion's rule for this (`eliminate_cross_join`) looks at all joins below every join again, at every key for each
-//! pair of inputs, and at joins that have their keys already: of a join of 60 tables it took half of the planning. It also
-//! compares all keys alike, those that nulls match on and those that they do not, and forgets keys of which one side
-//! has become a constant.
+//! DataFusion's rule for this (`eliminate_cross_join`) takes every join apart, also those that have their keys, and
+//! each of the joins that it has made once more: of a join of 60 tables it took half of the planning. It compares all keys
+//! alike, those that nulls match on and those that they do not, and forgets keys of which one side has become a constant
+//! or names columns of several tables.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{JoinConstraint, JoinType, NullEquality, Result};
-use datafusion::logical_expr::utils::{can_hash, conjunction};
+use datafusion::logical_expr::utils::{can_hash, conjunction, split_conjunction};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable as _, Filter, Join, LogicalPlan, Operator, Projection, and, or,
 };
@@ -41,7 +42,11 @@ impl OptimizerRule for JoinCrossJoins {
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let mut is_needed = false;
         plan.apply_with_subqueries(|node| {
-            is_needed = matches!(node, LogicalPlan::Join(join) if is_reordered(join) && lacks_keys(join));
+            is_needed = match node {
+                LogicalPlan::Join(join) => is_reordered(join) && lacks_keys(join),
+                LogicalPlan::Filter(filter) => has_key_of_sub_query(filter),
+                _ => false,
+            };
             Ok(if is_needed { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
         if is_needed { rewritten(plan) } else { Ok(Transformed::no(plan)) }
@@ -51,7 +56,25 @@ impl OptimizerRule for JoinCrossJoins {
 /// Whether the inputs of a join may be joined in another order, with those of such joins next to it.
 fn is_reordered(join: &Join) -> bool {
     let is_plain = join.on.is_empty() || join.null_equality == NullEquality::NullEqualsNothing;
-    join.join_type == JoinType::Inner && !join.null_aware && is_plain
+    // What is drawn for each pair of rows must not be drawn for each that another table makes of it.
+    let keys = join.on.iter().flat_map(|(left, right)| [left, right]);
+    let is_drawn = || keys.chain(&join.filter).any(Expr::is_volatile);
+    join.join_type == JoinType::Inner && is_plain && !is_drawn()
+}
+
+/// Whether a filter above inner joins has an equality with a sub-query: others are pushed into the joins, and become keys
+/// there.
+fn has_key_of_sub_query(filter: &Filter) -> bool {
+    let is_key = |condition: &Expr| match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            let has_sub_query = |side: &Expr| side.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))));
+            let have_columns = left.any_column_refs() && right.any_column_refs();
+            have_columns && [left, right].into_iter().any(|side| has_sub_query(side).unwrap_or(true))
+        }
+        _ => false,
+    };
+    let is_above_joins = matches!(filter.input.as_ref(), LogicalPlan::Join(join) if is_reordered(join));
+    is_above_joins && split_conjunction(&filter.predicate).into_iter().any(is_key)
 }
 
 /// Whether a join has no keys, or one of which a side has become a constant, which is better a condition.
@@ -72,7 +95,7 @@ fn has_cross_join(plan: &LogicalPlan) -> bool {
 
 fn rewritten(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let (joins, predicate) = match plan {
-        LogicalPlan::Filter(filter) if has_cross_join(&filter.input) => {
+        LogicalPlan::Filter(filter) if has_cross_join(&filter.input) || has_key_of_sub_query(&filter) => {
             (Arc::unwrap_or_clone(filter.input), Some(filter.predicate))
         }
         joins if has_cross_join(&joins) => (joins, None),
@@ -112,7 +135,8 @@ fn rewritten(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         plan = LogicalPlan::Projection(Projection::new_from_schema(Arc::new(plan), schema));
     }
     if let Some(condition) = conjunction(conditions) {
-        plan = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?);
+        let filter = LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?);
+        plan = filter.map_uncorrelated_subqueries(rewritten)?.data;
     }
     Ok(Transformed::yes(plan))
 }
@@ -209,7 +233,7 @@ impl Equalities {
     }
 }
 
-/// A tree of joins.
+/// All inputs in one tree of joins.
 struct Joined {
     plan: LogicalPlan,
     has_another_order: bool,
@@ -219,49 +243,101 @@ struct Joined {
 
 /// Joins all of `inputs`, of which there are two at least.
 fn join_all(inputs: Vec<LogicalPlan>, equalities: &[(Expr, Expr)]) -> Result<Joined> {
-    let owners: Vec<_> = equalities
-        .iter()
-        .map(|(left, right)| Some((owners(left, &inputs)?, owners(right, &inputs)?)))
-        .collect();
-    let mut is_joined = vec![false; inputs.len()];
-    let mut order: Vec<usize> = Vec::with_capacity(inputs.len());
-    let mut waiting: Vec<(usize, LogicalPlan)> = inputs.into_iter().enumerate().collect();
-    let mut keys = HashSet::new();
-    let (first, mut plan) = waiting.remove(0);
-    is_joined[first] = true;
-    order.push(first);
-    while !waiting.is_empty() {
-        let mut next = (0, Vec::new());
-        for (at, (candidate, _)) in waiting.iter().enumerate() {
-            let mut on = Vec::new();
-            for (number, ((left, right), owners)) in equalities.iter().zip(&owners).enumerate() {
-                let Some((of_left, of_right)) = owners else { continue };
-                let is_there = |owners: &[usize]| owners.iter().all(|&owner| is_joined[owner]);
-                let (there, here) = if is_there(of_left) && of_right == &[*candidate] {
-                    (left, right)
-                } else if is_there(of_right) && of_left == &[*candidate] {
-                    (right, left)
-                } else {
-                    continue;
-                };
-                if can_hash(&there.get_type(plan.schema())?) {
-                    on.push((number, (there.clone(), here.clone())));
-                }
-            }
-            if !on.is_empty() {
-                next = (at, on);
-                break;
+    let mut forest = Forest::new(inputs, equalities);
+    let mut finished = Vec::new();
+    while !forest.trees.is_empty() {
+        let mut tree = forest.trees.remove(0);
+        while let Some((next, on)) = forest.next(&tree)? {
+            tree = forest.joined(tree, next, on)?;
+        }
+        finished.push(tree);
+    }
+    forest.trees = finished;
+    let mut tree = forest.trees.remove(0);
+    while !forest.trees.is_empty() {
+        let (next, on) = forest.next(&tree)?.unwrap_or_default();
+        tree = forest.joined(tree, next, on)?;
+    }
+    Ok(Joined { plan: tree.plan, has_another_order: !tree.inputs.is_sorted(), keys: forest.keys })
+}
+
+/// Some of the inputs, joined.
+struct Tree {
+    plan: LogicalPlan,
+    /// Their numbers, from left to right.
+    inputs: Vec<usize>,
+}
+
+/// Trees that are not yet part of another.
+struct Forest<'a> {
+    trees: Vec<Tree>,
+    equalities: &'a [(Expr, Expr)],
+    /// The inputs that both sides of each equality are about, if it may be a key.
+    owners: Vec<Option<[Vec<usize>; 2]>>,
+    /// For each input, the first one of its tree.
+    tree_of: Vec<usize>,
+    keys: HashSet<usize>,
+}
+
+/// Keys of a join, and the numbers of the equalities that they are.
+type Keys = Vec<(usize, (Expr, Expr))>;
+
+impl<'a> Forest<'a> {
+    fn new(inputs: Vec<LogicalPlan>, equalities: &'a [(Expr, Expr)]) -> Self {
+        let owners = equalities
+            .iter()
+            .map(|(left, right)| Some([owners(left, &inputs)?, owners(right, &inputs)?]))
+            .collect();
+        let tree_of = (0..inputs.len()).collect();
+        let tree = |(number, plan)| Tree { plan, inputs: vec![number] };
+        let trees = inputs.into_iter().enumerate().map(tree).collect();
+        Self { trees, equalities, owners, tree_of, keys: HashSet::new() }
+    }
+
+    /// The first of the other trees that keys join to `tree`.
+    fn next(&self, tree: &Tree) -> Result<Option<(usize, Keys)>> {
+        for (place, other) in self.trees.iter().enumerate() {
+            let keys = self.keys_between(tree, other)?;
+            if !keys.is_empty() {
+                return Ok(Some((place, keys)));
             }
         }
-        let (at, on) = next;
-        let (number, input) = waiting.remove(at);
-        let (used, on): (Vec<usize>, Vec<_>) = on.into_iter().unzip();
-        keys.extend(used);
-        is_joined[number] = true;
-        order.push(number);
-        plan = LogicalPlan::Join(Join::try_new(
-            Arc::new(plan),
-            Arc::new(input),
+        Ok(None)
+    }
+
+    fn keys_between(&self, left: &Tree, right: &Tree) -> Result<Keys> {
+        let is_of = |owners: &[usize], tree: &Tree| {
+            owners.iter().all(|&owner| self.tree_of[owner] == self.tree_of[tree.inputs[0]])
+        };
+        let mut keys = Vec::new();
+        for (number, ((one, other), owners)) in self.equalities.iter().zip(&self.owners).enumerate() {
+            let Some([of_one, of_other]) = owners else { continue };
+            let (of_left, of_right) = if is_of(of_one, left) && is_of(of_other, right) {
+                (one, other)
+            } else if is_of(of_other, left) && is_of(of_one, right) {
+                (other, one)
+            } else {
+                continue;
+            };
+            if can_hash(&of_left.get_type(left.plan.schema())?) {
+                keys.push((number, (of_left.clone(), of_right.clone())));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// `tree` with the one at this place.
+    fn joined(&mut self, mut tree: Tree, place: usize, keys: Keys) -> Result<Tree> {
+        let other = self.trees.remove(place);
+        let (used, on): (Vec<usize>, Vec<_>) = keys.into_iter().unzip();
+        self.keys.extend(used);
+        for &input in &other.inputs {
+            self.tree_of[input] = self.tree_of[tree.inputs[0]];
+        }
+        tree.inputs.extend(other.inputs);
+        tree.plan = LogicalPlan::Join(Join::try_new(
+            Arc::new(tree.plan),
+            Arc::new(other.plan),
             on,
             None,
             JoinType::Inner,
@@ -269,13 +345,16 @@ fn join_all(inputs: Vec<LogicalPlan>, equalities: &[(Expr, Expr)]) -> Result<Joi
             NullEquality::NullEqualsNothing,
             false,
         )?);
+        Ok(tree)
     }
-    Ok(Joined { plan, has_another_order: !order.is_sorted(), keys })
 }
 
-/// The numbers of the inputs that an expression's columns come from. `None` if it has no columns, or one that is not of
-/// one input alone.
+/// The numbers of the inputs that an expression's columns come from. `None` if it cannot be one side of a key: it has no
+/// columns, has one that is not of one input alone, or has another value every time.
 fn owners(expression: &Expr, inputs: &[LogicalPlan]) -> Option<Vec<usize>> {
+    if expression.is_volatile() {
+        return None;
+    }
     let mut owners = Vec::new();
     for column in expression.column_refs() {
         let mut having = inputs.iter().enumerate().filter(|(_, input)| input.schema().has_column(column));
@@ -293,6 +372,7 @@ fn owners(expression: &Expr, inputs: &[LogicalPlan]) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::functions::math::random;
     use datafusion::logical_expr::logical_plan::table_scan;
     use datafusion::logical_expr::{LogicalPlanBuilder, binary_expr, col, lit};
     use datafusion::optimizer::OptimizerContext;
@@ -387,6 +467,64 @@ Filter: a.x < b.x AND Int64(1) = b.x
     TableScan: a
     TableScan: b";
         assert_eq!(rewritten(LogicalPlan::Join(join.unwrap())).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn tables_that_no_key_joins_are_joined_last() {
+        let condition = col("a.x").eq(col("c.x")).and(col("b.x").eq(col("d.x")));
+        let plan = cross(&["a", "b", "c", "d"]).filter(condition).unwrap().build().unwrap();
+        let expected = "\
+Projection: a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y
+  Cross Join:
+    Inner Join: a.x = c.x
+      TableScan: a
+      TableScan: c
+    Inner Join: b.x = d.x
+      TableScan: b
+      TableScan: d";
+        assert_eq!(rewritten(plan).unwrap().replace("Cross Join: \n", "Cross Join:\n"), expected);
+    }
+
+    #[test]
+    fn keys_of_several_tables_join_trees() {
+        let keyed = LogicalPlanBuilder::from(table("c"))
+            .join(table("d"), JoinType::Inner, (vec!["c.x"], vec!["d.x"]), None)
+            .unwrap();
+        let join = Join::try_new(
+            Arc::new(cross(&["a", "b"]).build().unwrap()),
+            Arc::new(keyed.build().unwrap()),
+            vec![(col("a.x") + col("b.x"), col("c.y") + col("d.y"))],
+            None,
+            JoinType::Inner,
+            JoinConstraint::On,
+            NullEquality::NullEqualsNothing,
+            false,
+        );
+        let expected = "\
+Inner Join: a.x + b.x = c.y + d.y
+  Cross Join:
+    TableScan: a
+    TableScan: b
+  Inner Join: c.x = d.x
+    TableScan: c
+    TableScan: d";
+        let plan = rewritten(LogicalPlan::Join(join.unwrap())).unwrap();
+        assert_eq!(plan.replace("Cross Join: \n", "Cross Join:\n"), expected);
+    }
+
+    #[test]
+    fn what_is_drawn_for_each_pair_is_not_moved() {
+        let drawn = binary_expr(col("a.x") + col("b.x"), Operator::Lt, random().call(Vec::new()));
+        let pairs =
+            LogicalPlanBuilder::from(table("a")).join_on(table("b"), JoinType::Inner, [drawn]).unwrap();
+        let plan = pairs.cross_join(table("c")).unwrap().filter(col("a.y").eq(col("c.y"))).unwrap();
+        let expected = "\
+Inner Join: a.y = c.y
+  Inner Join:  Filter: a.x + b.x < random()
+    TableScan: a
+    TableScan: b
+  TableScan: c";
+        assert_eq!(rewritten(plan.build().unwrap()).as_deref(), Some(expected));
     }
 
     #[test]

@@ -108,7 +108,9 @@ fn lateral_settled(node: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transf
         true => right.data.recompute_schema()?,
         false => right.data,
     });
-    Ok(Transformed::new_transformed(LogicalPlan::Join(join), right.transformed))
+    let join = LogicalPlan::Join(join);
+    let join = if right.transformed { join.recompute_schema()? } else { join };
+    Ok(Transformed::new_transformed(join, right.transformed))
 }
 
 fn expressions_settled(node: LogicalPlan, around: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
