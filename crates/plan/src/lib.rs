@@ -63,7 +63,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule};
 
 pub use balance_conditions::BalanceConditions;
 pub use bound_projections::BoundProjections;
-pub use computed_limits::{ComputedLimits, WITH_TIES, limit_markers};
+pub use computed_limits::{ComputedLimits, EndComputedLimits, WITH_TIES, limit_markers};
 pub use count_copies::CountCopies;
 pub use distincts::DistinctsToGroupingSets;
 pub use fences::Fences;
@@ -203,6 +203,8 @@ pub fn optimizer_rules() -> Vec<Arc<LogicalRule>> {
 /// rules that push limits and filters into DataFusion's. Merge joins come before the choice of build sides, which is left
 /// to be made. [`NarrowDecimals`] changes the arguments of aggregations, so it comes before they are replaced.
 ///
+/// [`EndComputedLimits`] comes before exchanges are added, which would stand between windows and what looks at their numbers.
+///
 /// [`Fences`] stand around the rules that choose sort orders, also those of ordered aggregates.
 ///
 /// All other operators are replaced behind the rules that know DataFusion's nodes: those make joins parallel, move what
@@ -239,6 +241,7 @@ pub fn physical_optimizer_rules() -> Vec<Arc<PhysicalRule>> {
         Arc::new(LimitGroups),
         Arc::new(ReplaceOperators::HASH_AGGREGATES),
         Arc::new(ReplaceOperators::MISTAKEN_LOOP_JOINS),
+        Arc::new(EndComputedLimits),
         Arc::new(Fences::Up),
         theirs.next("EnsureRequirements"),
         theirs.next("CombinePartialFinalAggregate"),

@@ -30,12 +30,13 @@
 //!   row `n` of the other.
 //!
 //! Where only the first rows of every partition are wanted, a filter below the sort drops most of the others
-//! ([`PartitionedTopKFilterExec`]).
+//! ([`PartitionedTopKFilterExec`]). Where only the first rows of all are, the operator above ends with them ([`RowsWhileExec`]).
 //!
 //! | file | subject |
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `top_k_filter`, `partition_top_k` | the plan node of the filter of first rows; the best keys of partitions so far |
+//! | `rows_while` | the plan node that ends with the first rows of all |
 //! | `pipeline` | one output: from rows to rows with results |
 //! | `expression`, `function` | what kinds of functions there are, and what they look at |
 //! | `running` | functions whose results follow the rows |
@@ -59,9 +60,11 @@ mod partition_top_k;
 mod peers;
 mod pipeline;
 mod results;
+mod rows_while;
 mod running;
 mod top_k_filter;
 
 pub use exec::SpillingWindowExec;
 pub use partition_top_k::RankedBy;
+pub use rows_while::RowsWhileExec;
 pub use top_k_filter::PartitionedTopKFilterExec;

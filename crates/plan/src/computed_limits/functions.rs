@@ -29,6 +29,18 @@ pub(super) fn percent_of_rows(percent: Expr) -> Expr {
     marker.call(vec![percent])
 }
 
+/// A condition that holds for the first rows, and for none after them.
+pub(super) const ROWS_WHILE: &str = "__rows_while";
+
+/// `condition`, which holds for the first rows, and for none after them.
+pub(super) fn rows_while(condition: Expr) -> Expr {
+    function(ROWS_WHILE, DataType::Boolean, Volatility::Immutable, |arguments| match arguments {
+        [condition] => Ok(Arc::clone(condition)),
+        _ => internal_err!("rows end by one condition"),
+    })
+    .call(vec![condition])
+}
+
 /// A number of rows that is not negative, or the whole rows that a percentage of a number of rows is.
 pub(super) fn row_amount(arguments: Vec<Expr>) -> Expr {
     function("__row_amount", DataType::Int64, Volatility::Immutable, |arguments| match arguments {

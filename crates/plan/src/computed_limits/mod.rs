@@ -9,7 +9,10 @@
 //!   WHERE __sample('rows', n, seed)    the n rows with the least random numbers
 //!   WHERE __sample('percent', p, …)    random() < p / 100
 //! ```
+//!
+//! The input ends with the first row whose number is too high: [`EndComputedLimits`].
 
+mod ending;
 mod functions;
 
 use std::sync::Arc;
@@ -29,8 +32,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+pub use self::ending::EndComputedLimits;
 pub use self::functions::{PERCENT, SAMPLE, WITH_TIES, limit_markers};
-use self::functions::{chance, percent_of_rows, row_amount};
+use self::functions::{chance, percent_of_rows, row_amount, rows_while};
 
 const NUMBER: &str = "__row_number";
 const SAMPLED: &str = "__sample_row";
@@ -119,7 +123,9 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
         let within = number(place).lt_eq(last);
         // No row is tied with the last one of none.
         let within = if place == RANK { within.and(fetch.clone().gt(lit(0i64))) } else { within };
-        fetch.is_null().or(within)
+        let within = fetch.is_null().or(within);
+        // A percentage is known when all rows have been counted.
+        if counted.is_some() { within } else { rows_while(within) }
     });
     let within = conjunction(skipped.into_iter().chain(last)).unwrap_or_else(|| lit(true));
     // A window operator has one order.
