@@ -105,6 +105,9 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Plann
 }
 
 fn catalog_statement(state: &SessionState, text: &str) -> Result<Option<CatalogStatement>> {
+    if !catalog_statement::may_be_one(text) {
+        return Ok(None);
+    }
     nesting::check_text(text)?;
     // What is no statement at all is told where it is parsed as one.
     let Ok(mut parser) = new_parser(state, text) else { return Ok(None) };
@@ -139,7 +142,7 @@ pub(crate) async fn physical_plan(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let state = Arc::clone(state);
     on_planning_thread(move || async move {
-        let plan = state.optimize(&plan)?;
+        let plan = nandina_plan::optimize(&state, &plan)?;
         let narrow = wide_files::state_with_fewer_lanes(&state, &plan)?;
         let state = narrow.as_ref().unwrap_or(&state);
         let plan = state.query_planner().create_physical_plan(&plan, state).await?;

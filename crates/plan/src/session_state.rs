@@ -11,6 +11,7 @@ use nandina_exec::aggregate::{
 
 use nandina_functions::{OwnTypes, TypeNames};
 
+use crate::settled_rules::settled_rules;
 use crate::stop_planning::{stoppable_analyzer_rules, stoppable_optimizer_rules, stoppable_physical_rules};
 use crate::{
     KeylessRelations, Planner, Relations, analyzer_rules, limit_markers, operator_planner, optimizer_rules,
@@ -25,7 +26,7 @@ pub fn session_state(runs_on: SessionStateBuilder) -> Result<SessionState> {
     let own_types = builder.config().get_or_insert_default().get_extension::<OwnTypes>().unwrap_or_default();
     let mut state = builder
         .with_analyzer_rules(stoppable_analyzer_rules(analyzer_rules()))
-        .with_optimizer_rules(stoppable_optimizer_rules(optimizer_rules()))
+        .with_optimizer_rules(settled_rules(stoppable_optimizer_rules(optimizer_rules())))
         .with_physical_optimizer_rules(stoppable_physical_rules(physical_optimizer_rules()))
         .with_query_planner(Arc::new(Planner))
         .with_type_planner(Arc::new(TypeNames(own_types)))

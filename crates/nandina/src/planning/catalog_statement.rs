@@ -119,12 +119,14 @@ const FIRST_WORDS: [&str; 17] = [
     "pragma",
 ];
 
-/// Recognises one of these statements; others are `None`.
-pub(crate) fn parse(parser: &mut Parser<'_>, text: &str) -> Option<Result<CatalogStatement>> {
+/// Whether a text may be one of these statements, by its first word.
+pub(crate) fn may_be_one(text: &str) -> bool {
     let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
-    if !FIRST_WORDS.iter().any(|word| first.eq_ignore_ascii_case(word)) {
-        return None;
-    }
+    FIRST_WORDS.iter().any(|word| first.eq_ignore_ascii_case(word))
+}
+
+/// Recognises one of these statements, where [`may_be_one`] says so; others are `None`.
+pub(crate) fn parse(parser: &mut Parser<'_>, text: &str) -> Option<Result<CatalogStatement>> {
     let parsed = statement(parser, text).transpose()?;
     let parsed = parsed.map_err(Error::from_parser).and_then(|statement| {
         while parser.consume_token(&Token::SemiColon) {}
