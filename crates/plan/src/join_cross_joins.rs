@@ -126,7 +126,7 @@ fn rewritten(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let unused = |number: &usize| !joined.keys.contains(number);
     let forgotten = equalities.pairs.iter().take(of_joins).enumerate().filter(|(number, _)| unused(number));
     conditions.extend(forgotten.map(|(_, (left, right))| left.clone().eq(right.clone())));
-    let keys = joined.keys.iter().filter_map(|&number| equalities.pairs.get(number).cloned());
+    let keys = joined.keys.iter().map(|&number| equalities.pairs[number].clone());
     let keys = Equalities { found: keys.collect(), pairs: Vec::new() };
     conditions.extend(predicate.and_then(|predicate| keys.removed_from(predicate)));
 
