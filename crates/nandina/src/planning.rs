@@ -22,6 +22,7 @@ mod forms;
 mod insertion;
 mod lookups;
 mod macros;
+mod members_of_columns;
 mod nested_names;
 mod nesting;
 pub(crate) mod output_names;
@@ -259,6 +260,7 @@ async fn plan_of(state: &SessionState, mut statement: Statement, further: Furthe
     nested_names::tell_apart(&mut statement);
     lookups::write_out(state, &mut statement, further).await?;
     output_names::give(&mut statement);
+    members_of_columns::write(&mut statement);
     row_memberships::write(&mut statement)?;
     forms::write(&mut statement)?;
     let expressions = wrong_plans::avoid(&mut statement)?;

@@ -38,7 +38,7 @@ pub(super) struct Located {
 }
 
 /// What the name of a folder has for null, in Hive and DuckDB.
-pub(super) const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
+const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 
 impl Located {
     /// The columns of files that are read in this way, beside those that are in them.
@@ -136,6 +136,16 @@ fn decoded(text: &str) -> String {
         rest = if code.is_some() { rest.get(3..).unwrap_or_default() } else { behind };
     }
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// A value as a part of the name of a folder. A text that reads like the name for nulls, in whatever letters, as some file
+/// systems do not tell them apart, is written otherwise.
+pub(super) fn encoded_value(value: Option<&str>) -> String {
+    match value {
+        None => NULL_FOLDER.to_owned(),
+        Some(text) if text.eq_ignore_ascii_case(NULL_FOLDER) => text.replacen('_', "%5F", 1),
+        Some(text) => encoded(text),
+    }
 }
 
 /// A text as a part of the name of a folder: other bytes than those of words are `%2F`.

@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 use super::text::lost;
 use super::{config, file_sink};
 use crate::error::Error;
-use crate::files::located::{NULL_FOLDER, encoded};
+use crate::files::located::{encoded, encoded_value};
 use crate::files::output::{Existing, Output};
 use crate::files::provisional::Provisional;
 use crate::files::written::WrittenFile;
@@ -152,8 +152,7 @@ impl Folder {
         let mut folder = self.root.clone();
         if !self.output.is_flat {
             for (name, value) in &values {
-                let value = value.as_deref().map_or_else(|| NULL_FOLDER.to_owned(), encoded);
-                folder.push(format!("{}={value}", encoded(name)));
+                folder.push(format!("{}={}", encoded(name), encoded_value(value.as_deref())));
             }
         }
         let fail = |error: std::io::Error| Error::file(folder.display().to_string(), error.to_string());
