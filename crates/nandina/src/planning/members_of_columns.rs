@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{AccessExpr, Expr, Ident, TableFactor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{AccessExpr, Expr, Ident, Select, SelectItem, TableFactor, VisitorMut};
 
 use crate::planning::wrong_plans::{normalized, visit_queries};
 
@@ -63,28 +63,41 @@ impl VisitorMut for Tables {
 struct Paths<'a>(&'a Tables);
 
 impl Paths<'_> {
-    /// Whether a path begins with a table and its column, and would be read as one that begins with a schema.
-    fn begins_with_column(&self, table: &Ident, column: &Ident) -> bool {
-        let (table, column) = (normalized(table), normalized(column));
-        self.0.names.contains(&table)
-            && self.0.names.contains(&column)
-            && !self.0.in_schemas.contains(&(table, column))
+    /// The member that a path means which begins with a table and its column, and would be read as one that begins with a
+    /// schema; and its name.
+    fn member(&self, path: &Expr) -> Option<(Expr, Ident)> {
+        let Expr::CompoundIdentifier(path) = path else { return None };
+        let [table, column, members @ ..] = path.as_slice() else { return None };
+        let name = members.last()?.clone();
+        let names = (normalized(table), normalized(column));
+        let are_tables = self.0.names.contains(&names.0) && self.0.names.contains(&names.1);
+        if !are_tables || self.0.in_schemas.contains(&names) {
+            return None;
+        }
+        let access = |member: &Ident| AccessExpr::Dot(Expr::Identifier(member.clone()));
+        let access_chain = members.iter().map(access).collect();
+        let column = Expr::CompoundIdentifier(vec![table.clone(), column.clone()]);
+        Some((Expr::CompoundFieldAccess { root: Box::new(column), access_chain }, name))
     }
 }
 
 impl VisitorMut for Paths<'_> {
     type Break = ();
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
+                && let Some((member, name)) = self.member(expr)
+            {
+                *item = SelectItem::ExprWithAlias { expr: member, alias: name };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Expr::CompoundIdentifier(path) = expr
-            && let [table, column, members @ ..] = path.as_slice()
-            && !members.is_empty()
-            && self.begins_with_column(table, column)
-        {
-            let member = |name: &Ident| AccessExpr::Dot(Expr::Identifier(name.clone()));
-            let access_chain = members.iter().map(member).collect();
-            let column = Expr::CompoundIdentifier(vec![table.clone(), column.clone()]);
-            *expr = Expr::CompoundFieldAccess { root: Box::new(column), access_chain };
+        if let Some((member, _)) = self.member(expr) {
+            *expr = member;
         }
         ControlFlow::Continue(())
     }
