@@ -1,6 +1,6 @@
 //! One measurement, in a process of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ fn open_pages(task: &Task, is_durable: bool, most_log_bytes: u64) -> Result<Page
 
 fn load(task: &Task) -> Result<Outcome> {
     let store = open(task, false)?;
-    let before = Used::now();
+    let before = Used::now()?;
     store.session(&mut |session| {
         for from in (0..task.rows).step_by(LOADED_AT_ONCE as usize) {
             let keys = from..(from + LOADED_AT_ONCE).min(task.rows);
@@ -134,7 +134,7 @@ fn load(task: &Task) -> Result<Outcome> {
         Ok(())
     })?;
     store.settle()?;
-    Ok(Outcome { operations: task.rows, ..before.since() })
+    Ok(Outcome { operations: task.rows, ..before.since()? })
 }
 
 fn operations(task: &Task) -> Result<Outcome> {
@@ -154,9 +154,9 @@ fn operations(task: &Task) -> Result<Outcome> {
         store.session(&mut |session| run(&mut || operation(task, session, &mut random, &inserted)))
     })?;
     // What is written back later counts, too.
-    let before = Used::now();
+    let before = Used::now()?;
     store.settle()?;
-    Ok(outcome.with(&before.since()))
+    Ok(outcome.with(&before.since()?))
 }
 
 /// Microseconds since 1970: another number for each task.
@@ -237,11 +237,11 @@ fn measured(task: &Task, thread: &(dyn Fn(usize, Running<'_>) -> Result<()> + Sy
         let threads: Vec<_> = (0..task.threads).map(|number| scope.spawn(move || work(number))).collect();
         begin.wait();
         std::thread::sleep(WARM_UP);
-        let before = Used::now();
+        let before = Used::now()?;
         is_measured.store(true, Ordering::Relaxed);
         std::thread::sleep(Duration::from_secs_f64(task.seconds));
         is_measured.store(false, Ordering::Relaxed);
-        let used = before.since();
+        let used = before.since()?;
         is_over.store(true, Ordering::Relaxed);
         let mut all = Latencies::default();
         for thread in threads {
@@ -296,9 +296,9 @@ fn write_back(task: &Task) -> Result<Outcome> {
             }
         }
         let written = store.pages().pool().statistics().written;
-        let before = Used::now();
+        let before = Used::now()?;
         store.pages().checkpoint().map_err(failed)?;
-        let used = before.since();
+        let used = before.since()?;
         let written = store.pages().pool().statistics().written - written;
         outcome.pages += written;
         outcome.operations += written;
@@ -327,9 +327,9 @@ fn recovery(task: &Task, log_bytes: u64) -> Result<Outcome> {
         durable.map_err(|error| BenchError::Setup(error.to_string()))?;
         (operations, store.pages().log_bytes())
     };
-    let before = Used::now();
+    let before = Used::now()?;
     let store = open_pages(task, false, u64::MAX)?;
-    let used = before.since();
+    let used = before.since()?;
     store.settle()?;
     Ok(Outcome { operations, log_bytes, ..used })
 }
@@ -343,28 +343,29 @@ struct Used {
 }
 
 impl Used {
-    fn now() -> Self {
-        let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    fn now() -> Result<Self> {
+        let path = Path::new("/proc/self/io");
+        let io = std::fs::read_to_string(path).map_err(BenchError::file(path))?;
         let told = |word: &str| {
-            let number = io.lines().find_map(|line| line.strip_prefix(word));
-            number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            let number = io.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
+            number.ok_or_else(|| BenchError::Setup(format!("{} has no number behind '{word}'", path.display())))
         };
-        Self {
+        Ok(Self {
             at: Instant::now(),
-            read_bytes: told("read_bytes:"),
-            written_bytes: told("write_bytes:"),
+            read_bytes: told("read_bytes:")?,
+            written_bytes: told("write_bytes:")?,
             processor_seconds: nandina_device::processor_time().as_secs_f64(),
-        }
+        })
     }
 
-    fn since(&self) -> Outcome {
-        let now = Self::now();
-        Outcome {
+    fn since(&self) -> Result<Outcome> {
+        let now = Self::now()?;
+        Ok(Outcome {
             seconds: now.at.duration_since(self.at).as_secs_f64(),
             read_bytes: now.read_bytes - self.read_bytes,
             written_bytes: now.written_bytes - self.written_bytes,
             processor_seconds: now.processor_seconds - self.processor_seconds,
             ..Outcome::default()
-        }
+        })
     }
 }
