@@ -237,41 +237,82 @@ pub fn pages_of(record: &[u8]) -> Option<Vec<PageEdits<'_>>> {
     Some(pages)
 }
 
-impl PageEdits<'_> {
+/// One edit of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit<'r> {
+    /// An empty page, whatever was there before.
+    Format(PageKind),
+    Write {
+        at: usize,
+        bytes: &'r [u8],
+    },
+    Move {
+        from: usize,
+        to: usize,
+        length: usize,
+    },
+}
+
+impl<'r> PageEdits<'r> {
     /// The kind of page that is made, whatever was there before.
     pub fn creates(&self) -> Option<PageKind> {
-        let (kind, _) = self.edits.strip_prefix(&[FORMAT])?.split_first_chunk()?;
-        Some(PageKind(u16::from_le_bytes(*kind)))
+        match self.edits().next()? {
+            Some(Edit::Format(kind)) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// The edits in their order; `None` ends them where there is none that this program writes.
+    pub fn edits(&self) -> impl Iterator<Item = Option<Edit<'r>>> {
+        let mut rest = self.edits;
+        std::iter::from_fn(move || {
+            let edit = (!rest.is_empty()).then(|| next_edit(&mut rest))?;
+            if edit.is_none() {
+                rest = &[];
+            }
+            Some(edit)
+        })
     }
 
     /// Makes the edits; `None` if they are none of such a page.
     pub fn apply(&self, page: &mut [u8]) -> Option<()> {
-        let mut rest = self.edits;
-        let number = |rest: &mut &[u8]| {
-            let (field, behind) = rest.split_first_chunk::<2>()?;
-            *rest = behind;
-            Some(usize::from(u16::from_le_bytes(*field)))
-        };
-        while let Some((tag, behind)) = rest.split_first() {
-            rest = behind;
-            match *tag {
-                FORMAT => page::format(page, self.page, PageKind(number(&mut rest)? as u16)),
-                WRITE => {
-                    let (at, length) = (number(&mut rest)?, number(&mut rest)?);
-                    let (bytes, behind) = rest.split_at_checked(length)?;
-                    rest = behind;
-                    let target = page.get_mut(at..at + length).filter(|_| at >= HEADER_BYTES)?;
+        for edit in self.edits() {
+            match edit? {
+                Edit::Format(kind) => page::format(page, self.page, kind),
+                Edit::Write { at, bytes } => {
+                    let target = page.get_mut(at..at + bytes.len()).filter(|_| at >= HEADER_BYTES)?;
                     target.copy_from_slice(bytes);
                 }
-                MOVE => {
-                    let (from, to) = (number(&mut rest)?, number(&mut rest)?);
-                    let length = number(&mut rest)?;
+                Edit::Move { from, to, length } => {
                     let is_inside = from.min(to) >= HEADER_BYTES && from.max(to) + length <= page.len();
                     is_inside.then(|| page.copy_within(from..from + length, to))?;
                 }
-                _ => return None,
             }
         }
         Some(())
     }
+}
+
+fn next_edit<'r>(rest: &mut &'r [u8]) -> Option<Edit<'r>> {
+    let number = |rest: &mut &'r [u8]| {
+        let (field, behind) = rest.split_first_chunk::<2>()?;
+        *rest = behind;
+        Some(u16::from_le_bytes(*field))
+    };
+    let (tag, behind) = rest.split_first()?;
+    *rest = behind;
+    Some(match *tag {
+        FORMAT => Edit::Format(PageKind(number(rest)?)),
+        WRITE => {
+            let (at, length) = (usize::from(number(rest)?), usize::from(number(rest)?));
+            let (bytes, behind) = rest.split_at_checked(length)?;
+            *rest = behind;
+            Edit::Write { at, bytes }
+        }
+        MOVE => {
+            let (from, to, length) = (number(rest)?, number(rest)?, number(rest)?);
+            Edit::Move { from: from.into(), to: to.into(), length: length.into() }
+        }
+        _ => return None,
+    })
 }

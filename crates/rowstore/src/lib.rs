@@ -18,11 +18,13 @@
 //! | [`heap`] | tables of rows |
 //! | [`tree`] | B+trees |
 //! | [`undo`] | rows as they were |
+//! | [`listing`] | the log, for people |
 //! | [`transaction`] | what is seen by whom; commit and rollback |
 
 pub mod change;
 mod error;
 pub mod heap;
+pub mod listing;
 pub mod log;
 pub mod page;
 pub mod page_file;

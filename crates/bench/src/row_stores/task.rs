@@ -348,7 +348,8 @@ impl Used {
         let io = std::fs::read_to_string(path).map_err(BenchError::file(path))?;
         let told = |word: &str| {
             let number = io.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
-            number.ok_or_else(|| BenchError::Setup(format!("{} has no number behind '{word}'", path.display())))
+            number
+                .ok_or_else(|| BenchError::Setup(format!("{} has no number behind '{word}'", path.display())))
         };
         Ok(Self {
             at: Instant::now(),

@@ -41,13 +41,32 @@ impl LogFiles {
     pub fn open(device: Device, file_bytes: u64) -> Result<Self> {
         // Whether those who made or renamed what is there came to sync the folder is not known.
         let mut log = Self { device, file_bytes, files: BTreeMap::new(), has_new_names: true };
-        let names = log.device.list().map_err(|source| log.read_error(source))?;
-        for number in names.iter().filter_map(|name| number_of(name)) {
-            let mode = OpenMode::ReadWrite;
-            let file = log.device.open_file(&name_of(number), FileClass::Log, mode);
-            log.files.insert(number, file.map_err(|source| log.read_error(source))?);
+        log.open_all(OpenMode::ReadWrite)?;
+        Ok(log)
+    }
+
+    /// Opens what is there to read it only. All files have the length of the first one.
+    pub fn open_to_read(device: Device) -> Result<Self> {
+        let mut log = Self { device, file_bytes: 1, files: BTreeMap::new(), has_new_names: false };
+        log.open_all(OpenMode::Read)?;
+        if let Some((_, first)) = log.files.first_key_value() {
+            log.file_bytes = first.len().map_err(|source| log.read_error(source))?;
+        }
+        if !log.files.is_empty() && !is_file_size(log.file_bytes) {
+            let path = log.device.path().to_path_buf();
+            let reason = "the first file is not as long as the log's files are";
+            return Err(Error::LogDamaged { path, offset: 0, reason });
         }
         Ok(log)
+    }
+
+    fn open_all(&mut self, mode: OpenMode) -> Result<()> {
+        let names = self.device.list().map_err(|source| self.read_error(source))?;
+        for number in names.iter().filter_map(|name| number_of(name)) {
+            let file = self.device.open_file(&name_of(number), FileClass::Log, mode);
+            self.files.insert(number, file.map_err(|source| self.read_error(source))?);
+        }
+        Ok(())
     }
 
     /// The file that a byte of the log is in, where in it, and how many bytes there are from there on.

@@ -69,6 +69,18 @@ impl Default for LogOptions {
     }
 }
 
+/// Hands over the records from `start` on of a log that others may be writing: `start` and `id` as for [`Log::open`]. Nothing is
+/// changed.
+pub fn read_only(
+    device: Device,
+    id: u64,
+    start: Lsn,
+    take: impl FnMut(Lsn, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let files = LogFiles::open_to_read(device)?;
+    if files.end() == 0 { Ok(()) } else { read_all(&files, id, start, take).map(drop) }
+}
+
 /// See the [module documentation](self). Clones share everything.
 #[derive(Clone)]
 pub struct Log {

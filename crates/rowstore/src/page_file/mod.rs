@@ -81,6 +81,12 @@ impl PageFile {
         Ok((opened, control))
     }
 
+    /// What the control block of the page file in a directory says; nothing is changed.
+    pub fn control(device: &Device) -> Result<Control> {
+        let file = device.open_file(NAME, FileClass::Table, OpenMode::Read);
+        control::read(&file.map_err(|source| read_error(device, source))?)
+    }
+
     fn create(device: &Device, new: Control) -> Result<()> {
         let full = |source| Error::PagesFull { path: device.path().join(NAME), source: Arc::new(source) };
         let file = device.create(NEW_NAME, FileClass::Table).map_err(full)?;

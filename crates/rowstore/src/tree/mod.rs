@@ -210,7 +210,7 @@ impl Tree {
         let (level, lower, upper) = (parts.level + 1, parts.lower.clone(), parts.upper.clone());
         let mut change = store.change();
         let root = change.add(root);
-        let (left, separator, right) = parts.split();
+        let (left, separator, right) = parts.split(store.page_bytes());
         let mut children = Vec::new();
         for parts in [left, right] {
             let page = store.allocate(&mut change, TREE_KIND)?;
@@ -228,7 +228,7 @@ impl Tree {
         number: usize,
         child: PageWrite<'a>,
     ) -> Result<()> {
-        let (left, separator, right) = Node(&child).parts().split();
+        let (left, separator, right) = Node(&child).parts().split(store.page_bytes());
         let mut change = store.change();
         let (parent, child) = (change.add(parent), change.add(child));
         let page = store.allocate(&mut change, TREE_KIND)?;

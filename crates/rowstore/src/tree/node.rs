@@ -33,6 +33,9 @@ const CHILD_BYTES: usize = 8;
 /// The length of an upper fence that is not there.
 const UNBOUNDED: usize = u16::MAX as usize;
 
+/// How full a node may be that keys are not expected in: others may come, where they do not come in order.
+const MOST_FILLED_PERCENT: usize = 95;
+
 /// One part in so many of a page is the longest key: a node has several keys and both fences.
 pub const KEY_PART: usize = 8;
 
@@ -231,13 +234,28 @@ impl Parts {
         SLOTS_AT + cells + self.lower.len() + self.upper.as_ref().map_or(0, Vec::len)
     }
 
-    /// Two nodes with the keys of this one, and the key that separates them.
-    pub fn split(mut self) -> (Self, Vec<u8>, Self) {
-        let half: usize = self.keys.iter().map(Vec::len).sum::<usize>() / 2;
+    /// Two nodes with the keys of this one, and the key that separates them. The last node of a level leaves most of its keys where
+    /// they are: keys that grow would leave every node half empty otherwise.
+    pub fn split(self, page_bytes: usize) -> (Self, Vec<u8>, Self) {
+        if self.upper.is_none() {
+            // All but one, if the upper fence makes keys so much shorter.
+            for percent in [100, 90] {
+                let parts = self.clone().split_behind(percent);
+                if parts.0.used() <= page_bytes * MOST_FILLED_PERCENT / 100 {
+                    return parts;
+                }
+            }
+        }
+        self.split_behind(50)
+    }
+
+    /// Leaves keys with so many percent of all bytes on the left.
+    fn split_behind(mut self, percent: usize) -> (Self, Vec<u8>, Self) {
+        let left = self.keys.iter().map(Vec::len).sum::<usize>() * percent / 100;
         let mut bytes = 0;
         let middle = self.keys.iter().position(|key| {
             bytes += key.len();
-            bytes > half
+            bytes > left
         });
         let last = self.keys.len() - 1;
         if self.level == 0 {

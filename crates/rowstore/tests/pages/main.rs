@@ -4,6 +4,7 @@
 
 mod crashes_keep_what_was_committed;
 mod damage_is_named;
+mod log_is_listed;
 mod model;
 mod pool_holds_what_it_should;
 mod setup;

@@ -7,6 +7,7 @@
 mod setup;
 
 mod crashes_keep_whole_transactions;
+mod histories;
 mod indexes;
 mod isolation;
 mod model;

@@ -9,7 +9,7 @@ use nandina_rowstore::tree::Tree;
 use nandina_rowstore::{PageStore, Result, StoreOptions};
 use nandina_simulation::CrashOutcome;
 
-use self::setup::{Devices, Random, options};
+use self::setup::{Devices, PAGE_BYTES, Random, options};
 
 #[path = "../pages/setup.rs"]
 #[allow(dead_code, reason = "for tests of pages")]
@@ -135,12 +135,31 @@ fn keys_in_order_fill_nodes_and_long_ones_are_refused() {
     let devices = Devices::new();
     let store = devices.open().unwrap();
     let tree = create(&store).unwrap();
+    let empty = store.used_pages().unwrap();
     for number in 0..20_000_u64 {
         tree.insert(&store, &number.to_be_bytes(), |_| Ok(())).unwrap();
         if number % 1000 == 0 {
             store.checkpoint_if_due().unwrap();
         }
     }
+    // A slot and a key each. Once a node has an upper fence, keys are shorter, and it has room for others.
+    let used = (store.used_pages().unwrap() - empty) as usize * PAGE_BYTES;
+    assert!(used < 20_000 * 16 * 9 / 8, "{used} bytes");
+
+    let texts = create(&store).unwrap();
+    let text = |number: u64| format!("{:04}{}", number, "x".repeat(200)).into_bytes();
+    let before = store.used_pages().unwrap();
+    (0..2000).for_each(|number| assert!(texts.insert(&store, &text(number), |_| Ok(())).unwrap().is_some()));
+    let used = (store.used_pages().unwrap() - before) as usize * PAGE_BYTES;
+    assert!(used < 2000 * 212 * 5 / 4, "{used} bytes");
+    // Between the others, and at the end by longer ones.
+    for number in 0..2000 {
+        assert!(texts.insert(&store, &[&text(number)[..], b"y"].concat(), |_| Ok(())).unwrap().is_some());
+        let long = [&text(number + 2000)[..4], &vec![b'z'; 400]].concat();
+        assert!(texts.insert(&store, &long, |_| Ok(())).unwrap().is_some());
+    }
+    assert_eq!(all(texts, &store).len(), 6000);
+    assert!(all(texts, &store).is_sorted());
     assert!(tree.contains(&store, &77_u64.to_be_bytes()).unwrap());
     assert!(!tree.contains(&store, &77_777_u64.to_be_bytes()).unwrap());
     let most = Tree::most_key_bytes(&store);
