@@ -10,9 +10,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use nandina_exec::sort::{FenceExec, Kept};
+use nandina_exec::window::RowsWhileExec;
 
-/// Puts a [`FenceExec`] above every limit below a sort and above every aggregation by keys, and takes all of them away
-/// again.
+/// Puts a [`FenceExec`] above every limit below a sort, above every [`RowsWhileExec`], whose rows come in the order of their
+/// numbers, and above every aggregation by keys, and takes all of them away again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fences {
     Up,
@@ -29,6 +30,9 @@ impl PhysicalOptimizerRule for Fences {
             Fences::Up => plan.transform_up(|node| {
                 if node.is::<SortExec>() {
                     return node.map_children(above_limits);
+                }
+                if node.is::<RowsWhileExec>() {
+                    return Ok(Transformed::yes(Arc::new(FenceExec::keeping_sorts(node))));
                 }
                 Ok(match FenceExec::keeping_keys(&node)? {
                     Some(fence) => Transformed::yes(Arc::new(fence) as Arc<dyn ExecutionPlan>),

@@ -2,6 +2,11 @@
 //!
 //! DataFusion's optimizer goes over a plan with all rules until none of them changes it, so that the last time is for nothing.
 //! A rule that has left a plan as it was would do so again, until another one changes the plan.
+//!
+//! What a rule says of its changes counts, as in DataFusion's optimizer. One that changes more than it says lets rules go that stood
+//! before it; as every rule has been asked once, the plan is right, and may be less simple. Sub-queries have to be gone at the end,
+//! though: `decorrelate_predicate_subquery` does not tell of those within others, so that each one that it meets counts as a
+//! change.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,6 +16,8 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::nodes::has_sub_queries;
 
 thread_local! {
     static CHANGES: RefCell<Option<Changes>> = const { RefCell::new(None) };
@@ -61,13 +68,21 @@ struct SettledRule {
     rule: Arc<dyn OptimizerRule + Send + Sync>,
     /// Its place among all rules, which tells it from others.
     place: usize,
+    tells_all: bool,
 }
+
+/// Changes sub-queries within sub-queries without saying so.
+const SILENT: &str = "decorrelate_predicate_subquery";
 
 /// `rules`, all those of a session, each of which is asked only where it may change something.
 pub fn settled_rules(
     rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    rules.into_iter().enumerate().map(|(place, rule)| Arc::new(SettledRule { rule, place }) as _).collect()
+    let settled = |(place, rule): (usize, Arc<dyn OptimizerRule + Send + Sync>)| {
+        let tells_all = rule.name() != SILENT;
+        Arc::new(SettledRule { rule, place, tells_all }) as _
+    };
+    rules.into_iter().enumerate().map(settled).collect()
 }
 
 impl OptimizerRule for SettledRule {
@@ -85,8 +100,9 @@ impl OptimizerRule for SettledRule {
         if !may_change {
             return Ok(Transformed::no(plan));
         }
+        let may_be_silent = !self.tells_all && has_sub_queries(&plan)?;
         let rewritten = self.rule.rewrite(plan, config)?;
-        if rewritten.transformed {
+        if rewritten.transformed || may_be_silent {
             CHANGES.with_borrow_mut(|changes| {
                 if let Some(changes) = changes {
                     changes.version += 1

@@ -30,6 +30,8 @@ use crate::tier::Access;
 
 /// Begins a record that has changes of pages.
 const CHANGE: u8 = 1;
+/// The id of a page and the length of its edits.
+const PAGE_HEAD_BYTES: usize = 12;
 const FORMAT: u8 = 0;
 const WRITE: u8 = 1;
 const MOVE: u8 = 2;
@@ -38,8 +40,9 @@ const MOVE: u8 = 2;
 pub struct Change<'a> {
     pool: &'a BufferPool,
     pages: Vec<ChangedPage<'a>>,
-    /// What the edits replaced, in their order.
+    /// What the edits replaced, in their order, and its bytes.
     replaced: Vec<Replaced>,
+    replaced_bytes: Vec<u8>,
     /// The right to change maps of pages, and where free pages were looked for before.
     space: Option<(SpaceLock<'a>, Hint)>,
 }
@@ -54,7 +57,8 @@ struct ChangedPage<'a> {
 struct Replaced {
     page: usize,
     at: usize,
-    bytes: Box<[u8]>,
+    /// Where its bytes begin, which end where the next ones begin.
+    from: usize,
 }
 
 /// A page of a [`Change`].
@@ -63,7 +67,7 @@ pub struct Changed(usize);
 
 impl<'a> Change<'a> {
     pub fn new(pool: &'a BufferPool) -> Self {
-        Self { pool, pages: Vec::new(), replaced: Vec::new(), space: None }
+        Self { pool, pages: Vec::new(), replaced: Vec::new(), replaced_bytes: Vec::new(), space: None }
     }
 
     /// Takes a page into the change that has been latched already.
@@ -158,14 +162,17 @@ impl<'a> Change<'a> {
     /// Keeps what is about to be replaced.
     fn replace(&mut self, changed: Changed, range: Range<usize>) -> &mut [u8] {
         let target = &mut self.pages[changed.0].page.bytes_mut()[range.clone()];
-        self.replaced.push(Replaced { page: changed.0, at: range.start, bytes: (&*target).into() });
+        self.replaced.push(Replaced { page: changed.0, at: range.start, from: self.replaced_bytes.len() });
+        self.replaced_bytes.extend_from_slice(target);
         target
     }
 
     /// Appends the change to the log; its place there. It is durable when the log says so.
     pub fn commit(mut self) -> Result<Lsn> {
-        let mut record = vec![CHANGE];
         let changed = self.pages.iter().filter(|changed| !changed.edits.is_empty());
+        let bytes: usize = changed.clone().map(|changed| PAGE_HEAD_BYTES + changed.edits.len()).sum();
+        let mut record = Vec::with_capacity(1 + bytes);
+        record.push(CHANGE);
         for ChangedPage { page, edits, .. } in changed.clone() {
             record.extend_from_slice(&page.id().0.to_le_bytes());
             record.extend_from_slice(&(edits.len() as u32).to_le_bytes());
@@ -207,8 +214,10 @@ impl Drop for Change<'_> {
         if let Some((hint, before)) = &mut self.space {
             **hint = *before;
         }
-        for Replaced { page, at, bytes } in self.replaced.drain(..).rev() {
-            self.pages[page].page.bytes_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+        for Replaced { page, at, from } in self.replaced.drain(..).rev() {
+            let bytes = &self.replaced_bytes[from..];
+            self.pages[page].page.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+            self.replaced_bytes.truncate(from);
         }
         for ChangedPage { page, .. } in self.pages.drain(..).filter(|changed| changed.is_new) {
             self.pool.discard(page);

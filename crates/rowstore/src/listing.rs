@@ -29,7 +29,7 @@ pub struct LoggedChange<'r> {
 }
 
 /// Hands over the records that recovery would read of the store whose pages and whose log are in these directories. Nothing is
-/// changed; another process may have the store open.
+/// changed. Where another process has the store open and writes, it may fail, or say that there is damage: try again then.
 pub fn list(pages: &Device, log: Device, mut take: impl FnMut(LoggedChange<'_>) -> Result<()>) -> Result<()> {
     let control = PageFile::control(pages)?;
     log::read_only(log, control.log_id, control.redo, |lsn, record| take(LoggedChange { lsn, record }))

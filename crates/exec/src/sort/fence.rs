@@ -1,7 +1,8 @@
 //! What DataFusion must not know while it chooses orders.
 //!
 //! - It moves a sort below a limit, as the first rows in its order: what `(SELECT … LIMIT 10) ORDER BY x` asks for are
-//!   the first ten rows, whatever their order, and those of an endless recursion can be had.
+//!   the first ten rows, whatever their order, and those of an endless recursion can be had. So it does below what ends with
+//!   the first row whose number is too high, as if that were a filter.
 //! - It knows that the groups of an aggregation are unique, and takes other columns for those that they are in, if a
 //!   projection puts columns in another order. What comes behind a unique key in an order is left out.
 //! - It takes keys that are constant for constant in all rows, also in those of grouping sets without them.
@@ -38,7 +39,7 @@ pub enum Kept {
 }
 
 impl FenceExec {
-    /// A fence above a limit.
+    /// A fence above a limit, or what ends as one does.
     pub fn keeping_sorts(limit: Arc<dyn ExecutionPlan>) -> Self {
         let properties = Arc::clone(limit.properties());
         Self { input: limit, keeps: Kept::Sorts, properties }

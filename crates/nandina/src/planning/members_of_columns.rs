@@ -26,7 +26,7 @@ pub(crate) fn write(statement: &mut Statement) {
 #[derive(Default)]
 struct Tables {
     names: HashSet<String>,
-    /// Schemas and tables.
+    /// Schemas and tables, databases and schemas.
     in_schemas: HashSet<(String, String)>,
 }
 
@@ -52,9 +52,8 @@ impl VisitorMut for Tables {
                 name.0.iter().map(|part| part.as_ident().map(normalized)).collect::<Option<Vec<_>>>()
         {
             self.names.extend(parts.last().cloned());
-            if let [.., schema, table] = parts.as_slice() {
-                self.in_schemas.insert((schema.clone(), table.clone()));
-            }
+            // Of a database's schema and table, the first two begin a path as well.
+            self.in_schemas.extend(parts.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
         }
         ControlFlow::Continue(())
     }

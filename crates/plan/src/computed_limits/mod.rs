@@ -97,6 +97,10 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
     };
     let mut windows = vec![window(row_number())?.alias(NUMBER)];
     let mut counted = None;
+    let is_literal = |amount: &Expr| {
+        matches!(amount, Expr::Literal(..)) || matches!(argument(amount, WITH_TIES), Some(Expr::Literal(..)))
+    };
+    let is_written = [&limit.skip, &limit.fetch].into_iter().flatten().all(|amount| is_literal(amount));
     let skip = limit.skip.as_deref().cloned().map(|skip| whole(skip, None));
     let mut place = NUMBER;
     let fetch = limit.fetch.as_deref().cloned().map(|mut amount| {
@@ -124,8 +128,8 @@ fn numbered(limit: &Limit, keys: &[SortKey], rows: &LogicalPlan) -> Result<Logic
         // No row is tied with the last one of none.
         let within = if place == RANK { within.and(fetch.clone().gt(lit(0i64))) } else { within };
         let within = fetch.is_null().or(within);
-        // A percentage is known when all rows have been counted.
-        if counted.is_some() { within } else { rows_while(within) }
+        // A percentage is known when all rows have been counted. Numbers that are known are looked for below the sort.
+        if counted.is_some() || is_written { within } else { rows_while(within) }
     });
     let within = conjunction(skipped.into_iter().chain(last)).unwrap_or_else(|| lit(true));
     // A window operator has one order.

@@ -45,18 +45,16 @@ impl LogFiles {
         Ok(log)
     }
 
-    /// Opens what is there to read it only. All files have the length of the first one.
+    /// Opens what is there to read it only. Files have the length of the longest one; others were not made ready to their end.
     pub fn open_to_read(device: Device) -> Result<Self> {
         let mut log = Self { device, file_bytes: 1, files: BTreeMap::new(), has_new_names: false };
         log.open_all(OpenMode::Read)?;
-        if let Some((_, first)) = log.files.first_key_value() {
-            log.file_bytes = first.len().map_err(|source| log.read_error(source))?;
+        let mut lengths = BTreeMap::new();
+        for (number, file) in &log.files {
+            lengths.insert(*number, file.len().map_err(|source| log.read_error(source))?);
         }
-        if !log.files.is_empty() && !is_file_size(log.file_bytes) {
-            let path = log.device.path().to_path_buf();
-            let reason = "the first file is not as long as the log's files are";
-            return Err(Error::LogDamaged { path, offset: 0, reason });
-        }
+        log.file_bytes = lengths.values().copied().filter(|bytes| is_file_size(*bytes)).max().unwrap_or(1);
+        log.files.retain(|number, _| lengths.get(number) == Some(&log.file_bytes));
         Ok(log)
     }
 

@@ -69,7 +69,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Hands over the records from `start` on of a log that others may be writing: `start` and `id` as for [`Log::open`]. Nothing is
+/// Hands over the records from `start` on of a log that is not being written: `start` and `id` as for [`Log::open`]. Nothing is
 /// changed.
 pub fn read_only(
     device: Device,
@@ -78,7 +78,11 @@ pub fn read_only(
     take: impl FnMut(Lsn, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let files = LogFiles::open_to_read(device)?;
-    if files.end() == 0 { Ok(()) } else { read_all(&files, id, start, take).map(drop) }
+    match files.end() {
+        0 if start == Lsn::default() => Ok(()),
+        0 => Err(files.damaged(start.0, "no file of the log is there")),
+        _ => read_all(&files, id, start, take).map(drop),
+    }
 }
 
 /// See the [module documentation](self). Clones share everything.

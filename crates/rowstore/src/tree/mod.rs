@@ -221,7 +221,7 @@ impl Tree {
         change.commit().map(drop)
     }
 
-    /// Moves the upper half of a child to a new page behind it.
+    /// Moves the upper part of a child to a new page behind it.
     fn split_child<'a>(
         store: &'a PageStore,
         parent: PageWrite<'a>,
@@ -235,7 +235,7 @@ impl Tree {
         right.write(&mut change, page);
         left.write(&mut change, child);
         let (left, right) = (change.id(child), change.id(page));
-        // What led to the child leads to its upper half now, and the separator to the lower one.
+        // What led to the child leads to its upper part now, and the separator to the lower one.
         node::set_child(&mut change, parent, number, right);
         node::insert(&mut change, parent, number, &separator, Some(left));
         change.commit().map(drop)

@@ -33,7 +33,7 @@ const CHILD_BYTES: usize = 8;
 /// The length of an upper fence that is not there.
 const UNBOUNDED: usize = u16::MAX as usize;
 
-/// How full a node may be that keys are not expected in: others may come, where they do not come in order.
+/// How full the left node may be after a split at the end of a level. Some room is left for keys that come out of order.
 const MOST_FILLED_PERCENT: usize = 95;
 
 /// One part in so many of a page is the longest key: a node has several keys and both fences.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod any_record_is_safe;
 mod crashes_keep_what_was_committed;
 mod damage_is_named;
 mod log_is_listed;

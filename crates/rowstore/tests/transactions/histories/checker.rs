@@ -5,8 +5,7 @@
 //! the dependencies between transactions, in Adya's terms: `ww` from a writer to the next one of a list, `wr` from a writer to who
 //! read what it wrote, `rw` from a reader to the writer of what it did not see yet; and those of time, from a transaction to all
 //! that begin when it has ended. Under snapshot isolation each circle has two `rw` behind each other: so there is none of single
-//! steps, each of another dependency and perhaps an `rw` behind it (Cerone, Bernardi and Gotsman, *A Framework for
-//! Transactional Consistency Models with Atomic Visibility*, CONCUR 2015, section 5).
+//! steps, each of another dependency and perhaps an `rw` behind it (Cerone and Gotsman, *Analysing Snapshot Isolation*, PODC 2016).
 
 use std::collections::{HashMap, HashSet};
 
