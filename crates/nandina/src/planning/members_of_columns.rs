@@ -53,7 +53,7 @@ impl VisitorMut for Tables {
         {
             self.names.extend(parts.last().cloned());
             // Of a database's schema and table, the first two begin a path as well.
-            self.in_schemas.extend(parts.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())));
+            self.in_schemas.extend(parts.iter().cloned().zip(parts.iter().skip(1).cloned()));
         }
         ControlFlow::Continue(())
     }
