@@ -321,7 +321,7 @@ mod tests {
     fn reads_of_what_was_never_committed_are_found() {
         assert_eq!(found(&[ran(&[read(X, &[7])])], &[7], &[]), [Anomaly::Garbage]);
         let aborted = Ran { is_committed: false, ..ran(&[append(X, 1)]) };
-        assert_eq!(found(&[aborted.clone()], &[1], &[]), [Anomaly::AbortedRead]);
+        assert_eq!(found(std::slice::from_ref(&aborted), &[1], &[]), [Anomaly::AbortedRead]);
         let taken_back = Ran { taken_back: vec![1], ..ran(&[append(X, 1), append(Y, 2)]) };
         assert_eq!(found(&[taken_back], &[1], &[2]), [Anomaly::AbortedRead]);
         let two = ran(&[append(X, 1), append(X, 2)]);
@@ -332,8 +332,8 @@ mod tests {
     #[test]
     fn lists_that_cannot_be_are_found() {
         let one = ran(&[append(X, 1)]);
-        assert_eq!(found(&[one.clone()], &[1, 1], &[]), [Anomaly::Duplicate]);
-        assert_eq!(found(&[one.clone()], &[], &[]), [Anomaly::Lost]);
+        assert_eq!(found(std::slice::from_ref(&one), &[1, 1], &[]), [Anomaly::Duplicate]);
+        assert_eq!(found(std::slice::from_ref(&one), &[], &[]), [Anomaly::Lost]);
         let blind = ran(&[append(Y, 2), read(Y, &[])]);
         assert_eq!(found(&[blind], &[], &[2]), [Anomaly::Internal]);
         let two = ran(&[append(X, 2)]);
