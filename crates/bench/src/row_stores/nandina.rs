@@ -126,22 +126,13 @@ impl Session for PageSession<'_> {
         let PageRows { store, table, index } = self.0;
         let transaction = store.begin();
         let lower = from.to_be_bytes();
-        let entries = transaction.index_range(*index, Bound::Included(&lower), Bound::Unbounded, false);
-        let entries: Vec<RowId> = entries
-            .take(rows)
-            .map(|entry| entry.map(|(_, row)| row))
-            .collect::<std::result::Result<_, _>>()
-            .map_err(failed)?;
-        let mut pages: Vec<PageId> = entries.iter().map(|row| row.page()).collect();
-        pages.dedup();
-        if pages.len() > 1 {
-            store.pages().pool().prefetch(&pages, nandina_rowstore::tier::Access::Random);
-        }
+        let found = transaction.index_range(*index, Bound::Included(&lower), Bound::Unbounded, false).rows();
+        let ids: Vec<RowId> = found.take(rows).collect::<std::result::Result<_, _>>().map_err(failed)?;
         let mut count = 0;
-        for row in entries {
-            let bytes = transaction.get(*table, row).map_err(failed)?;
-            count += usize::from(bytes.is_some_and(|bytes| bytes.len() == ROW_BYTES));
-        }
+        let take = |_, bytes: Option<&[u8]>| {
+            count += usize::from(bytes.is_some_and(|bytes| bytes.len() == ROW_BYTES))
+        };
+        transaction.get_each(*table, &ids, take).map_err(failed)?;
         Ok(count)
     }
 

@@ -150,7 +150,7 @@ impl Transaction<'_> {
         } else {
             tree.range(store, lower, upper)
         };
-        IndexRange { range, last: None }
+        IndexRange { range, key: Vec::new(), row: None }
     }
 }
 
@@ -164,27 +164,42 @@ fn entries<'s>(tree: Tree, store: &'s PageStore, prefix: &[u8]) -> Range<'s> {
 #[derive(Debug)]
 pub struct IndexRange<'s> {
     range: Range<'s>,
-    last: Option<(Vec<u8>, RowId)>,
+    /// The last key, and its row.
+    key: Vec<u8>,
+    row: Option<RowId>,
+}
+
+impl<'s> IndexRange<'s> {
+    /// The next key and its row. [`Iterator::next`] copies it.
+    pub fn next_key(&mut self) -> Option<Result<(&[u8], RowId)>> {
+        loop {
+            let entry = match self.range.next_key()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error)),
+            };
+            let Some((key, row)) = parse(entry) else { unreachable!("every entry of an index has a row") };
+            // One that was taken away and added again is there twice for a while.
+            if self.row == Some(row) && self.key == key {
+                continue;
+            }
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.row = Some(row);
+            return Some(Ok((&self.key, row)));
+        }
+    }
+
+    /// The rows alone.
+    pub fn rows(mut self) -> impl Iterator<Item = Result<RowId>> + 's {
+        std::iter::from_fn(move || self.next_key().map(|found| found.map(|(_, row)| row)))
+    }
 }
 
 impl Iterator for IndexRange<'_> {
     type Item = Result<(Vec<u8>, RowId)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let mut entry = match self.range.next()? {
-                Ok(entry) => entry,
-                Err(error) => return Some(Err(error)),
-            };
-            let Some((key, row)) = parse(&entry) else { unreachable!("every entry of an index has a row") };
-            // One that was taken away and added again is there twice for a while.
-            if self.last.as_ref().is_some_and(|(last, at)| *at == row && last == key) {
-                continue;
-            }
-            entry.truncate(key.len());
-            self.last = Some((entry, row));
-            return self.last.clone().map(Ok);
-        }
+        self.next_key().map(|found| found.map(|(key, row)| (key.to_vec(), row)))
     }
 }
 

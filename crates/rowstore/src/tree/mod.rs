@@ -321,7 +321,7 @@ impl Tree {
             store,
             lower,
             upper,
-            keys: Vec::new(),
+            keys: Keys::default(),
             at_once: FIRST_KEYS,
             is_ahead: false,
             is_backward: false,
@@ -367,8 +367,8 @@ pub struct Range<'s> {
     /// What has not been read yet.
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    /// Of the leaf that was read last, the next one at the end.
-    keys: Vec<Vec<u8>>,
+    /// Of the leaf that was read last.
+    keys: Keys,
     /// Keys that are taken from a leaf: few at first, as many ranges end soon.
     at_once: usize,
     /// A whole leaf has been read.
@@ -377,7 +377,48 @@ pub struct Range<'s> {
     is_over: bool,
 }
 
+/// Keys one behind the other.
+#[derive(Debug, Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// How many have been handed over.
+    taken: usize,
+}
+
+impl Keys {
+    fn key(&self, number: usize) -> &[u8] {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin..self.ends[number]]
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.taken = 0;
+    }
+
+    fn last(&self) -> Option<&[u8]> {
+        self.ends.len().checked_sub(1).map(|last| self.key(last))
+    }
+}
+
 impl<'s> Range<'s> {
+    /// The next key. [`Iterator::next`] copies it.
+    pub fn next_key(&mut self) -> Option<Result<&[u8]>> {
+        while self.keys.taken == self.keys.ends.len() {
+            if self.is_over {
+                return None;
+            }
+            if let Err(error) = self.fill() {
+                self.is_over = true;
+                return Some(Err(error));
+            }
+        }
+        self.keys.taken += 1;
+        Some(Ok(self.keys.key(self.keys.taken - 1)))
+    }
+
     /// Takes the next keys of a leaf.
     fn fill(&mut self) -> Result<()> {
         let leaf = self.next_leaf()?;
@@ -406,7 +447,9 @@ impl<'s> Range<'s> {
         if to - from > most {
             let taken = if self.is_backward { to - most..to } else { from..from + most };
             self.take(node, taken);
-            let Some(last) = self.keys.first().cloned() else { unreachable!("some keys were taken") };
+            let Some(last) = self.keys.last().map(<[u8]>::to_vec) else {
+                unreachable!("some keys were taken")
+            };
             let bound = if self.is_backward { &mut self.upper } else { &mut self.lower };
             *bound = Bound::Excluded(last);
             return Ok(());
@@ -435,10 +478,14 @@ impl<'s> Range<'s> {
         Ok(())
     }
 
-    /// Takes these keys, the one that comes next at the end.
+    /// Takes these keys, all others having been handed over.
     fn take(&mut self, node: Node<'_>, numbers: std::ops::Range<usize>) {
-        let keys = numbers.map(|number| node.key(number));
-        self.keys = if self.is_backward { keys.collect() } else { keys.rev().collect() };
+        self.keys.clear();
+        let mut take = |number: usize| {
+            node.copy_key(number, &mut self.keys.bytes);
+            self.keys.ends.push(self.keys.bytes.len());
+        };
+        if self.is_backward { numbers.rev().for_each(&mut take) } else { numbers.for_each(&mut take) }
     }
 
     fn next_leaf(&self) -> Result<PageRead<'s>> {
@@ -480,17 +527,6 @@ impl Iterator for Range<'_> {
     type Item = Result<Vec<u8>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(key) = self.keys.pop() {
-                return Some(Ok(key));
-            }
-            if self.is_over {
-                return None;
-            }
-            if let Err(error) = self.fill() {
-                self.is_over = true;
-                return Some(Err(error));
-            }
-        }
+        self.next_key().map(|key| key.map(<[u8]>::to_vec))
     }
 }

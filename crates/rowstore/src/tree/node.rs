@@ -102,6 +102,12 @@ impl<'p> Node<'p> {
         [self.prefix(), self.suffix(number)].concat()
     }
 
+    /// Appends a key.
+    pub fn copy_key(self, number: usize, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.prefix());
+        to.extend_from_slice(self.suffix(number));
+    }
+
     fn head(self, number: usize) -> u32 {
         let at = SLOTS_AT + number * SLOT_BYTES + 4;
         u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])

@@ -120,6 +120,14 @@ impl<'s> Open<'s> {
         for (row, bytes) in self.rows.iter().take(3) {
             assert!(self.transaction.get(table, *row).unwrap().as_ref() == Some(bytes), "{context}: {row}");
         }
+        let ids: Vec<RowId> = self.base.keys().chain(self.rows.keys().rev()).copied().collect();
+        let mut asked = ids.iter();
+        let take = |row, bytes: Option<&[u8]>| {
+            assert_eq!(asked.next(), Some(&row));
+            assert!(bytes == self.rows.get(&row).map(Vec::as_slice), "{context}: {row}");
+        };
+        self.transaction.get_each(table, &ids, take).unwrap();
+        assert_eq!(asked.next(), None);
     }
 
     /// Commits; what all see then.
