@@ -3,10 +3,10 @@
 //! DataFusion's optimizer goes over a plan with all rules until none of them changes it, so that the last time is for nothing.
 //! A rule that has left a plan as it was would do so again, until another one changes the plan.
 //!
-//! What a rule says of its changes counts, as in DataFusion's optimizer. One that changes more than it says lets rules go that stood
-//! before it; as every rule has been asked once, the plan is right, and may be less simple. Sub-queries have to be gone at the end,
-//! though: `decorrelate_predicate_subquery` does not tell of those within others, so that each one that it meets counts as a
-//! change.
+//! Whether a rule has changed a plan is what it returns, as for DataFusion's optimizer. After a change that a rule does not report,
+//! rules before it are not asked again. The plan is right nevertheless, as every rule has been asked once, but perhaps less simple.
+//! Only sub-queries must not be left: as `decorrelate_predicate_subquery` does not report those that it finds within others, each
+//! node with a sub-query that it is asked about counts as a change.
 
 use std::cell::RefCell;
 use std::sync::Arc;

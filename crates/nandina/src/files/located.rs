@@ -138,8 +138,8 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// A value as a part of the name of a folder. A text that reads like the name for nulls, in whatever letters, as some file
-/// systems do not tell them apart, is written otherwise.
+/// A value as a part of the name of a folder. A text that is the name for nulls has one letter encoded, also where it differs in
+/// capitals alone: some file systems do not tell these apart.
 pub(super) fn encoded_value(value: Option<&str>) -> String {
     match value {
         None => NULL_FOLDER.to_owned(),
