@@ -4,18 +4,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
+use datafusion::physical_expr::{
+    EquivalenceProperties, OrderingRequirements, PhysicalExpr, PhysicalSortRequirement,
+};
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, StatisticsArgs,
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, PlanProperties, StatisticsArgs,
 };
-use nandina_storage::Table;
+use nandina_storage::{RowId, Table};
 
 use super::sort::SortByRowId;
 use super::stream::{FetchMetrics, Fetching, fetched};
@@ -38,9 +44,16 @@ pub enum RowOrder {
     /// As they do in the input.
     Kept,
     /// As suits the device. Once pages have been read again and again, the rest of each partition is sorted by row id, so
-    /// that it reads each page once more at most: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
+    /// that it reads each page once more at most.
     Any,
+    /// By row id in each partition, to which the input is sorted before. A group of neighbouring pages has its rows in one
+    /// partition, so that each page is read once: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
+    OfTable,
 }
+
+/// Pages of which all rows are fetched in one partition are this many, as a power of two: some requests of neighbouring pages
+/// at once.
+const GROUP_PAGES_LOG2: u32 = 6;
 
 /// What the planner expected of late columns, and of the same joins done otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +93,7 @@ impl FetchExec {
         tables: Arc<[FetchedTable]>,
         order: RowOrder,
     ) -> Result<Self> {
-        if order == RowOrder::Any && tables.len() != 1 {
+        if order != RowOrder::Kept && tables.len() != 1 {
             return internal_err!("rows can be in the order of one table");
         }
         let of_input = input.schema();
@@ -94,7 +107,7 @@ impl FetchExec {
         let schema = Arc::new(Schema::new_with_metadata(fields, of_input.metadata().clone()));
         // Columns of the input keep their places, and with them what is known of their order.
         let orderings = input.equivalence_properties().oeq_class().iter().cloned();
-        let orderings = orderings.filter(|_| order == RowOrder::Kept);
+        let orderings = orderings.filter(|_| order != RowOrder::Any);
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(schema, orderings),
             input.output_partitioning().clone(),
@@ -124,6 +137,19 @@ impl FetchExec {
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
+
+    /// The row ids that rows are in the order of, if that is asked of the input.
+    fn ordering_ids(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        let fetched = self.tables.first().filter(|_| self.order == RowOrder::OfTable)?;
+        let schema = self.input.schema();
+        Some(Arc::new(Column::new(schema.field(fetched.row_ids).name(), fetched.row_ids)))
+    }
+}
+
+/// The number of the group of pages that a row is on.
+fn page_group(row_ids: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    let bits = lit(u64::from(RowId::SLOT_BITS + GROUP_PAGES_LOG2));
+    Arc::new(BinaryExpr::new(row_ids, Operator::BitwiseShiftRight, bits))
 }
 
 impl fmt::Debug for FetchExec {
@@ -142,8 +168,10 @@ impl DisplayAs for FetchExec {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "FetchExec: {}", described.join("; "))?;
-                if self.order == RowOrder::Any {
-                    write!(f, ", order=any")?;
+                match self.order {
+                    RowOrder::Kept => {}
+                    RowOrder::Any => write!(f, ", order=any")?,
+                    RowOrder::OfTable => write!(f, ", order=table")?,
                 }
                 match &self.estimate {
                     Some(estimate) => write!(f, ", estimated=[{estimate}]"),
@@ -169,7 +197,18 @@ impl ExecutionPlan for FetchExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.order == RowOrder::Kept]
+        vec![self.order != RowOrder::Any]
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let order =
+            self.ordering_ids().map(|ids| PhysicalSortRequirement::new(ids, Some(SortOptions::default())));
+        vec![order.map(|order| OrderingRequirements::new([order].into()))]
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        let by_page = self.ordering_ids().map(|ids| Distribution::KeyPartitioned(vec![page_group(ids)]));
+        InputDistributionRequirements::new(vec![by_page.unwrap_or(Distribution::UnspecifiedDistribution)])
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -203,7 +242,7 @@ impl ExecutionPlan for FetchExec {
         let tasks = context.session_config().target_partitions().div_ceil(partitions.max(1));
         let metrics = FetchMetrics::new(&self.metrics, partition);
         let sort = match self.order {
-            RowOrder::Kept => None,
+            RowOrder::Kept | RowOrder::OfTable => None,
             RowOrder::Any => Some(SortByRowId::new(&self.tables, &self.metrics, partition, &context)?),
         };
         let page_reads = self.page_reads.get(partitions, || Ok(Arc::default()))?;

@@ -6,8 +6,8 @@
 //!             row comes soon)      └── several windows at a time, each in a task of its own
 //! ```
 //!
-//! Where the order of the result does not matter and ids come in an order that reads pages again and again, the rest of the
-//! input is sorted by row id (`sort`).
+//! Where the order of the result does not matter, the input is sorted by row id if that is expected to cost less than reading
+//! pages again and again ([`RowOrder::OfTable`]). Where it was not expected but is seen, the rest of the input is (`sort`).
 //!
 //! What stands below carries a number of 8 bytes per row and table in place of the columns. An id that is null, of a row
 //! that an outer join has added, gives null.
@@ -18,5 +18,4 @@ mod stream;
 mod window;
 
 pub use exec::{FetchEstimate, FetchExec, FetchedTable, RowOrder};
-pub use sort::MOST_READS;
 pub use stream::window_bytes;

@@ -17,7 +17,7 @@ use crate::spill::operator_space;
 
 /// Reads of pages by all partitions, in multiples of the table's, after which the rest is sorted. Ids that come in the order of
 /// the table read each page once, and some of them twice where windows meet.
-pub const MOST_READS: f64 = 1.5;
+const MOST_READS: f64 = 1.5;
 /// Reads that are too few to say anything.
 const LEAST_READS: f64 = 256.0;
 

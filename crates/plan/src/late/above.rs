@@ -41,6 +41,7 @@ pub(super) fn table_at(plan: &LogicalPlan, way: &[usize]) -> Option<Table> {
 pub(super) struct Candidate {
     pub way: Way,
     pub number: usize,
+    pub order: RowOrder,
     pub estimate: Option<FetchEstimate>,
 }
 
@@ -49,7 +50,7 @@ pub(super) enum Fetches<'a> {
     /// One of all tables, which keeps the order of the rows.
     InOrder,
     /// One for each table.
-    OneByOne(&'a [Candidate], RowOrder),
+    OneByOne(&'a [Candidate]),
 }
 
 /// `plan` without these columns, which are fetched above it; the columns stand where they stood.
@@ -84,8 +85,8 @@ pub(super) fn fetched_above(
             let tables = late.keys().map(late_table).collect::<Result<_>>()?;
             rows = extension(LateFetch::try_new(rows, tables, RowOrder::Kept)?);
         }
-        Fetches::OneByOne(candidates, order) => {
-            for Candidate { way, number, estimate } in *candidates {
+        Fetches::OneByOne(candidates) => {
+            for Candidate { way, number, order, estimate } in *candidates {
                 let fetch = LateFetch::try_new(rows, vec![late_table(way)?], *order)?;
                 rows = extension(fetch.numbered(*number, estimate.clone()));
             }

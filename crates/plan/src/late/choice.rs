@@ -9,18 +9,22 @@
 //! ```
 //!
 //! A scan that knows the keys of the build side reads the other columns of pages with matching rows only, late or not. Of all
-//! sets of up to five tables, the cheapest is taken. A fetch that the plan does better without makes it be planned once more.
+//! sets of up to five tables, the cheapest is taken, or all that there are if that was asked for. A fetch that the plan does
+//! better without, or that rows are better sorted for, makes it be planned once more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
-use nandina_exec::fetch::{FetchEstimate, FetchExec};
+use nandina_exec::exchange::ExchangeExec;
+use nandina_exec::fetch::{FetchEstimate, FetchExec, RowOrder};
 use nandina_exec::join::HybridHashJoinExec;
+use nandina_exec::scan::PageReads;
+use nandina_exec::sort::ExternalSortExec;
 use nandina_exec::spill::DestagePolicy;
 
 use super::algorithm::{JoinAlgorithm, Named as _};
@@ -33,39 +37,51 @@ const JOIN_SHARE: f64 = 0.7;
 /// Fetches have to be cheaper by so much: estimates are estimates.
 const WORTH_SHARE: f64 = 0.9;
 
-/// Fetches that save more than they cost, by number.
-pub(super) type Chosen = BTreeMap<usize, FetchEstimate>;
+/// Fetches that are made, by number.
+pub(super) type Chosen = BTreeMap<usize, ChosenFetch>;
 
-/// The fetches in `plan` that save more than they cost.
-pub(super) fn chosen(plan: &Arc<dyn ExecutionPlan>, memory_bytes: Option<usize>) -> Chosen {
+#[derive(Clone)]
+pub(super) struct ChosenFetch {
+    /// The order of its rows that costs least, where any will do.
+    pub order: RowOrder,
+    /// `None`: nothing is known of the rows.
+    pub estimate: Option<FetchEstimate>,
+}
+
+/// The fetches in `plan` that save more than they cost, or all if the algorithm is one that always fetches.
+pub(super) fn chosen(
+    plan: &Arc<dyn ExecutionPlan>,
+    algorithm: JoinAlgorithm,
+    memory_bytes: Option<usize>,
+) -> Chosen {
     let mut chosen = Chosen::new();
-    weigh(plan, memory_bytes, &mut chosen);
+    weigh(plan, algorithm, memory_bytes, &mut chosen);
     chosen
 }
 
-fn weigh(plan: &Arc<dyn ExecutionPlan>, memory_bytes: Option<usize>, chosen: &mut Chosen) {
+fn weigh(
+    plan: &Arc<dyn ExecutionPlan>,
+    algorithm: JoinAlgorithm,
+    memory_bytes: Option<usize>,
+    chosen: &mut Chosen,
+) {
     let mut below = plan;
     if candidate(plan).is_some() {
         let fetches = Fetches::of(plan);
-        let cheapest = fetches.cheapest(memory_bytes);
-        let millis = |tables: &[usize], algorithm: JoinAlgorithm| {
-            let micros = fetches.cost(tables, algorithm, memory_bytes);
-            (algorithm.name(), (micros / 1000.0).round() as u64)
+        let (late, reads) = match algorithm.is_late() {
+            true => ((0..fetches.tables.len()).collect(), algorithm.page_reads()),
+            false => (fetches.cheapest(memory_bytes), JoinAlgorithm::Rare.page_reads()),
         };
-        let all = [
-            millis(&cheapest, JoinAlgorithm::Rare),
-            millis(&[], JoinAlgorithm::Hybrid),
-            millis(&[], JoinAlgorithm::GracePax),
-            millis(&[], JoinAlgorithm::GraceRows),
-            millis(&cheapest, JoinAlgorithm::Digest),
-        ];
-        let estimate = FetchEstimate { rows: fetches.rows as u64, millis: all.into() };
-        let paid = cheapest.iter().filter_map(|table| fetches.tables.get(*table));
-        chosen.extend(paid.map(|fetched| (fetched.candidate, estimate.clone())));
+        let estimate = fetches.estimate(&late, memory_bytes);
+        for (number, fetched) in fetches.tables.iter().enumerate().filter(|(number, _)| late.contains(number))
+        {
+            let order = fetches.order(number, &late, reads, memory_bytes);
+            chosen.insert(fetched.candidate, ChosenFetch { order, estimate: estimate.clone() });
+        }
         below = fetches.joined;
     }
     for input in below.children() {
-        weigh(input, memory_bytes, chosen);
+        weigh(input, algorithm, memory_bytes, chosen);
     }
 }
 
@@ -77,8 +93,6 @@ fn candidate(plan: &Arc<dyn ExecutionPlan>) -> Option<(&FetchExec, usize)> {
 /// Fetches one above the other, and the joins below them.
 struct Fetches<'a> {
     tables: Vec<Fetched>,
-    /// Outputs of the joins, each of which is fetched for by itself.
-    partitions: f64,
     joined: &'a Arc<dyn ExecutionPlan>,
     joins: Vec<Join>,
     /// Of the joins' result; infinite if nothing is known.
@@ -119,8 +133,8 @@ impl<'a> Fetches<'a> {
                     Fetched { candidate, cost, row_ids }
                 }));
                 joined = fetch.input();
-            } else if let Some(projection) = joined.downcast_ref::<ProjectionExec>() {
-                joined = projection.input();
+            } else if let (true, [input]) = (passes_rows(joined), joined.children().as_slice()) {
+                joined = input;
             } else {
                 break;
             }
@@ -131,8 +145,42 @@ impl<'a> Fetches<'a> {
         let mut joins = Vec::new();
         collect_joins(joined, &names, &mut joins);
         let (rows, row_bytes) = (rows_of(joined), row_bytes(joined));
-        let partitions = joined.output_partitioning().partition_count() as f64;
-        Self { tables, partitions, joined, joins, rows, row_bytes }
+        Self { tables, joined, joins, rows, row_bytes }
+    }
+
+    /// What these tables late and what the other algorithms are expected to take.
+    fn estimate(&self, late: &[usize], memory_bytes: Option<usize>) -> Option<FetchEstimate> {
+        let millis = |tables: &[usize], algorithm: JoinAlgorithm| {
+            let micros = self.cost(tables, algorithm, memory_bytes);
+            (algorithm.name(), (micros / 1000.0).round() as u64)
+        };
+        let all = [
+            millis(late, JoinAlgorithm::Rare),
+            millis(&[], JoinAlgorithm::Hybrid),
+            millis(&[], JoinAlgorithm::GracePax),
+            millis(&[], JoinAlgorithm::GraceRows),
+            millis(late, JoinAlgorithm::Digest),
+        ];
+        self.is_known().then(|| FetchEstimate { rows: self.rows as u64, millis: all.into() })
+    }
+
+    fn is_known(&self) -> bool {
+        let sides = self.joins.iter().flat_map(|join| [join.build_bytes, join.probe_bytes]);
+        sides.chain([self.rows]).all(f64::is_finite)
+    }
+
+    /// The order of the rows that one of the late tables is best fetched in.
+    fn order(&self, table: usize, late: &[usize], reads: PageReads, memory_bytes: Option<usize>) -> RowOrder {
+        let Some(Fetched { cost: Some(cost), .. }) = self.tables.get(table) else { return RowOrder::Any };
+        if !self.is_known() {
+            return RowOrder::Any;
+        }
+        let early = (0..self.tables.len()).filter(|number| !late.contains(number));
+        let before = late.iter().copied().filter(|number| *number < table);
+        let carried_bytes = self.row_bytes + self.width(early.chain(before));
+        let spills = self.spilled_parts(late, memory_bytes).any(|(_, part)| part > 0.0);
+        let in_table_order = !self.builds(table) && !spills;
+        cost.order(&FetchedRows { rows: self.rows, in_table_order, carried_bytes }, reads, memory_bytes)
     }
 
     /// The set of tables that are best read late.
@@ -140,8 +188,7 @@ impl<'a> Fetches<'a> {
         let worth: Vec<usize> = (0..self.tables.len())
             .filter(|table| self.tables.get(*table).is_some_and(|fetched| fetched.cost.is_some()))
             .collect();
-        let sides = self.joins.iter().flat_map(|join| [join.build_bytes, join.probe_bytes]);
-        if !sides.chain([self.rows]).all(f64::is_finite) {
+        if !self.is_known() {
             return Vec::new();
         }
         let sets: Vec<Vec<usize>> = if worth.len() <= MOST_WEIGHED {
@@ -157,40 +204,51 @@ impl<'a> Fetches<'a> {
         cheapest.filter(|(cost, _)| *cost < early * WORTH_SHARE).map_or_else(Vec::new, |(_, set)| set)
     }
 
+    /// Stored bytes of the columns of these tables that could be fetched, of a row.
+    fn width(&self, tables: impl Iterator<Item = usize>) -> f64 {
+        tables.filter_map(|table| Some(self.tables.get(table)?.cost.as_ref()?.row_bytes)).sum()
+    }
+
+    /// Whether a join has the table on its build side.
+    fn builds(&self, table: usize) -> bool {
+        self.joins.iter().any(|join| join.build.contains(&table))
+    }
+
+    /// The bytes of each join's sides, and the part of its build side for which there is no memory.
+    fn spilled_parts(&self, late: &[usize], memory_bytes: Option<usize>) -> impl Iterator<Item = (f64, f64)> {
+        let memory = memory_bytes.map(|bytes| bytes as f64 * JOIN_SHARE / self.joins.len().max(1) as f64);
+        self.joins.iter().map(move |join| {
+            let early =
+                |tables: &[usize]| self.width(tables.iter().copied().filter(|table| !late.contains(table)));
+            let build = join.build_bytes + join.build_rows * early(&join.build);
+            let probe = join.probe_bytes + join.probe_rows * early(&join.probe);
+            let too_much = memory.map_or(0.0, |memory| (1.0 - memory / build.max(1.0)).max(0.0));
+            (build + probe, too_much)
+        })
+    }
+
     /// Microseconds that these tables late and the others early cost, as far as it depends on that.
     fn cost(&self, late: &[usize], algorithm: JoinAlgorithm, memory_bytes: Option<usize>) -> f64 {
         let reads = algorithm.page_reads();
         let spills_all = algorithm.destage_policy() == DestagePolicy::All;
         let is_early = |table: &usize| !late.contains(table);
         let costs = || {
-            self.tables
-                .iter()
-                .enumerate()
-                .filter_map(|(number, fetched)| fetched.cost.as_ref().map(|cost| (number, cost)))
+            let numbered = self.tables.iter().enumerate();
+            numbered.filter_map(|(number, fetched)| fetched.cost.as_ref().map(|cost| (number, cost)))
         };
-        let width = |tables: &[usize]| -> f64 {
-            let early = tables.iter().filter(|table| is_early(table));
-            early.filter_map(|table| Some(self.tables.get(*table)?.cost.as_ref()?.row_bytes)).sum()
-        };
-        let memory = memory_bytes.map(|bytes| bytes as f64 * JOIN_SHARE / self.joins.len().max(1) as f64);
         let mut total = 0.0;
         let mut spills = false;
-        for join in &self.joins {
-            let build = join.build_bytes + join.build_rows * width(&join.build);
-            let probe = join.probe_bytes + join.probe_rows * width(&join.probe);
-            let too_much = memory.map_or(0.0, |memory| (1.0 - memory / build.max(1.0)).max(0.0));
-            spills |= too_much > 0.0;
-            let spilled = if spills_all && too_much > 0.0 { 1.0 } else { too_much };
+        for (bytes, part) in self.spilled_parts(late, memory_bytes) {
+            spills |= part > 0.0;
+            let spilled = if spills_all && part > 0.0 { 1.0 } else { part };
             if let Some((_, cost)) = costs().next() {
-                total += cost.spill_micros(spilled * (build + probe));
+                total += cost.spill_micros(spilled * bytes);
             }
         }
-        let mut carried_bytes = self.row_bytes + width(&(0..self.tables.len()).collect::<Vec<_>>());
+        let mut carried_bytes = self.row_bytes + self.width((0..self.tables.len()).filter(is_early));
         for (number, cost) in costs() {
-            let builds = self.joins.iter().any(|join| join.build.contains(&number));
-            let in_table_order = !builds && !spills;
-            let (rows, partitions) = (self.rows, self.partitions);
-            let fetched = FetchedRows { rows, partitions, in_table_order, carried_bytes };
+            let builds = self.builds(number);
+            let fetched = FetchedRows { rows: self.rows, in_table_order: !builds && !spills, carried_bytes };
             if is_early(&number) {
                 let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
                 let is_filtered = !builds && probing.any(|join| join.filters_probe);
@@ -208,6 +266,12 @@ impl<'a> Fetches<'a> {
         }
         total
     }
+}
+
+/// Whether a node only passes on the rows that a fetch above it is for: it chooses columns, or makes the order that the fetch
+/// asks for.
+fn passes_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<ProjectionExec>() || plan.is::<ExternalSortExec>() || plan.is::<ExchangeExec>()
 }
 
 /// The joins between `plan` and the tables whose row ids are called so.

@@ -4,7 +4,7 @@
 //! A fetch reads, for each page of a window of rows, the neighbouring columns in one request, and decodes all their values.
 
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
-use nandina_exec::fetch::{MOST_READS, window_bytes};
+use nandina_exec::fetch::{RowOrder, window_bytes};
 use nandina_exec::scan::PageReads;
 use nandina_exec::sort::ExpectedMerges;
 use nandina_storage::Table;
@@ -153,23 +153,48 @@ impl FetchCost {
 
     /// Fetching so many rows for a consumer that takes them in any order.
     pub fn fetch_micros(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
-        let (rows, page_micros) = (fetched.rows, self.page_micros(reads));
+        let copied = 2.0 * fetched.rows * self.row_bytes / BYTES_PER_MICRO;
+        let as_they_come = self.as_they_come_micros(fetched, reads, memory_bytes);
+        copied + as_they_come.min(self.sorted_micros(fetched, reads, memory_bytes))
+    }
+
+    /// The order of the rows in which that costs least.
+    pub fn order(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> RowOrder {
+        let as_they_come = self.as_they_come_micros(fetched, reads, memory_bytes);
+        let is_better = self.sorted_micros(fetched, reads, memory_bytes) < as_they_come;
+        if is_better { RowOrder::OfTable } else { RowOrder::Any }
+    }
+
+    /// Reading pages for rows in the order of the input, in which neighbours in the table are neighbours or not.
+    fn as_they_come_micros(
+        &self,
+        fetched: &FetchedRows,
+        reads: PageReads,
+        memory_bytes: Option<usize>,
+    ) -> f64 {
+        match fetched.in_table_order {
+            true => self.ascending_micros(fetched.rows, reads),
+            false => self.page_reads(fetched.rows, memory_bytes) * self.page_micros(reads),
+        }
+    }
+
+    /// Sorting rows by their ids, and reading each page once.
+    fn sorted_micros(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
+        let bytes = fetched.rows * (fetched.carried_bytes + size_of::<u64>() as f64);
+        let mut sort = fetched.rows * SORT_MICROS_PER_ROW + 2.0 * bytes / BYTES_PER_MICRO;
+        if memory_bytes.is_some_and(|memory| bytes > memory as f64 / 2.0) {
+            sort += self.spill_micros(bytes);
+        }
+        sort + self.ascending_micros(fetched.rows, reads)
+    }
+
+    /// Reading the pages of so many rows in the order of the table.
+    fn ascending_micros(&self, rows: f64, reads: PageReads) -> f64 {
         let touched = self.pages_of(rows);
-        let copied = 2.0 * rows * self.row_bytes / BYTES_PER_MICRO;
-        let as_they_come = self.page_reads(rows, memory_bytes);
-        if fetched.in_table_order {
-            return copied + touched * page_micros;
-        }
-        if as_they_come <= MOST_READS * self.pages {
-            return copied + as_they_come * page_micros;
-        }
-        let sorted_bytes = rows * (fetched.carried_bytes + size_of::<u64>() as f64);
-        let mut sort = rows * SORT_MICROS_PER_ROW + 2.0 * sorted_bytes / BYTES_PER_MICRO;
-        if memory_bytes.is_some_and(|memory| sorted_bytes > memory as f64 / 2.0) {
-            sort += self.spill_micros(sorted_bytes);
-        }
-        let once_sorted = fetched.partitions * self.pages_of(rows / fetched.partitions.max(1.0));
-        copied + (MOST_READS * self.pages + once_sorted) * page_micros + sort
+        // Reads of pages next to each other are one.
+        let neighbours = touched / self.pages;
+        let in_sequence = self.scan_micros(reads) / self.pages;
+        touched * (neighbours * in_sequence + (1.0 - neighbours) * self.page_micros(reads))
     }
 
     /// Carrying them along through so many rows.
@@ -210,8 +235,6 @@ pub(super) struct SortedRows {
 /// Rows that are fetched.
 pub(super) struct FetchedRows {
     pub rows: f64,
-    /// So many streams of them, each of which is sorted by itself if at all.
-    pub partitions: f64,
     /// Whether they come in the order in which they stand in the table, about.
     pub in_table_order: bool,
     /// Bytes that each brings along.

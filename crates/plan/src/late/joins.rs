@@ -87,10 +87,14 @@ impl<'a> JoinFetches<'a> {
         for way in late.keys().cloned() {
             let number = self.numbered;
             self.numbered += 1;
-            let estimate = self.wanted.and_then(|wanted| wanted.get(&number).cloned());
-            if estimate.is_some() || self.wanted.is_none() {
-                candidates.push(Candidate { way, number, estimate });
-            }
+            let (order, estimate) = match self.wanted.map(|wanted| wanted.get(&number)) {
+                None => (RowOrder::Any, None),
+                Some(Some(chosen)) => (chosen.order, chosen.estimate.clone()),
+                Some(None) => continue,
+            };
+            // Who wants the first rows only does not wait for all of them to be sorted.
+            let order = if is_limited { RowOrder::Kept } else { order };
+            candidates.push(Candidate { way, number, order, estimate });
         }
         if candidates.is_empty() {
             return Ok(None);
@@ -99,9 +103,7 @@ impl<'a> JoinFetches<'a> {
         // Rows come out of a join in the order of its larger side, mostly: its pages are read in that order, first.
         let rows = |way: &Way| table_at(plan, way).map_or(0, |table| table.rows());
         candidates.sort_by_key(|candidate| Reverse(rows(&candidate.way)));
-        // Who wants the first rows only does not wait for all of them to be sorted.
-        let order = if is_limited { RowOrder::Kept } else { RowOrder::Any };
-        fetched_above(plan, &late, &Fetches::OneByOne(&candidates, order)).map(Some)
+        fetched_above(plan, &late, &Fetches::OneByOne(&candidates)).map(Some)
     }
 
     /// Whether there is anything to gain at all.

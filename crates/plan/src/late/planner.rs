@@ -12,7 +12,7 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule as _};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
-use nandina_exec::fetch::{FetchExec, FetchedTable};
+use nandina_exec::fetch::{FetchExec, FetchedTable, RowOrder};
 
 use super::algorithm::{JoinAlgorithm, SortAlgorithm};
 use super::choice::{Chosen, chosen};
@@ -54,7 +54,7 @@ pub(crate) async fn planned_late(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let circumstances = Circumstances::of(session);
     let late = with_late_columns(plan.clone(), circumstances, None)?;
-    if late.joins == 0 || circumstances.join_algorithm != JoinAlgorithm::Auto {
+    if late.joins == 0 {
         return planner.create_physical_plan(&late.plan, session).await;
     }
     // EXPLAIN has no operators below it, only their names.
@@ -67,8 +67,9 @@ pub(crate) async fn planned_late(
             (Err(_), true) => return planner.create_physical_plan(&late.plan, session).await,
             (Err(error), false) => return Err(error),
         };
-    let chosen = chosen(&planned, circumstances.memory_bytes);
-    if chosen.len() == late.joins && !is_explained {
+    let chosen = chosen(&planned, circumstances.join_algorithm, circumstances.memory_bytes);
+    let sorts = chosen.values().any(|fetch| fetch.order == RowOrder::OfTable);
+    if chosen.len() == late.joins && !sorts && !is_explained {
         return Ok(planned);
     }
     let late = with_late_columns(plan, circumstances, Some(&chosen))?;
