@@ -58,13 +58,51 @@ async fn merged(
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::AsArray as _;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::BinaryExpr;
     use futures::executor::block_on;
 
     use super::super::run_sink::write_run;
-    use super::super::testing::{numbered, sort_by, state, text};
+    use super::super::testing::{numbered, push_texts, sort_by, state, text};
     use super::*;
+    use crate::sort::chunk::Chunk;
+
+    #[test]
+    fn ten_thousand_runs_are_merged_four_at_a_time() {
+        const RUNS: usize = 10_000;
+        // Reading has a quarter of the memory.
+        let of_one = Reading::least(&state(sort_by(text(), 100), 1 << 20), 0).bytes_of_one();
+        let state = state(sort_by(text(), 100), 4 * 4 * of_one);
+        block_on(async {
+            for run in 0..RUNS {
+                // Every run overlaps with all others.
+                let texts = [run, run + RUNS, run + 2 * RUNS].map(|number| Some(format!("{number:05}")));
+                let mut chunk = Chunk::default();
+                push_texts(&mut chunk, &state.spec, &texts);
+                chunk.sort(None);
+                state.keep_run(write_run(&state, &[(Arc::new(chunk), 0)]).await.unwrap());
+            }
+            assert_eq!(Reading::reserved(&state, &state.runs.lock()).1, 4);
+            let reading = reduce_runs(&state).await.unwrap();
+            let runs = std::mem::take(&mut *state.runs.lock());
+            assert!(runs.len() <= 4, "{} runs are left", runs.len());
+            // Each merge leaves three runs fewer.
+            let merges = state.metrics.intermediate_merges.value();
+            assert_eq!(merges, (RUNS - runs.len()).div_ceil(3));
+            let ahead = reading.memory_ahead(runs.len());
+            let merge = Merge::new(&state, Vec::new(), open(&state, runs, &reading).await.unwrap(), ahead);
+            let (mut next, mut outgoing) = (0, Outgoing::default());
+            while let Some(batch) = merge.next(&mut outgoing).await.unwrap() {
+                let batch = batch.gather(&state.spec.schema).unwrap();
+                for text in batch.column(0).as_string::<i32>() {
+                    assert_eq!(text, Some(format!("{next:05}").as_str()));
+                    next += 1;
+                }
+            }
+            assert_eq!(next, 3 * RUNS);
+        });
+    }
 
     #[test]
     fn keys_that_are_longer_than_their_rows_are_reserved() {

@@ -175,31 +175,51 @@ fn the_first_rows_of_a_large_table_are_fetched() {
     });
 }
 
+/// What can happen to a read, and whether it makes the query fail where it matters.
+pub(crate) fn faults(request: u64) -> [(&'static str, FaultPlan, bool); 3] {
+    [
+        ("failed", FaultPlan::none().fail_request(request), true),
+        ("corrupted", FaultPlan::none().corrupt_read(request, request as usize * 7919), true),
+        ("short", FaultPlan::none().short_transfer(request, 4096), false),
+    ]
+}
+
 #[test]
-fn a_read_that_fails_ends_the_query() {
+fn reads_that_fail_or_are_damaged_end_the_query_and_short_ones_do_not() {
     run(async {
         let (tables, simulation) = stored();
         let engine = engine(None, &tables, SortAlgorithm::Ssd);
         let sql = "SELECT * FROM t ORDER BY k, id";
-        let mut failures = 0;
-        for nth in (0..400).step_by(7) {
-            let plan = planned(&engine.context, sql).await.unwrap();
-            simulation.set_plan(FaultPlan::none().fail_request(simulation.requests() + nth));
-            let outcome = engine.collect(&plan).await;
-            simulation.set_plan(FaultPlan::none());
-            drop(plan);
-            engine.assert_clean(sql).await;
-            match outcome {
-                Ok(batches) => {
-                    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), ROWS as usize);
+        let all = engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap();
+        let all = pretty_format_batches(&all).unwrap().to_string();
+        for kind in 0..faults(0).len() {
+            let mut failures = 0;
+            for nth in (0..400).step_by(7) {
+                let plan = planned(&engine.context, sql).await.unwrap();
+                let (name, fault, may_fail) = faults(simulation.requests() + nth)[kind].clone();
+                simulation.set_plan(fault);
+                let outcome = engine.collect(&plan).await;
+                simulation.set_plan(FaultPlan::none());
+                drop(plan);
+                engine.assert_clean(sql).await;
+                match outcome {
+                    Ok(batches) => {
+                        let ours = pretty_format_batches(&batches).unwrap().to_string();
+                        assert!(ours == all, "read {nth} {name}");
+                    }
+                    Err(error) => {
+                        assert!(error.to_string().contains("segment"), "read {nth} {name}: {error}");
+                        failures += 1;
+                    }
                 }
-                Err(error) => {
-                    assert!(error.to_string().contains("segment"), "{error}");
-                    failures += 1;
-                }
+                assert!(may_fail || failures == 0, "read {nth} {name}");
             }
+            assert!(
+                failures > 3 || !faults(0)[kind].2,
+                "{failures} of {} reads ended a query",
+                faults(0)[kind].0
+            );
         }
-        assert!(failures > 3, "{failures} reads failed");
     });
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Error(i32),
     Short(usize),
     Torn(usize),
+    /// The byte at this place, modulo the length, comes back changed.
+    Corrupt(usize),
 }
 
 impl FaultPlan {
@@ -47,6 +49,13 @@ impl FaultPlan {
     /// Write number `request` changes only its first `bytes` and fails.
     pub fn torn_write(mut self, request: u64, bytes: usize) -> Self {
         self.faults.insert(request, Fault::Torn(bytes));
+        self
+    }
+
+    /// Read number `request` reports success, but one of its bytes is not what was written: the one at `place`, modulo the
+    /// length.
+    pub fn corrupt_read(mut self, request: u64, place: usize) -> Self {
+        self.faults.insert(request, Fault::Corrupt(place));
         self
     }
 

@@ -247,7 +247,11 @@ impl World {
             Transfer::Read(buffer) => {
                 let wanted = &mut buffer[done..];
                 let bytes = wanted.len().min(bound);
-                Ok(inode.lock().live.read(position, &mut wanted[..bytes]))
+                let read = inode.lock().live.read(position, &mut wanted[..bytes]);
+                if let (Some(Fault::Corrupt(place)), true) = (fault, read > 0) {
+                    wanted[place % read] ^= 0xFF;
+                }
+                Ok(read)
             }
             Transfer::Write(buffers) => {
                 let (bytes, change) = self.written(class, position, buffers, done, bound);
