@@ -71,9 +71,10 @@ mod tests {
     #[test]
     fn ten_thousand_runs_are_merged_four_at_a_time() {
         const RUNS: usize = 10_000;
+        let mut state = state(sort_by(text(), 100), 64 << 20);
         // Reading has a quarter of the memory.
-        let of_one = Reading::least(&state(sort_by(text(), 100), 1 << 20), 0).bytes_of_one();
-        let state = state(sort_by(text(), 100), 4 * 4 * of_one);
+        let limit = 4 * 4 * Reading::least(&state, 0).bytes_of_one();
+        Arc::get_mut(&mut state).unwrap().memory_limit = Some(limit);
         block_on(async {
             for run in 0..RUNS {
                 // Every run overlaps with all others.
