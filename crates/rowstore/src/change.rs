@@ -32,6 +32,11 @@ use crate::tier::Access;
 const CHANGE: u8 = 1;
 /// The id of a page and the length of its edits.
 const PAGE_HEAD_BYTES: usize = 12;
+/// What there is room for from the start, so that a change of a short row allocates once for each list: pages that it changes,
+/// places in them that it overwrites, and the bytes of edits of one page.
+const PAGES: usize = 4;
+const REPLACED: usize = 16;
+const EDITS_BYTES: usize = 240;
 const FORMAT: u8 = 0;
 const WRITE: u8 = 1;
 const MOVE: u8 = 2;
@@ -67,12 +72,18 @@ pub struct Changed(usize);
 
 impl<'a> Change<'a> {
     pub fn new(pool: &'a BufferPool) -> Self {
-        Self { pool, pages: Vec::new(), replaced: Vec::new(), replaced_bytes: Vec::new(), space: None }
+        Self {
+            pool,
+            pages: Vec::with_capacity(PAGES),
+            replaced: Vec::with_capacity(REPLACED),
+            replaced_bytes: Vec::with_capacity(2 * EDITS_BYTES),
+            space: None,
+        }
     }
 
     /// Takes a page into the change that has been latched already.
     pub fn add(&mut self, page: PageWrite<'a>) -> Changed {
-        self.pages.push(ChangedPage { page, edits: Vec::new(), is_new: false });
+        self.pages.push(ChangedPage { page, edits: Vec::with_capacity(EDITS_BYTES), is_new: false });
         Changed(self.pages.len() - 1)
     }
 
@@ -96,7 +107,11 @@ impl<'a> Change<'a> {
             Some(changed) => changed,
             None => {
                 let (latched, is_new) = self.pool.create(page, kind)?;
-                self.pages.push(ChangedPage { page: latched, edits: Vec::new(), is_new });
+                self.pages.push(ChangedPage {
+                    page: latched,
+                    edits: Vec::with_capacity(EDITS_BYTES),
+                    is_new,
+                });
                 Changed(self.pages.len() - 1)
             }
         };

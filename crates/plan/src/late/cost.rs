@@ -18,6 +18,10 @@ const BYTES_PER_MICRO: f64 = 2000.0;
 /// Sorting a row by its id takes a processor so long, about, beside the copying.
 const SORT_MICROS_PER_ROW: f64 = 0.1;
 
+/// Taking a page of a run apart and making another takes a processor so long, about, beside the copying: where a page has one
+/// row, that is what a merge takes.
+const RUN_PAGE_MICROS: f64 = 15.0;
+
 /// The least time that a choice could gain for both ways to be planned.
 const WORTH_MICROS: f64 = 2000.0;
 
@@ -132,8 +136,10 @@ impl FetchCost {
         let merges = ExpectedMerges::of(bytes, row_bytes, overlap, memory_bytes, &device.sizes());
         let profile = device.profile();
         let unit_bytes = merges.unit_bytes as f64;
-        let moved = bytes / profile.writes.full_bandwidth() * 1e6
-            + bytes / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64);
+        let stored = bytes * merges.page_share;
+        let moved = stored / profile.writes.full_bandwidth() * 1e6
+            + stored / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64)
+            + stored / merges.page_bytes as f64 * RUN_PAGE_MICROS;
         // Into pages of runs and out of them, each time, and into the order of the result.
         let copies = 2.0 * merges.passes + 1.0;
         merges.passes * moved + copies * bytes / BYTES_PER_MICRO
