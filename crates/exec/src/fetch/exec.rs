@@ -12,7 +12,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
 use datafusion::physical_expr::{
-    EquivalenceProperties, OrderingRequirements, PhysicalExpr, PhysicalSortRequirement,
+    EquivalenceProperties, OrderingRequirements, PhysicalExpr, PhysicalSortExpr, PhysicalSortRequirement,
 };
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
@@ -46,20 +46,20 @@ pub enum RowOrder {
     /// As suits the device. Once pages have been read again and again, the rest of each partition is sorted by row id, so
     /// that it reads each page once more at most.
     Any,
-    /// By row id in each partition, to which the input is sorted before. A group of neighbouring pages has its rows in one
-    /// partition, so that each page is read once: RARE-join's (1+ε) pass, with runs of an external sort for partitions.
+    /// By row id in each partition: the input has to come so. All rows of a group of neighbouring pages are in one partition,
+    /// so that a page is read once, or twice where two windows meet on it: RARE-join's (1+ε) pass, with runs of an external
+    /// sort for partitions. Rows without an id are all in one partition.
     OfTable,
 }
 
-/// Pages of which all rows are fetched in one partition are this many, as a power of two: some requests of neighbouring pages
-/// at once.
+/// So many neighbouring pages have their rows in one partition, as log2: enough for reads of several pages at once.
 const GROUP_PAGES_LOG2: u32 = 6;
 
 /// What the planner expected of late columns, and of the same joins done otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FetchEstimate {
     pub rows: u64,
-    /// Of each algorithm by its name, the one that is used first.
+    /// Of each algorithm by its name.
     pub millis: Arc<[(&'static str, u64)]>,
 }
 
@@ -87,7 +87,7 @@ pub struct FetchExec {
 }
 
 impl FetchExec {
-    /// In any order, the columns are those of one table.
+    /// Where the order is not kept, the columns are those of one table.
     pub fn try_new(
         input: Arc<dyn ExecutionPlan>,
         tables: Arc<[FetchedTable]>,
@@ -107,7 +107,13 @@ impl FetchExec {
         let schema = Arc::new(Schema::new_with_metadata(fields, of_input.metadata().clone()));
         // Columns of the input keep their places, and with them what is known of their order.
         let orderings = input.equivalence_properties().oeq_class().iter().cloned();
-        let orderings = orderings.filter(|_| order != RowOrder::Any);
+        // An input that is yet to be sorted by row id has an order which it will lose.
+        let keeps = match order {
+            RowOrder::Kept => true,
+            RowOrder::Any => false,
+            RowOrder::OfTable => is_sorted_by_id(&input, &tables)?,
+        };
+        let orderings = orderings.filter(|_| keeps);
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(schema, orderings),
             input.output_partitioning().clone(),
@@ -134,6 +140,10 @@ impl FetchExec {
         self.candidate
     }
 
+    pub fn order(&self) -> RowOrder {
+        self.order
+    }
+
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
@@ -141,9 +151,18 @@ impl FetchExec {
     /// The row ids that rows are in the order of, if that is asked of the input.
     fn ordering_ids(&self) -> Option<Arc<dyn PhysicalExpr>> {
         let fetched = self.tables.first().filter(|_| self.order == RowOrder::OfTable)?;
-        let schema = self.input.schema();
-        Some(Arc::new(Column::new(schema.field(fetched.row_ids).name(), fetched.row_ids)))
+        Some(row_ids(&self.input, fetched))
     }
+}
+
+fn row_ids(input: &Arc<dyn ExecutionPlan>, fetched: &FetchedTable) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(input.schema().field(fetched.row_ids).name(), fetched.row_ids))
+}
+
+fn is_sorted_by_id(input: &Arc<dyn ExecutionPlan>, tables: &[FetchedTable]) -> Result<bool> {
+    let Some(fetched) = tables.first() else { return Ok(false) };
+    let order = PhysicalSortExpr::new(row_ids(input, fetched), SortOptions::default());
+    input.equivalence_properties().ordering_satisfy([order])
 }
 
 /// The number of the group of pages that a row is on.

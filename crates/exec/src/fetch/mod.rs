@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Where the order of the result does not matter, the input is sorted by row id if that is expected to cost less than reading
-//! pages again and again ([`RowOrder::OfTable`]). Where it was not expected but is seen, the rest of the input is (`sort`).
+//! pages again and again ([`RowOrder::OfTable`]). Where pages are read again and again against expectation, what is left of
+//! the input is sorted (`sort`).
 //!
 //! What stands below carries a number of 8 bytes per row and table in place of the columns. An id that is null, of a row
 //! that an outer join has added, gives null.

@@ -189,13 +189,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether there are rows in memory.
-    pub fn holds_rows(&self) -> bool {
-        self.held_bytes.load(Ordering::Relaxed) > 0
-    }
-
     /// Writes all rows to the device.
-    pub async fn spill(&self) -> Result<()> {
+    async fn spill(&self) -> Result<()> {
         let chunks = {
             let mut held = self.held.lock();
             self.sort_open(&mut held)?;

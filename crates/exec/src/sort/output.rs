@@ -58,7 +58,7 @@ async fn consume(state: &Arc<SortState>, inputs: Vec<SendableRecordBatchStream>)
 
 /// The last merge. Until it begins, lanes give memory back; from then on the merge does.
 async fn begin(state: &Arc<SortState>, lanes: Vec<Arc<Lane>>) -> Result<Arc<Merge>> {
-    let reading = reduce_runs(state, &lanes).await?;
+    let reading = reduce_runs(state).await?;
     let runs = std::mem::take(&mut *state.runs.lock());
     let ahead = reading.memory_ahead(runs.len());
     let mut runs = open(state, runs, &reading).await?;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 
-use super::lane::Lane;
 use super::merge::Merge;
 use super::merger::Outgoing;
 use super::reading::{LEAST_RUNS, Reading, open};
@@ -20,9 +19,7 @@ use super::state::SortState;
 use super::stored_run::StoredRun;
 
 /// Merges runs until all that are left can be read at once, and reserves the memory for that.
-///
-/// Rows of `lanes` that are in memory are merged from there, unless the memory is better used for reading more runs at once.
-pub async fn reduce_runs(state: &Arc<SortState>, lanes: &[Arc<Lane>]) -> Result<Reading> {
+pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
     loop {
         // Lanes that have to give memory back meanwhile add runs.
         let mut runs = StoredRun::in_sequence(std::mem::take(&mut *state.runs.lock()));
@@ -31,14 +28,6 @@ pub async fn reduce_runs(state: &Arc<SortState>, lanes: &[Arc<Lane>]) -> Result<
         if too_many == 0 {
             state.runs.lock().append(&mut runs);
             return Ok(reading);
-        }
-        if at_once < reading.most_at_once(state, runs.len()) && lanes.iter().any(|lane| lane.holds_rows()) {
-            state.runs.lock().append(&mut runs);
-            drop(reading);
-            for lane in lanes {
-                lane.spill().await?;
-            }
-            continue;
         }
         runs.sort_by_key(StoredRun::bytes);
         let rest = runs.split_off(at_once.min(too_many + 1).max(LEAST_RUNS));
@@ -96,7 +85,7 @@ mod tests {
                 state.keep_run(write_run(&state, &[(Arc::new(chunk), 0)]).await.unwrap());
             }
             assert_eq!(Reading::reserved(&state, &state.runs.lock()).1, 4);
-            let reading = reduce_runs(&state, &[]).await.unwrap();
+            let reading = reduce_runs(&state).await.unwrap();
             let runs = std::mem::take(&mut *state.runs.lock());
             assert!(runs.len() <= 4, "{} runs are left", runs.len());
             // Each merge leaves three runs fewer.

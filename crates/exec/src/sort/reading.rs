@@ -26,10 +26,10 @@ pub struct ExpectedMerges {
     pub passes: f64,
     /// Bytes of one read.
     pub unit_bytes: usize,
-    /// Of a page of a run.
-    pub page_bytes: usize,
-    /// Bytes of pages for a byte of rows: rows of half a page and a little more have a page each.
-    pub page_share: f64,
+    /// Rows of a page of a run.
+    pub page_rows: f64,
+    /// Bytes that such a page takes on the device, in whole blocks.
+    pub page_bytes: f64,
 }
 
 impl ExpectedMerges {
@@ -44,18 +44,18 @@ impl ExpectedMerges {
     ) -> Self {
         // A longer row has a page for itself.
         let page_bytes = run_page_bytes(memory_limit).max((row_bytes as usize).next_multiple_of(BLOCK_BYTES));
-        let rows_of_page = (page_bytes as f64 / row_bytes.max(1.0)).floor().max(1.0);
-        let page_share = page_bytes as f64 / (rows_of_page * row_bytes.max(1.0));
         let least = Units { bytes: page_bytes };
+        let page_rows = (page_bytes as f64 / row_bytes.max(1.0)).floor().max(1.0);
+        let page_bytes = ((page_rows * row_bytes) as usize).next_multiple_of(BLOCK_BYTES) as f64;
         let all_runs = memory_limit.map_or(0.0, |limit| bytes / (limit as f64 * RUN_SHARE).max(1.0));
         if all_runs <= 1.0 {
-            return Self { passes: 0.0, unit_bytes: least.bytes, page_bytes, page_share };
+            return Self { passes: 0.0, unit_bytes: least.bytes, page_rows, page_bytes };
         }
         let runs = ((all_runs * overlap) as usize).max(LEAST_RUNS);
         let share = memory_limit.unwrap_or(usize::MAX) / READING_SHARE;
         let most_bytes = (bytes / all_runs) as usize;
         let units = least.better(share, runs, most_bytes, sizes).first().copied().unwrap_or(least);
-        Self { passes: units.merges(share, runs), unit_bytes: units.bytes, page_bytes, page_share }
+        Self { passes: units.merges(share, runs), unit_bytes: units.bytes, page_rows, page_bytes }
     }
 }
 
@@ -167,11 +167,6 @@ impl Reading {
             at_once = (at_once - at_once.div_ceil(4)).max(LEAST_RUNS);
         }
         (reading, at_once)
-    }
-
-    /// How many of `runs` could be read at once in these units, if all the memory for it were there.
-    pub fn most_at_once(&self, state: &SortState, runs: usize) -> usize {
-        self.units.at_once(state.memory_limit.unwrap_or(usize::MAX) / READING_SHARE, runs)
     }
 
     /// Takes the memory for what is read ahead out.

@@ -20,11 +20,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
-use nandina_exec::exchange::ExchangeExec;
 use nandina_exec::fetch::{FetchEstimate, FetchExec, RowOrder};
 use nandina_exec::join::HybridHashJoinExec;
 use nandina_exec::scan::PageReads;
-use nandina_exec::sort::ExternalSortExec;
 use nandina_exec::spill::DestagePolicy;
 
 use super::algorithm::{JoinAlgorithm, Named as _};
@@ -73,10 +71,14 @@ fn weigh(
             false => (fetches.cheapest(memory_bytes), JoinAlgorithm::Rare.page_reads()),
         };
         let estimate = fetches.estimate(&late, memory_bytes);
-        for (number, fetched) in fetches.tables.iter().enumerate().filter(|(number, _)| late.contains(number))
-        {
-            let order = fetches.order(number, &late, reads, memory_bytes);
-            chosen.insert(fetched.candidate, ChosenFetch { order, estimate: estimate.clone() });
+        let in_turn = fetches.in_turn(&late, reads, memory_bytes);
+        for &table in &late {
+            let Some(Fetched { candidate, .. }) = fetches.tables.get(table) else {
+                unreachable!("late tables are among those that could be fetched")
+            };
+            let order =
+                in_turn.iter().find(|fetch| fetch.table == table).map_or(RowOrder::Any, |fetch| fetch.order);
+            chosen.insert(*candidate, ChosenFetch { order, estimate: estimate.clone() });
         }
         below = fetches.joined;
     }
@@ -94,6 +96,8 @@ fn candidate(plan: &Arc<dyn ExecutionPlan>) -> Option<(&FetchExec, usize)> {
 struct Fetches<'a> {
     tables: Vec<Fetched>,
     joined: &'a Arc<dyn ExecutionPlan>,
+    /// Whether rows have to stay in the order in which the joins give them.
+    keeps_order: bool,
     joins: Vec<Join>,
     /// Of the joins' result; infinite if nothing is known.
     rows: f64,
@@ -107,6 +111,13 @@ struct Fetched {
     cost: Option<FetchCost>,
     /// What its row ids are called in the joins' result.
     row_ids: String,
+}
+
+/// One of several fetches.
+struct InTurn {
+    table: usize,
+    rows: FetchedRows,
+    order: RowOrder,
 }
 
 /// A join with some of the tables on each side.
@@ -123,9 +134,10 @@ struct Join {
 
 impl<'a> Fetches<'a> {
     fn of(top: &'a Arc<dyn ExecutionPlan>) -> Self {
-        let (mut tables, mut joined) = (Vec::new(), top);
+        let (mut tables, mut joined, mut keeps_order) = (Vec::new(), top, false);
         loop {
             if let Some((fetch, candidate)) = candidate(joined) {
+                keeps_order |= fetch.order() == RowOrder::Kept;
                 tables.extend(fetch.tables().iter().map(|fetched| {
                     let columns: Vec<usize> = fetched.columns.iter().map(|(column, _)| *column).collect();
                     let row_ids = fetch.input().schema().field(fetched.row_ids).name().clone();
@@ -133,8 +145,8 @@ impl<'a> Fetches<'a> {
                     Fetched { candidate, cost, row_ids }
                 }));
                 joined = fetch.input();
-            } else if let (true, [input]) = (passes_rows(joined), joined.children().as_slice()) {
-                joined = input;
+            } else if let Some(projection) = joined.downcast_ref::<ProjectionExec>() {
+                joined = projection.input();
             } else {
                 break;
             }
@@ -145,7 +157,7 @@ impl<'a> Fetches<'a> {
         let mut joins = Vec::new();
         collect_joins(joined, &names, &mut joins);
         let (rows, row_bytes) = (rows_of(joined), row_bytes(joined));
-        Self { tables, joined, joins, rows, row_bytes }
+        Self { tables, joined, keeps_order, joins, rows, row_bytes }
     }
 
     /// What these tables late and what the other algorithms are expected to take.
@@ -169,18 +181,25 @@ impl<'a> Fetches<'a> {
         sides.chain([self.rows]).all(f64::is_finite)
     }
 
-    /// The order of the rows that one of the late tables is best fetched in.
-    fn order(&self, table: usize, late: &[usize], reads: PageReads, memory_bytes: Option<usize>) -> RowOrder {
-        let Some(Fetched { cost: Some(cost), .. }) = self.tables.get(table) else { return RowOrder::Any };
-        if !self.is_known() {
-            return RowOrder::Any;
-        }
-        let early = (0..self.tables.len()).filter(|number| !late.contains(number));
-        let before = late.iter().copied().filter(|number| *number < table);
-        let carried_bytes = self.row_bytes + self.width(early.chain(before));
+    /// The rows that each of the late tables is fetched for, in the order of the fetches, and the order of them that is best.
+    /// Tables that are too small to be worth it are left out.
+    fn in_turn(&self, late: &[usize], reads: PageReads, memory_bytes: Option<usize>) -> Vec<InTurn> {
         let spills = self.spilled_parts(late, memory_bytes).any(|(_, part)| part > 0.0);
-        let in_table_order = !self.builds(table) && !spills;
-        cost.order(&FetchedRows { rows: self.rows, in_table_order, carried_bytes }, reads, memory_bytes)
+        let early = (0..self.tables.len()).filter(|table| !late.contains(table));
+        let mut carried_bytes = self.row_bytes + self.width(early);
+        let mut was_sorted = false;
+        let mut in_turn = Vec::new();
+        for (table, fetched) in self.tables.iter().enumerate().filter(|(table, _)| late.contains(table)) {
+            let Some(cost) = &fetched.cost else { continue };
+            let in_table_order = !self.builds(table) && !spills && !was_sorted;
+            let keeps_order = self.keeps_order;
+            let rows = FetchedRows { rows: self.rows, in_table_order, keeps_order, carried_bytes };
+            let order = if self.is_known() { cost.order(&rows, reads, memory_bytes) } else { RowOrder::Any };
+            was_sorted |= order == RowOrder::OfTable;
+            carried_bytes += cost.row_bytes;
+            in_turn.push(InTurn { table, rows, order });
+        }
+        in_turn
     }
 
     /// The set of tables that are best read late.
@@ -231,47 +250,33 @@ impl<'a> Fetches<'a> {
     fn cost(&self, late: &[usize], algorithm: JoinAlgorithm, memory_bytes: Option<usize>) -> f64 {
         let reads = algorithm.page_reads();
         let spills_all = algorithm.destage_policy() == DestagePolicy::All;
-        let is_early = |table: &usize| !late.contains(table);
         let costs = || {
             let numbered = self.tables.iter().enumerate();
             numbered.filter_map(|(number, fetched)| fetched.cost.as_ref().map(|cost| (number, cost)))
         };
         let mut total = 0.0;
-        let mut spills = false;
         for (bytes, part) in self.spilled_parts(late, memory_bytes) {
-            spills |= part > 0.0;
             let spilled = if spills_all && part > 0.0 { 1.0 } else { part };
             if let Some((_, cost)) = costs().next() {
                 total += cost.spill_micros(spilled * bytes);
             }
         }
-        let mut carried_bytes = self.row_bytes + self.width((0..self.tables.len()).filter(is_early));
-        for (number, cost) in costs() {
-            let builds = self.builds(number);
-            let fetched = FetchedRows { rows: self.rows, in_table_order: !builds && !spills, carried_bytes };
-            if is_early(&number) {
-                let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
-                let is_filtered = !builds && probing.any(|join| join.filters_probe);
-                let matching = FetchedRows { in_table_order: true, ..fetched };
-                let few = if is_filtered {
-                    cost.fetch_micros(&matching, reads, memory_bytes)
-                } else {
-                    f64::INFINITY
-                };
-                total += cost.scan_micros(reads).min(few) + cost.carry_micros(self.rows);
-                continue;
-            }
-            total += cost.fetch_micros(&fetched, reads, memory_bytes) + cost.key_scan_micros(reads);
-            carried_bytes += cost.row_bytes;
+        for InTurn { table, rows, .. } in self.in_turn(late, reads, memory_bytes) {
+            let cost = costs().find_map(|(number, cost)| (number == table).then_some(cost));
+            let fetch = |cost: &FetchCost| {
+                cost.fetch_micros(&rows, reads, memory_bytes) + cost.key_scan_micros(reads)
+            };
+            total += cost.map_or(0.0, fetch);
+        }
+        for (number, cost) in costs().filter(|(number, _)| !late.contains(number)) {
+            let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
+            let is_filtered = !self.builds(number) && probing.any(|join| join.filters_probe);
+            let matching = cost.in_order_micros(self.rows, reads, memory_bytes);
+            let few = if is_filtered { matching } else { f64::INFINITY };
+            total += cost.scan_micros(reads).min(few) + cost.carry_micros(self.rows);
         }
         total
     }
-}
-
-/// Whether a node only passes on the rows that a fetch above it is for: it chooses columns, or makes the order that the fetch
-/// asks for.
-fn passes_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<ProjectionExec>() || plan.is::<ExternalSortExec>() || plan.is::<ExchangeExec>()
 }
 
 /// The joins between `plan` and the tables whose row ids are called so.

@@ -18,8 +18,8 @@ const BYTES_PER_MICRO: f64 = 2000.0;
 /// Sorting a row by its id takes a processor so long, about, beside the copying.
 const SORT_MICROS_PER_ROW: f64 = 0.1;
 
-/// Taking a page of a run apart and making another takes a processor so long, about, beside the copying: where a page has one
-/// row, that is what a merge takes.
+/// Reading a page of a run and writing another takes a processor so long, about, beside copying the rows. Of rows as long as a
+/// page it is most of what a merge takes.
 const RUN_PAGE_MICROS: f64 = 15.0;
 
 /// The least time that a choice could gain for both ways to be planned.
@@ -136,10 +136,11 @@ impl FetchCost {
         let merges = ExpectedMerges::of(bytes, row_bytes, overlap, memory_bytes, &device.sizes());
         let profile = device.profile();
         let unit_bytes = merges.unit_bytes as f64;
-        let stored = bytes * merges.page_share;
+        let pages = self.rows / merges.page_rows;
+        let stored = pages * merges.page_bytes;
         let moved = stored / profile.writes.full_bandwidth() * 1e6
             + stored / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64)
-            + stored / merges.page_bytes as f64 * RUN_PAGE_MICROS;
+            + pages * RUN_PAGE_MICROS;
         // Into pages of runs and out of them, each time, and into the order of the result.
         let copies = 2.0 * merges.passes + 1.0;
         merges.passes * moved + copies * bytes / BYTES_PER_MICRO
@@ -159,9 +160,17 @@ impl FetchCost {
 
     /// Fetching so many rows for a consumer that takes them in any order.
     pub fn fetch_micros(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
-        let copied = 2.0 * fetched.rows * self.row_bytes / BYTES_PER_MICRO;
         let as_they_come = self.as_they_come_micros(fetched, reads, memory_bytes);
-        copied + as_they_come.min(self.sorted_micros(fetched, reads, memory_bytes))
+        self.copy_micros(fetched.rows) + as_they_come.min(self.sorted_micros(fetched, reads, memory_bytes))
+    }
+
+    /// Fetching so many rows in the order of the table.
+    pub fn in_order_micros(&self, rows: f64, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
+        self.copy_micros(rows) + self.ascending_micros(rows, reads, memory_bytes)
+    }
+
+    fn copy_micros(&self, rows: f64) -> f64 {
+        2.0 * rows * self.row_bytes / BYTES_PER_MICRO
     }
 
     /// The order of the rows in which that costs least.
@@ -179,26 +188,29 @@ impl FetchCost {
         memory_bytes: Option<usize>,
     ) -> f64 {
         match fetched.in_table_order {
-            true => self.ascending_micros(fetched.rows, reads),
+            true => self.ascending_micros(fetched.rows, reads, memory_bytes),
             false => self.page_reads(fetched.rows, memory_bytes) * self.page_micros(reads),
         }
     }
 
-    /// Sorting rows by their ids, and reading each page once.
+    /// Sorting rows by their ids, and reading pages in their order. Infinite where rows have to keep theirs.
     fn sorted_micros(&self, fetched: &FetchedRows, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
+        if fetched.keeps_order {
+            return f64::INFINITY;
+        }
         let bytes = fetched.rows * (fetched.carried_bytes + size_of::<u64>() as f64);
         let mut sort = fetched.rows * SORT_MICROS_PER_ROW + 2.0 * bytes / BYTES_PER_MICRO;
         if memory_bytes.is_some_and(|memory| bytes > memory as f64 / 2.0) {
             sort += self.spill_micros(bytes);
         }
-        sort + self.ascending_micros(fetched.rows, reads)
+        sort + self.ascending_micros(fetched.rows, reads, memory_bytes)
     }
 
-    /// Reading the pages of so many rows in the order of the table.
-    fn ascending_micros(&self, rows: f64, reads: PageReads) -> f64 {
-        let touched = self.pages_of(rows);
+    /// Reading the pages of so many rows in the order of the table: once, and those that two windows meet on twice.
+    fn ascending_micros(&self, rows: f64, reads: PageReads, memory_bytes: Option<usize>) -> f64 {
+        let touched = self.pages_of(rows) + rows / self.window_rows(rows, memory_bytes);
         // Reads of pages next to each other are one.
-        let neighbours = touched / self.pages;
+        let neighbours = (touched / self.pages).min(1.0);
         let in_sequence = self.scan_micros(reads) / self.pages;
         touched * (neighbours * in_sequence + (1.0 - neighbours) * self.page_micros(reads))
     }
@@ -243,6 +255,8 @@ pub(super) struct FetchedRows {
     pub rows: f64,
     /// Whether they come in the order in which they stand in the table, about.
     pub in_table_order: bool,
+    /// Whether they have to leave in the order in which they come.
+    pub keeps_order: bool,
     /// Bytes that each brings along.
     pub carried_bytes: f64,
 }
