@@ -20,9 +20,14 @@ use super::stored_run::StoredRun;
 
 /// Merges runs until all that are left can be read at once, and reserves the memory for that.
 pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
+    let mut runs = Vec::new();
     loop {
         // Lanes that have to give memory back meanwhile add runs.
-        let mut runs = StoredRun::in_sequence(std::mem::take(&mut *state.runs.lock()));
+        let added = std::mem::take(&mut *state.runs.lock());
+        if !added.is_empty() {
+            runs.extend(added);
+            runs = StoredRun::in_sequence(runs);
+        }
         let (reading, at_once) = Reading::reserved(state, &runs);
         let too_many = runs.len().saturating_sub(at_once);
         if too_many == 0 {
@@ -31,9 +36,8 @@ pub async fn reduce_runs(state: &Arc<SortState>) -> Result<Reading> {
         }
         runs.sort_by_key(StoredRun::bytes);
         let rest = runs.split_off(at_once.min(too_many + 1).max(LEAST_RUNS));
-        state.runs.lock().extend(rest);
-        let merged = merged(state, runs, &reading).await?;
-        state.keep_run(merged);
+        let merged = merged(state, std::mem::replace(&mut runs, rest), &reading).await?;
+        runs.extend(merged);
     }
 }
 

@@ -170,9 +170,11 @@ impl ResidentPartitions {
     /// The caller holds no lock that spilling may want.
     pub(crate) async fn make_room(&self, bytes: usize) -> Result<HeldMemory> {
         let room = self.memory.another();
+        // All are not all but the one that is being filled.
+        let busy = if self.policy == DestagePolicy::All { Busy::Awaited } else { Busy::Skipped };
         while !room.try_grow(bytes) {
             // The pool has nothing left to take from others: give up memory of our own.
-            let freed = match self.spill_some(1, Busy::Skipped).map_err(spill_error)? {
+            let freed = match self.spill_some(1, busy).map_err(spill_error)? {
                 0 => self.spill_some(1, Busy::Awaited).map_err(spill_error)?,
                 freed => freed,
             };
