@@ -262,11 +262,10 @@ impl<'a> Fetches<'a> {
             }
         }
         for InTurn { table, rows, .. } in self.in_turn(late, reads, memory_bytes) {
-            let cost = costs().find_map(|(number, cost)| (number == table).then_some(cost));
-            let fetch = |cost: &FetchCost| {
-                cost.fetch_micros(&rows, reads, memory_bytes) + cost.key_scan_micros(reads)
+            let Some((_, cost)) = costs().find(|(number, _)| *number == table) else {
+                unreachable!("fetches in turn are of tables whose costs are known")
             };
-            total += cost.map_or(0.0, fetch);
+            total += cost.fetch_micros(&rows, reads, memory_bytes) + cost.key_scan_micros(reads);
         }
         for (number, cost) in costs().filter(|(number, _)| !late.contains(number)) {
             let mut probing = self.joins.iter().filter(|join| join.probe.contains(&number));
