@@ -170,7 +170,7 @@ impl ResidentPartitions {
     /// The caller holds no lock that spilling may want.
     pub(crate) async fn make_room(&self, bytes: usize) -> Result<HeldMemory> {
         let room = self.memory.another();
-        // All are not all but the one that is being filled.
+        // Where all partitions are to go, the one that another task is filling goes too.
         let busy = if self.policy == DestagePolicy::All { Busy::Awaited } else { Busy::Skipped };
         while !room.try_grow(bytes) {
             // The pool has nothing left to take from others: give up memory of our own.

@@ -114,8 +114,9 @@ struct Fetched {
 }
 
 /// One of several fetches.
-struct InTurn {
+struct InTurn<'a> {
     table: usize,
+    cost: &'a FetchCost,
     rows: FetchedRows,
     order: RowOrder,
 }
@@ -183,7 +184,7 @@ impl<'a> Fetches<'a> {
 
     /// The rows that each of the late tables is fetched for, in the order of the fetches, and the order of them that is best.
     /// Tables that are too small to be worth it are left out.
-    fn in_turn(&self, late: &[usize], reads: PageReads, memory_bytes: Option<usize>) -> Vec<InTurn> {
+    fn in_turn(&self, late: &[usize], reads: PageReads, memory_bytes: Option<usize>) -> Vec<InTurn<'_>> {
         let spills = self.spilled_parts(late, memory_bytes).any(|(_, part)| part > 0.0);
         let early = (0..self.tables.len()).filter(|table| !late.contains(table));
         let mut carried_bytes = self.row_bytes + self.width(early);
@@ -197,7 +198,7 @@ impl<'a> Fetches<'a> {
             let order = if self.is_known() { cost.order(&rows, reads, memory_bytes) } else { RowOrder::Any };
             was_sorted |= order == RowOrder::OfTable;
             carried_bytes += cost.row_bytes;
-            in_turn.push(InTurn { table, rows, order });
+            in_turn.push(InTurn { table, cost, rows, order });
         }
         in_turn
     }
@@ -261,10 +262,7 @@ impl<'a> Fetches<'a> {
                 total += cost.spill_micros(spilled * bytes);
             }
         }
-        for InTurn { table, rows, .. } in self.in_turn(late, reads, memory_bytes) {
-            let Some((_, cost)) = costs().find(|(number, _)| *number == table) else {
-                unreachable!("fetches in turn are of tables whose costs are known")
-            };
+        for InTurn { cost, rows, .. } in self.in_turn(late, reads, memory_bytes) {
             total += cost.fetch_micros(&rows, reads, memory_bytes) + cost.key_scan_micros(reads);
         }
         for (number, cost) in costs().filter(|(number, _)| !late.contains(number)) {

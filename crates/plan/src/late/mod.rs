@@ -13,8 +13,8 @@
 //! are used on the way; [`row_ids`] makes a plan hand out the ids of the rows that it is made of; [`cost`] says what reading
 //! few pages at random takes, and what reading all pages of those columns, [`locality`] whether the rows of a key stand
 //! together. Above joins the costs depend on what they spill: [`choice`] looks at the operators that were planned, and the
-//! plan is made once more without the fetches that do not pay, and with sorts by row id below those that read fewer pages so. What is not wanted any more below a [`LateFetch`] is removed by
-//! DataFusion's rule, which goes over the plan once more.
+//! plan is made once more without the fetches that do not pay, and with sorts by row id below those that read fewer pages so.
+//! What is not wanted any more below a [`LateFetch`] is removed by DataFusion's rule, which goes over the plan once more.
 //!
 //! This is the last step before operators are chosen: no logical rule sees these nodes.
 

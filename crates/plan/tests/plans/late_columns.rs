@@ -175,13 +175,43 @@ fn the_first_rows_of_a_large_table_are_fetched() {
     });
 }
 
-/// What can happen to a read, and whether it makes the query fail where it matters.
-pub(crate) fn faults(request: u64) -> [(&'static str, FaultPlan, bool); 3] {
-    [
-        ("failed", FaultPlan::none().fail_request(request), true),
-        ("corrupted", FaultPlan::none().corrupt_read(request, request as usize * 7919), true),
-        ("short", FaultPlan::none().short_transfer(request, 4096), false),
-    ]
+/// Runs a query while one of its reads fails, is damaged or is short, each of `reads` in turn: it gives the same rows or an
+/// error that names what `error_names`, and an error often enough, but none for short reads.
+pub(crate) async fn check_faults(
+    engine: &Engine,
+    simulation: &Simulation,
+    sql: &str,
+    reads: std::iter::StepBy<std::ops::Range<u64>>,
+    rows: impl Fn(&[RecordBatch]) -> Vec<String>,
+    error_names: &str,
+) {
+    let all = rows(&engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap());
+    type Fault = fn(u64) -> FaultPlan;
+    let kinds: [(&str, Fault, bool); 3] = [
+        ("failed", |request| FaultPlan::none().fail_request(request), true),
+        ("corrupted", |request| FaultPlan::none().corrupt_read(request, request as usize * 7919), true),
+        ("short", |request| FaultPlan::none().short_transfer(request, 4096), false),
+    ];
+    for (name, fault, may_fail) in kinds {
+        let mut failures = 0;
+        for nth in reads.clone() {
+            let plan = planned(&engine.context, sql).await.unwrap();
+            simulation.set_plan(fault(simulation.requests() + nth));
+            let outcome = engine.collect(&plan).await;
+            simulation.set_plan(FaultPlan::none());
+            drop(plan);
+            engine.assert_clean(sql).await;
+            match outcome {
+                Ok(batches) => assert!(rows(&batches) == all, "read {nth} {name}"),
+                Err(error) => {
+                    assert!(error.to_string().contains(error_names), "read {nth} {name}: {error}");
+                    failures += 1;
+                }
+            }
+        }
+        let is_right = if may_fail { failures > 3 } else { failures == 0 };
+        assert!(is_right, "{failures} reads that {name} ended the query");
+    }
 }
 
 #[test]
@@ -190,36 +220,11 @@ fn reads_that_fail_or_are_damaged_end_the_query_and_short_ones_do_not() {
         let (tables, simulation) = stored();
         let engine = engine(None, &tables, SortAlgorithm::Ssd);
         let sql = "SELECT * FROM t ORDER BY k, id";
-        let all = engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap();
-        let all = pretty_format_batches(&all).unwrap().to_string();
-        for kind in 0..faults(0).len() {
-            let mut failures = 0;
-            for nth in (0..400).step_by(7) {
-                let plan = planned(&engine.context, sql).await.unwrap();
-                let (name, fault, may_fail) = faults(simulation.requests() + nth)[kind].clone();
-                simulation.set_plan(fault);
-                let outcome = engine.collect(&plan).await;
-                simulation.set_plan(FaultPlan::none());
-                drop(plan);
-                engine.assert_clean(sql).await;
-                match outcome {
-                    Ok(batches) => {
-                        let ours = pretty_format_batches(&batches).unwrap().to_string();
-                        assert!(ours == all, "read {nth} {name}");
-                    }
-                    Err(error) => {
-                        assert!(error.to_string().contains("segment"), "read {nth} {name}: {error}");
-                        failures += 1;
-                    }
-                }
-                assert!(may_fail || failures == 0, "read {nth} {name}");
-            }
-            assert!(
-                failures > 3 || !faults(0)[kind].2,
-                "{failures} of {} reads ended a query",
-                faults(0)[kind].0
-            );
-        }
+        let lines = |rows: &[RecordBatch]| {
+            let text = pretty_format_batches(rows).unwrap().to_string();
+            text.lines().map(str::to_owned).collect()
+        };
+        check_faults(&engine, &simulation, sql, (0..400).step_by(7), lines, "segment").await;
     });
 }
 

@@ -10,7 +10,7 @@ use nandina_plan::JoinAlgorithm;
 use nandina_simulation::FaultPlan;
 use nandina_storage::{IfExists, Mode, Store, TableDefinition, WriteOptions};
 
-use super::late_columns::{FEW_ROWS, ROWS, faults, rows, schema, stored, tables_fetched};
+use super::late_columns::{FEW_ROWS, ROWS, check_faults, rows, schema, stored, tables_fetched};
 use crate::harness::{Engine, KIB, count_nodes, metric, plain, planned, run};
 
 fn engine(
@@ -304,28 +304,7 @@ fn reads_that_fail_or_are_damaged_end_the_query_and_short_ones_do_not() {
         let (tables, simulation) = stored();
         let engine = engine(Some(1024 * KIB), &tables, JoinAlgorithm::Rare);
         let sql = "SELECT a.id, b.id, a.comment, b.words FROM t a JOIN t b ON a.k = b.k WHERE b.id < 5000";
-        let all = lines(&engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap());
-        for kind in 0..faults(0).len() {
-            let mut failures = 0;
-            for nth in (0..600).step_by(23) {
-                let plan = planned(&engine.context, sql).await.unwrap();
-                let (name, fault, may_fail) = faults(simulation.requests() + nth)[kind].clone();
-                simulation.set_plan(fault);
-                let outcome = engine.collect(&plan).await;
-                simulation.set_plan(FaultPlan::none());
-                drop(plan);
-                engine.assert_clean(sql).await;
-                match outcome {
-                    Ok(batches) => assert!(lines(&batches) == all, "read {nth} {name}"),
-                    Err(_) => failures += 1,
-                }
-                assert!(may_fail || failures == 0, "read {nth} {name}");
-            }
-            assert!(
-                failures > 3 || !faults(0)[kind].2,
-                "{failures} of {} reads ended a query",
-                faults(0)[kind].0
-            );
-        }
+        // Tables and temporary files.
+        check_faults(&engine, &simulation, sql, (0..600).step_by(23), lines, "").await;
     });
 }
