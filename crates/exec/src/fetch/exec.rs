@@ -55,7 +55,7 @@ pub enum RowOrder {
 /// So many neighbouring pages have their rows in one partition, as log2: enough for reads of several pages at once.
 const GROUP_PAGES_LOG2: u32 = 6;
 
-/// What the planner expected of late columns, and of the same joins done otherwise.
+/// What the planner expected of a plan with late columns, and of the same rows made otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FetchEstimate {
     pub rows: u64,

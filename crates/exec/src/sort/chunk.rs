@@ -14,10 +14,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{interleave, take_record_batch};
 use arrow::datatypes::SchemaRef;
-use arrow::row::Rows;
 use datafusion::common::Result;
 
-use super::shared_prefix::{HEAD_BYTES, Head, SharedPrefix, head};
+use super::keys::{HEAD_BYTES, Head, Key, Keys};
+use super::shared_prefix::SharedPrefix;
 use super::spec::SortSpec;
 use crate::batch::{compact, data_bytes};
 
@@ -59,18 +59,18 @@ pub struct Chunk {
 #[derive(Debug)]
 struct Keyed {
     batch: RecordBatch,
-    keys: Rows,
+    keys: Keys,
     row_bytes: usize,
 }
 
-/// Bytes that rows with these keys take besides their own: for keys, and for positions, half of which sorting needs
-/// twice.
-pub fn key_bytes(keys: &Rows) -> usize {
-    keys.size() + keys.num_rows() * (size_of::<Position>() + size_of::<Position>() / 2)
+/// Bytes that rows with these keys take besides their own: for what is encoded of keys, and for positions, half of which
+/// sorting needs twice.
+pub fn key_bytes(keys: &Keys) -> usize {
+    keys.bytes() + keys.len() * (size_of::<Position>() + size_of::<Position>() / 2)
 }
 
 /// The rows of one batch, in order if they are wide.
-pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result<(RecordBatch, Rows)> {
+pub fn sorted_if_wide(batch: RecordBatch, keys: Keys, spec: &SortSpec) -> Result<(RecordBatch, Keys)> {
     if data_bytes(&batch) < WIDE_ROW_BYTES * batch.num_rows() || keys.iter().is_sorted() {
         return Ok((batch, keys));
     }
@@ -78,17 +78,17 @@ pub fn sorted_if_wide(batch: RecordBatch, keys: Rows, spec: &SortSpec) -> Result
     prefix.add(&keys);
     let skipped = prefix.len_bytes();
     let mut rows: Vec<(Head, u32)> =
-        keys.iter().enumerate().map(|(row, key)| (head(key.data(), skipped), row as u32)).collect();
+        keys.iter().enumerate().map(|(row, key)| (key.head(skipped), row as u32)).collect();
     if prefix.heads_decide() {
         rows.sort_unstable_by_key(|&(head, _)| head);
     } else {
-        let key = |row: u32| keys.row(row as usize);
+        let key = |row: u32| keys.key(row as usize);
         rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
     }
-    let mut sorted_keys = spec.empty_keys(keys.num_rows(), keys.lengths().sum());
-    rows.iter().for_each(|&(_, row)| sorted_keys.push(keys.row(row as usize)));
-    let rows = UInt32Array::from_iter_values(rows.into_iter().map(|(_, row)| row));
-    Ok((take_record_batch(&batch, &rows)?, sorted_keys))
+    let places = rows.iter().map(|&(_, row)| (&keys, row as usize));
+    let sorted = take_record_batch(&batch, &UInt32Array::from_iter_values(rows.iter().map(|&(_, row)| row)))?;
+    let sorted_keys = spec.keys_at(places, &sorted)?;
+    Ok((sorted, sorted_keys))
 }
 
 impl Chunk {
@@ -97,7 +97,7 @@ impl Chunk {
     pub fn in_order(
         batch: RecordBatch,
         batch_bytes: usize,
-        keys: Rows,
+        keys: Keys,
         prefix: Option<&SharedPrefix>,
     ) -> Self {
         let mut chunk = Self::default();
@@ -110,14 +110,14 @@ impl Chunk {
     }
 
     /// Adds rows that take `batch_bytes`.
-    pub fn push(&mut self, batch: RecordBatch, batch_bytes: usize, keys: Rows) {
+    pub fn push(&mut self, batch: RecordBatch, batch_bytes: usize, keys: Keys) {
         self.order = None;
         self.prefix.add(&keys);
         self.sorted_batches = (self.sorted_batches || self.batches.is_empty()) && keys.iter().is_sorted();
         self.append(batch, batch_bytes, keys);
     }
 
-    fn append(&mut self, batch: RecordBatch, batch_bytes: usize, keys: Rows) {
+    fn append(&mut self, batch: RecordBatch, batch_bytes: usize, keys: Keys) {
         self.rows += batch.num_rows();
         self.bytes += batch_bytes + key_bytes(&keys);
         self.batches.push(Keyed { row_bytes: batch_bytes / batch.num_rows().max(1), batch, keys });
@@ -158,7 +158,7 @@ impl Chunk {
         if let Some(limit) = limit.filter(|&limit| limit < order.len()) {
             if limit > 0 {
                 order.select_nth_unstable_by(limit - 1, |a, b| {
-                    a.head.cmp(&b.head).then_with(|| self.key(*a).cmp(self.key(*b)))
+                    a.head.cmp(&b.head).then_with(|| self.key(*a).cmp(&self.key(*b)))
                 });
             }
             order.truncate(limit);
@@ -178,21 +178,21 @@ impl Chunk {
             order.sort_unstable_by_key(|position| position.head);
         }
         let next_word = skipped_bytes + HEAD_BYTES;
-        if next_word >= self.prefix.longest_bytes() {
+        if self.prefix.decide(next_word) {
             return;
         }
-        let rest = |position: Position| self.key(position).get(next_word..).unwrap_or_default();
         for equal in order.chunk_by_mut(|a, b| a.head == b.head).filter(|equal| equal.len() > 1) {
             if equal.len() <= FEW_EQUALS || most_words <= 1 {
-                equal.sort_unstable_by(|a, b| rest(*a).cmp(rest(*b)));
+                equal.sort_unstable_by(|a, b| self.key(*a).cmp_behind(self.key(*b), next_word));
                 continue;
             }
-            // Keys that have ended are equal: none is the beginning of another.
-            if equal.iter().all(|position| rest(*position).is_empty()) {
+            // Keys that have ended are equal, unless only zeros tell them apart.
+            if !self.prefix.has_zeros() && equal.iter().all(|position| self.key(*position).len() <= next_word)
+            {
                 continue;
             }
             let head_of_all = equal.first().map_or([0; 2], |position| position.head);
-            equal.iter_mut().for_each(|position| position.head = head(self.key(*position), next_word));
+            equal.iter_mut().for_each(|position| position.head = self.key(*position).head(next_word));
             self.sort_words(equal, next_word, most_words - 1);
             equal.iter_mut().for_each(|position| position.head = head_of_all);
         }
@@ -203,7 +203,7 @@ impl Chunk {
         let mut positions = Vec::with_capacity(self.rows);
         for (batch, keyed) in self.batches.iter().enumerate() {
             positions.extend(keyed.keys.iter().enumerate().map(|(row, key)| Position {
-                head: head(key.data(), skipped),
+                head: key.head(skipped),
                 batch: batch as u32,
                 row: row as u32,
             }));
@@ -227,8 +227,8 @@ impl Chunk {
 
     /// The key of a row.
     #[inline]
-    pub fn key(&self, position: Position) -> &[u8] {
-        self.batches[position.batch as usize].keys.row(position.row as usize).data()
+    pub fn key(&self, position: Position) -> Key<'_> {
+        self.batches[position.batch as usize].keys.key(position.row as usize)
     }
 
     /// The batch of this number.
@@ -258,24 +258,16 @@ impl Chunk {
                 bytes += self.row_bytes(place.batch);
                 piece.push(place);
             }
-            let keys = self.copied_keys(&piece, spec);
             let piece: Vec<_> =
                 piece.into_iter().map(|place| (place.batch as usize, place.row as usize)).collect();
             let (rows, bytes) = compact(gather(&spec.schema, &batches, &piece)?)?;
+            let keys_of = |number: usize| &self.batches[number].keys;
+            let keys = spec.keys_at(piece.iter().map(|&(batch, row)| (keys_of(batch), row)), &rows)?;
             copied.append(rows, bytes, keys);
         }
         // Rows of several batches are in the order in which they stand there.
         copied.order = (copied.batches.len() > 1).then(|| copied.positions());
         Ok(copied)
-    }
-
-    fn copied_keys(&self, places: &[Position], spec: &SortSpec) -> Rows {
-        let key_bytes = places.iter().map(|&position| self.key(position).len()).sum();
-        let mut keys = spec.empty_keys(places.len(), key_bytes);
-        for position in places {
-            keys.push(self.batches[position.batch as usize].keys.row(position.row as usize));
-        }
-        keys
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sort as a node of a DataFusion plan.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, Statistics};
@@ -32,6 +32,7 @@ use super::spec::SortSpec;
 use super::state::SortState;
 use super::threshold::Threshold;
 use crate::execution::SharedExecution;
+use crate::fetch::FetchEstimate;
 use crate::plan_properties::{has_constants_of_partitions, mixing_partitions};
 use crate::spill::operator_space;
 
@@ -43,6 +44,8 @@ pub struct ExternalSortExec {
     /// The same sort as DataFusion would do it. It answers what planning asks.
     planned: Arc<SortExec>,
     properties: Arc<PlanProperties>,
+    /// What the planner expected of this sort and of columns fetched above it, where it chose this.
+    early: OnceLock<FetchEstimate>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Shared>,
 }
@@ -112,6 +115,11 @@ impl ExternalSortExec {
         planned.preserve_partitioning().then_some(of_all)
     }
 
+    /// Has it show what was expected of it, and of the way that was not chosen.
+    pub fn explain_by(&self, early: FetchEstimate) {
+        self.early.get_or_init(|| early);
+    }
+
     /// The node that this one replaces.
     pub fn planned(&self) -> &SortExec {
         &self.planned
@@ -126,6 +134,7 @@ impl ExternalSortExec {
         Self {
             planned: Arc::new(planned),
             properties,
+            early: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         }
@@ -195,7 +204,8 @@ impl DisplayAs for ExternalSortExec {
             DisplayFormatType::TreeRender => self.planned.fmt_as(format, f),
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let text = Planned(&self.planned).to_string();
-                write!(f, "ExternalSortExec: {}", text.strip_prefix("SortExec: ").unwrap_or(&text))
+                write!(f, "ExternalSortExec: {}", text.strip_prefix("SortExec: ").unwrap_or(&text))?;
+                self.early.get().map_or(Ok(()), |early| write!(f, ", estimated=[{early}]"))
             }
         }
     }
@@ -254,6 +264,7 @@ impl ExecutionPlan for ExternalSortExec {
         if options.children_properties == ChildrenPropertiesMode::Keep {
             sort.properties = Arc::clone(&self.properties);
         }
+        sort.early = self.early.clone();
         Ok(Arc::new(sort))
     }
 

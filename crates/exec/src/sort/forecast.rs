@@ -15,17 +15,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::keys::Key;
 use super::stored_run::RunPages;
 
 /// Bytes of a key that tell its place from others', mostly.
 pub const MARK_BYTES: usize = 32;
 
-/// The beginning of a key, filled up with zeros.
+/// The beginning of a key, filled up behind its end.
 pub type Mark = [u8; MARK_BYTES];
 
-pub fn mark(key: &[u8]) -> Mark {
+pub fn mark(key: Key) -> Mark {
     let mut mark = [0; MARK_BYTES];
-    mark.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    key.copy_to(&mut mark);
     mark
 }
 
@@ -39,7 +40,7 @@ pub struct Marks {
 
 impl Marks {
     /// The first row has this key.
-    pub fn begin(&mut self, key: &[u8]) {
+    pub fn begin(&mut self, key: Key) {
         self.first = mark(key);
     }
 
@@ -57,7 +58,7 @@ impl Marks {
     }
 
     /// The last of the first `rows` rows has this key.
-    pub fn add(&mut self, rows: u64, key: &[u8]) {
+    pub fn add(&mut self, rows: u64, key: Key) {
         self.marks.push((rows, mark(key)));
     }
 
@@ -136,12 +137,13 @@ mod tests {
     fn marks_tell_the_key_of_a_row_or_the_one_before() {
         let mut marks = Marks::default();
         assert_eq!(marks.of_row(0), None);
-        [(10, "b"), (20, "d"), (30, "f")].iter().for_each(|(rows, key)| marks.add(*rows, key.as_bytes()));
+        let key_of = |text: &'static str| Key::encoded(text.as_bytes());
+        [(10, "b"), (20, "d"), (30, "f")].iter().for_each(|(rows, key)| marks.add(*rows, key_of(key)));
         for (rows, key) in [(0, "b"), (9, "b"), (10, "b"), (15, "b"), (20, "d"), (29, "d")] {
-            assert_eq!(marks.of_row(rows), Some(mark(key.as_bytes())), "{rows}");
+            assert_eq!(marks.of_row(rows), Some(mark(key_of(key))), "{rows}");
         }
         assert_eq!(marks.of_row(30), None);
-        assert_eq!(mark(b"abc")[..4], *b"abc\0");
-        assert_eq!(mark(&[7; 100]), [7; 32]);
+        assert_eq!(mark(key_of("abc"))[..4], *b"abc\0");
+        assert_eq!(mark(Key::encoded(&[7; 100])), [7; 32]);
     }
 }

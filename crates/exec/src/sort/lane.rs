@@ -97,6 +97,7 @@ impl Lane {
         }
         let (rows, keys) = sorted_if_wide(rows, keys, &self.state.spec)?;
         let (rows, bytes) = compact(rows)?;
+        let keys = self.state.spec.keys_of_copy(keys, &rows)?;
         drop(timer);
         let has_room = self.make_room(bytes + key_bytes(&keys)).await?;
         let is_full = {

@@ -7,8 +7,9 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 
 use super::chunk::{Chunk, Position, gather};
+use super::keys::{Head, Key};
 use super::loser_tree::LoserTree;
-use super::shared_prefix::{Head, SharedPrefix, head};
+use super::shared_prefix::SharedPrefix;
 
 /// What a merge came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Merger {
             Some(position) if cursor.chunk.skipped_bytes() == Some(self.skipped_bytes) => {
                 (false, position.head)
             }
-            Some(position) => (false, head(cursor.chunk.key(position), self.skipped_bytes)),
+            Some(position) => (false, cursor.chunk.key(position).head(self.skipped_bytes)),
         };
     }
 
@@ -126,9 +127,9 @@ impl Merger {
         }
     }
 
-    fn key(&self, source: usize) -> &[u8] {
+    fn key(&self, source: usize) -> Key<'_> {
         let cursor = &self.cursors[source];
-        cursor.position.map_or(&[], |position| cursor.chunk.key(position))
+        cursor.position.map(|position| cursor.chunk.key(position)).unwrap_or_default()
     }
 
     /// Adds rows to `output` until it is full, or rows are needed that are not buffered.

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! Every input partition has a *lane*, which keeps its rows as they come and encodes their sort columns as keys that
-//! compare as bytes (Arrow's row format). A consumer that needs the memory has a lane sort what it has and write it as a *run*;
-//! when the input has ended, chunks in memory and runs on the device are merged by a tree of losers (Knuth, *The Art of
-//! Computer Programming* 3, section 5.4.1; Graefe, *Implementing Sorting in Database Systems*, ACM Computing Surveys
-//! 2006). Rows move once: from the batches they came in to the output, or to the pages of a run.
+//! compare as bytes (Arrow's row format), but for a text that comes last. A consumer that needs the memory has a lane sort
+//! what it has and write it as a *run*; when the input has ended, chunks in memory and runs on the device are merged by a
+//! tree of losers (Knuth, *The Art of Computer Programming* 3, section 5.4.1; Graefe, *Implementing Sorting in Database
+//! Systems*, ACM Computing Surveys 2006). Rows move once: from the batches they came in to the output, or to the pages of
+//! a run.
 //!
 //! With a limit of k rows, a lane keeps the k best and knows a *threshold*: the key that k rows of some lane are not
 //! behind. Rows behind it are dropped, by scans already where they understand the filter.
@@ -22,7 +23,8 @@
 //! |---|---|
 //! | `exec` | the plan node |
 //! | `spec` | what the plan fixes before the first row |
-//! | `chunk`, `shared_prefix` | rows in memory with their keys, and their order |
+//! | `keys`, `shared_prefix` | what rows are compared by |
+//! | `chunk` | rows in memory with their keys, and their order |
 //! | `lane` | consuming one input |
 //! | `threshold` | what a limit of rows lets drop |
 //! | `volatile` | sort expressions that have another value each time |
@@ -45,6 +47,7 @@ mod chunk;
 mod exec;
 mod fence;
 mod forecast;
+mod keys;
 mod lane;
 mod loser_tree;
 mod merge;

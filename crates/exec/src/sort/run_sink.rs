@@ -81,10 +81,10 @@ impl<'a> RunSink<'a> {
         let keys = self.state.spec.keys(&take_record_batch(rows, &marked)?)?;
         let mut keys = keys.iter();
         if let Some(key) = first.and_then(|_| keys.next()) {
-            self.marks.begin(key.data());
+            self.marks.begin(key);
         }
         for (end, key) in ends.into_iter().zip(keys) {
-            self.marks.add((self.rows + end as usize) as u64, key.data());
+            self.marks.add((self.rows + end as usize) as u64, key);
         }
         Ok(())
     }

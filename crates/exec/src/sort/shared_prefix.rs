@@ -9,14 +9,7 @@
 //! Keys begin with bytes that say little: that a value is not null, the high bytes of small numbers, the text that
 //! all names start with. Skipping them leaves the bytes that differ to the head.
 
-use arrow::row::Rows;
-
-/// Bytes of a key's head.
-pub const HEAD_BYTES: usize = size_of::<Head>();
-
-/// The head of a key, as numbers that compare like its bytes. Not one of sixteen bytes, which would be aligned to as many
-/// and make a third more of every position.
-pub type Head = [u64; 2];
+use super::keys::{HEAD_BYTES, Key, Keys, shared_bytes};
 
 /// The shared prefix and the lengths of the keys that were added.
 #[derive(Clone, Debug, Default)]
@@ -24,36 +17,35 @@ pub struct SharedPrefix {
     first: Option<Box<[u8]>>,
     len_bytes: usize,
     longest_bytes: usize,
+    has_zeros: bool,
 }
 
 impl SharedPrefix {
     /// Takes more keys into account.
-    pub fn add(&mut self, keys: &Rows) {
-        keys.iter().for_each(|key| self.add_key(key.data()));
+    pub fn add(&mut self, keys: &Keys) {
+        keys.iter().for_each(|key| self.add_key(key));
     }
 
     /// Takes another set of keys into account.
     pub fn join(&mut self, other: &Self) {
         let Some(first) = &other.first else { return };
-        self.add_key(first);
-        self.len_bytes = self.len_bytes.min(other.len_bytes);
+        match &self.first {
+            Some(ours) => self.len_bytes = shared_bytes(&ours[..self.len_bytes], &first[..other.len_bytes]),
+            None => (self.first, self.len_bytes) = (Some(first.clone()), other.len_bytes),
+        }
         self.longest_bytes = self.longest_bytes.max(other.longest_bytes);
+        self.has_zeros |= other.has_zeros;
     }
 
     #[inline]
-    fn add_key(&mut self, key: &[u8]) {
+    fn add_key(&mut self, key: Key) {
         self.longest_bytes = self.longest_bytes.max(key.len());
+        self.has_zeros = self.has_zeros || key.has_zeros();
         match &self.first {
-            Some(first) => {
-                let shared = &first[..self.len_bytes];
-                if key.get(..shared.len()) != Some(shared) {
-                    self.len_bytes =
-                        shared.iter().zip(key).take_while(|(ours, theirs)| ours == theirs).count();
-                }
-            }
+            Some(first) => self.len_bytes = key.shared_bytes(&first[..self.len_bytes]),
             None => {
                 self.len_bytes = key.len();
-                self.first = Some(key.into());
+                self.first = Some(key.to_bytes());
             }
         }
     }
@@ -63,34 +55,20 @@ impl SharedPrefix {
         self.len_bytes
     }
 
-    /// Bytes of the longest key.
-    pub fn longest_bytes(&self) -> usize {
-        self.longest_bytes
+    /// Whether zeros in texts may be all that tells keys apart, one of which has ended there.
+    pub fn has_zeros(&self) -> bool {
+        self.has_zeros
     }
 
-    /// Whether keys with the same head are equal. Keys are no beginnings of each other, so that zeros in place of what
-    /// a short key lacks make it none that another key has.
+    /// Whether keys with the same head are equal.
     pub fn heads_decide(&self) -> bool {
-        self.longest_bytes <= self.len_bytes + HEAD_BYTES
+        self.decide(self.len_bytes + HEAD_BYTES)
     }
-}
 
-/// The bytes of `key` behind the first `skipped_bytes`, as numbers that compare like them.
-#[inline]
-pub fn head(key: &[u8], skipped_bytes: usize) -> Head {
-    [word(key, skipped_bytes), word(key, skipped_bytes + size_of::<u64>())]
-}
-
-#[inline]
-fn word(key: &[u8], start: usize) -> u64 {
-    let rest = key.get(start..).unwrap_or_default();
-    match rest.first_chunk() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; size_of::<u64>()];
-            bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            u64::from_be_bytes(bytes)
-        }
+    /// Whether keys whose first `bytes` are the same are equal. Keys are no beginnings of each other unless zeros tell them
+    /// apart, so that what a short key is filled up with makes it none that another key has.
+    pub fn decide(&self, bytes: usize) -> bool {
+        self.longest_bytes <= bytes && !self.has_zeros
     }
 }
 
@@ -100,7 +78,7 @@ mod tests {
 
     fn prefix_of(keys: &[&[u8]]) -> SharedPrefix {
         let mut prefix = SharedPrefix::default();
-        keys.iter().for_each(|key| prefix.add_key(key));
+        keys.iter().for_each(|key| prefix.add_key(Key::encoded(key)));
         prefix
     }
 
@@ -114,13 +92,5 @@ mod tests {
         joined.join(&SharedPrefix::default());
         assert_eq!((joined.len_bytes(), joined.heads_decide()), (1, true));
         assert!(!prefix_of(&[b"a", b"bcdefghijklmnopqr"]).heads_decide());
-    }
-
-    #[test]
-    fn heads_compare_like_the_bytes_they_stand_for() {
-        let keys: [&[u8]; 5] = [b"_", b"_\0\x01", b"_a", b"_abcdefghi", b"_b"];
-        let heads: Vec<Head> = keys.iter().map(|key| head(key, 1)).collect();
-        assert!(heads.is_sorted());
-        assert_eq!(head(b"abc", 9), [0, 0]);
     }
 }

@@ -9,6 +9,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use nandina_pages::PageSchema;
 
+use super::keys::{Keys, TextColumn};
 use super::volatile::VolatileColumns;
 use crate::error::pages_error;
 
@@ -16,7 +17,10 @@ use crate::error::pages_error;
 #[derive(Debug)]
 pub struct SortSpec {
     pub ordering: LexOrdering,
-    encoder: KeyEncoder,
+    /// Of what keys begin with, if that is anything.
+    encoder: Option<KeyEncoder>,
+    /// What they end with.
+    text: Option<TextColumn>,
     /// Of rows inside of the sort.
     pub schema: SchemaRef,
     /// What rows outside of it do not have.
@@ -39,19 +43,41 @@ impl SortSpec {
     ) -> Result<Self> {
         let (volatile, ordering) = VolatileColumns::of(ordering, schema)?;
         let schema = Arc::clone(volatile.schema());
-        let encoder = KeyEncoder::try_new(ordering.iter().cloned(), &schema)?;
+        let text = ordering.last().and_then(|last| TextColumn::of(last, &schema));
+        let encoded = ordering.len() - usize::from(text.is_some());
+        let encoder = match encoded {
+            0 => None,
+            _ => Some(KeyEncoder::try_new(ordering.iter().take(encoded).cloned(), &schema)?),
+        };
         let pages = PageSchema::try_new(Arc::clone(&schema)).map_err(pages_error)?;
-        Ok(Self { ordering, encoder, schema, volatile, pages, batch_rows, fetch })
+        Ok(Self { ordering, encoder, text, schema, volatile, pages, batch_rows, fetch })
     }
 
     /// The keys of all rows.
-    pub fn keys(&self, rows: &RecordBatch) -> Result<Rows> {
-        self.encoder.keys(rows)
+    pub fn keys(&self, rows: &RecordBatch) -> Result<Keys> {
+        let encoded = self.encoder.as_ref().map(|encoder| encoder.keys(rows)).transpose()?;
+        Keys::try_new(encoded, self.text, rows)
     }
 
-    /// Room for the keys of so many rows, of so many bytes together.
-    pub fn empty_keys(&self, rows: usize, bytes: usize) -> Rows {
-        self.encoder.converter.empty_rows(rows, bytes)
+    /// The keys of a copy of the rows that `keys` are those of, which holds on to nothing else then.
+    pub fn keys_of_copy(&self, keys: Keys, rows: &RecordBatch) -> Result<Keys> {
+        Keys::try_new(keys.into_encoded(), self.text, rows)
+    }
+
+    /// The keys of `rows`, which are copies of these rows of others.
+    pub fn keys_at<'a>(
+        &self,
+        places: impl Iterator<Item = (&'a Keys, usize)> + Clone,
+        rows: &RecordBatch,
+    ) -> Result<Keys> {
+        let encoded = self.encoder.as_ref().map(|encoder| {
+            let encoded = places.filter_map(|(keys, row)| Some(keys.encoded()?.row(row)));
+            let bytes = encoded.clone().map(|key| key.data().len()).sum();
+            let mut copied = encoder.converter.empty_rows(rows.num_rows(), bytes);
+            encoded.for_each(|key| copied.push(key));
+            copied
+        });
+        Keys::try_new(encoded, self.text, rows)
     }
 }
 

@@ -86,7 +86,7 @@ impl StoredRun {
     }
 
     fn is_behind(&self, other: &Self) -> bool {
-        let are_whole = |run: &Self| run.prefix.longest_bytes() <= MARK_BYTES;
+        let are_whole = |run: &Self| run.prefix.decide(MARK_BYTES);
         match other.marks.last().cmp(&self.marks.first()) {
             std::cmp::Ordering::Less => true,
             // What is not in the marks may be in any order.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{filter_record_batch, prep_null_mask_filter};
-use arrow::row::Rows;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
@@ -20,6 +19,7 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use parking_lot::RwLock;
 
 use super::chunk::Chunk;
+use super::keys::{Key, Keys, OwnedKey};
 use super::spec::{KeyEncoder, SortSpec};
 
 /// The threshold of all lanes of a sort.
@@ -37,7 +37,7 @@ pub struct Threshold {
 /// The best threshold that is known.
 #[derive(Debug)]
 pub struct Best {
-    key: Box<[u8]>,
+    key: OwnedKey,
     /// The key of the first columns, by which the input is sorted.
     sorted_key: Option<Box<[u8]>>,
     /// Whether a row comes before the threshold; `None` if expressions cannot decide.
@@ -64,7 +64,7 @@ impl Threshold {
     }
 
     /// The rows that may be among the wanted ones, with their keys.
-    pub fn candidates(&self, rows: RecordBatch) -> Result<(RecordBatch, Rows)> {
+    pub fn candidates(&self, rows: RecordBatch) -> Result<(RecordBatch, Keys)> {
         let Some(best) = self.best.read().clone() else {
             let keys = self.spec.keys(&rows)?;
             return Ok((rows, keys));
@@ -76,7 +76,7 @@ impl Threshold {
             }
             None => {
                 let keys = self.spec.keys(&rows)?;
-                let before: BooleanArray = keys.iter().map(|key| Some(key.data() < &*best.key)).collect();
+                let before: BooleanArray = keys.iter().map(|key| Some(key < best.key.key())).collect();
                 filtered(rows, &before)?
             }
         };
@@ -105,8 +105,8 @@ impl Threshold {
     }
 
     /// Notes that as many rows as are wanted are not behind `row`, which has this key.
-    fn tighten(&self, key: &[u8], row: &RecordBatch) -> Result<()> {
-        let is_better = |best: &Option<Arc<Best>>| best.as_ref().is_none_or(|best| key < &*best.key);
+    fn tighten(&self, key: Key, row: &RecordBatch) -> Result<()> {
+        let is_better = |best: &Option<Arc<Best>>| best.as_ref().is_none_or(|best| key < best.key.key());
         if !is_better(&self.best.read()) {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Threshold {
         {
             filter.update(Arc::clone(is_before))?;
         }
-        *best = Some(Arc::new(Best { key: key.into(), sorted_key, is_before }));
+        *best = Some(Arc::new(Best { key: key.to_owned(), sorted_key, is_before }));
         Ok(())
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Candidate {
 /// Fetches above a plan.
 pub(super) enum Fetches<'a> {
     /// One of all tables, which keeps the order of the rows.
-    InOrder,
+    InOrder(Option<FetchEstimate>),
     /// One for each table.
     OneByOne(&'a [Candidate]),
 }
@@ -81,14 +81,15 @@ pub(super) fn fetched_above(
     };
     let extension = |fetch: LateFetch| LogicalPlan::Extension(Extension { node: Arc::new(fetch) });
     match fetches {
-        Fetches::InOrder => {
+        Fetches::InOrder(estimate) => {
             let tables = late.keys().map(late_table).collect::<Result<_>>()?;
-            rows = extension(LateFetch::try_new(rows, tables, RowOrder::Kept)?);
+            let fetch = LateFetch::try_new(rows, tables, RowOrder::Kept)?;
+            rows = extension(fetch.estimated(estimate.clone()));
         }
         Fetches::OneByOne(candidates) => {
             for Candidate { way, number, order, estimate } in *candidates {
                 let fetch = LateFetch::try_new(rows, vec![late_table(way)?], *order)?;
-                rows = extension(fetch.numbered(*number, estimate.clone()));
+                rows = extension(fetch.numbered(*number).estimated(estimate.clone()));
             }
         }
     }

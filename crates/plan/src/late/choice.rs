@@ -27,6 +27,7 @@ use nandina_exec::spill::DestagePolicy;
 
 use super::algorithm::{JoinAlgorithm, Named as _};
 use super::cost::{FetchCost, FetchedRows};
+use super::explained::Weighed;
 
 /// Tables of which all sets are weighed; of more, each is weighed by itself.
 const MOST_WEIGHED: usize = 5;
@@ -46,15 +47,16 @@ pub(super) struct ChosenFetch {
     pub estimate: Option<FetchEstimate>,
 }
 
-/// The fetches in `plan` that save more than they cost, or all if the algorithm is one that always fetches.
+/// The fetches in `plan` that save more than they cost, or all if the algorithm is one that always fetches; and what was
+/// expected where there is none.
 pub(super) fn chosen(
     plan: &Arc<dyn ExecutionPlan>,
     algorithm: JoinAlgorithm,
     memory_bytes: Option<usize>,
-) -> Chosen {
-    let mut chosen = Chosen::new();
-    weigh(plan, algorithm, memory_bytes, &mut chosen);
-    chosen
+) -> (Chosen, Vec<Weighed>) {
+    let (mut chosen, mut early) = (Chosen::new(), Vec::new());
+    weigh(plan, algorithm, memory_bytes, &mut chosen, &mut early);
+    (chosen, early)
 }
 
 fn weigh(
@@ -62,6 +64,7 @@ fn weigh(
     algorithm: JoinAlgorithm,
     memory_bytes: Option<usize>,
     chosen: &mut Chosen,
+    early: &mut Vec<Weighed>,
 ) {
     let mut below = plan;
     if candidate(plan).is_some() {
@@ -70,7 +73,11 @@ fn weigh(
             true => ((0..fetches.tables.len()).collect(), algorithm.page_reads()),
             false => (fetches.cheapest(memory_bytes), JoinAlgorithm::Rare.page_reads()),
         };
-        let estimate = fetches.estimate(&late, memory_bytes);
+        let would_be = if late.is_empty() { fetches.best_set(memory_bytes).1 } else { late.clone() };
+        let estimate = fetches.estimate(&would_be, memory_bytes);
+        if late.is_empty() && !would_be.is_empty() {
+            early.extend(estimate.clone().map(|estimate| Weighed::join(fetches.joined, estimate)));
+        }
         let in_turn = fetches.in_turn(&late, reads, memory_bytes);
         for &table in &late {
             let Some(Fetched { candidate, .. }) = fetches.tables.get(table) else {
@@ -83,7 +90,7 @@ fn weigh(
         below = fetches.joined;
     }
     for input in below.children() {
-        weigh(input, algorithm, memory_bytes, chosen);
+        weigh(input, algorithm, memory_bytes, chosen, early);
     }
 }
 
@@ -203,14 +210,21 @@ impl<'a> Fetches<'a> {
         in_turn
     }
 
-    /// The set of tables that are best read late.
+    /// The set of tables that are best read late; none if that is not worth it.
     fn cheapest(&self, memory_bytes: Option<usize>) -> Vec<usize> {
-        let worth: Vec<usize> = (0..self.tables.len())
-            .filter(|table| self.tables.get(*table).is_some_and(|fetched| fetched.cost.is_some()))
-            .collect();
         if !self.is_known() {
             return Vec::new();
         }
+        let early = self.cost(&[], JoinAlgorithm::Hybrid, memory_bytes);
+        let (late, tables) = self.best_set(memory_bytes);
+        if late < early * WORTH_SHARE { tables } else { Vec::new() }
+    }
+
+    /// The set of tables that is best if any are read late, and what it costs: infinitely much if none could be.
+    fn best_set(&self, memory_bytes: Option<usize>) -> (f64, Vec<usize>) {
+        let worth: Vec<usize> = (0..self.tables.len())
+            .filter(|table| self.tables.get(*table).is_some_and(|fetched| fetched.cost.is_some()))
+            .collect();
         let sets: Vec<Vec<usize>> = if worth.len() <= MOST_WEIGHED {
             let in_set = |set: u32, place: usize| set & (1 << place) != 0;
             let members = |set: u32| worth.iter().enumerate().filter(move |(place, _)| in_set(set, *place));
@@ -218,10 +232,8 @@ impl<'a> Fetches<'a> {
         } else {
             worth.iter().map(|table| vec![*table]).chain([worth.clone()]).collect()
         };
-        let early = self.cost(&[], JoinAlgorithm::Hybrid, memory_bytes);
         let costs = sets.into_iter().map(|set| (self.cost(&set, JoinAlgorithm::Rare, memory_bytes), set));
-        let cheapest = costs.min_by(|(one, _), (other, _)| one.total_cmp(other));
-        cheapest.filter(|(cost, _)| *cost < early * WORTH_SHARE).map_or_else(Vec::new, |(_, set)| set)
+        costs.min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((f64::INFINITY, Vec::new()))
     }
 
     /// Stored bytes of the columns of these tables that could be fetched, of a row.

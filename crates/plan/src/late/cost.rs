@@ -113,19 +113,20 @@ impl FetchCost {
         self.row_bytes > 2.0 * size_of::<u64>() as f64 && self.scan_micros(PageReads::Columns) > WORTH_MICROS
     }
 
-    /// Whether `rows` rows anywhere in the table are fetched in less time than all are scanned.
-    pub fn pay_for(&self, rows: usize) -> bool {
-        (rows as f64).min(self.pages) * self.page_micros < self.scan_micros(PageReads::Columns)
+    /// What fetching `rows` rows anywhere in the table costs, and scanning all.
+    pub fn of_first_rows(&self, rows: usize) -> SortCost {
+        let late = (rows as f64).min(self.pages) * self.page_micros;
+        SortCost { rows, late, early: self.scan_micros(PageReads::Columns) }
     }
 
-    /// Whether all rows are fetched in less time than they are carried through a sort that has `memory_bytes`.
-    pub fn pay_for_sort(&self, sorted: &SortedRows, memory_bytes: Option<usize>) -> bool {
+    /// What fetching all rows costs, and carrying them through a sort that has `memory_bytes`.
+    pub fn of_sorted_rows(&self, sorted: &SortedRows, memory_bytes: Option<usize>) -> SortCost {
         let ids = size_of::<u64>() as f64;
         let early = self.scan_micros(PageReads::Columns)
             + self.sort_micros(sorted, sorted.kept_bytes + self.row_bytes, memory_bytes);
         let late = self.sort_micros(sorted, sorted.kept_bytes + ids, memory_bytes)
             + self.fetch_in_order_micros(sorted.pages_of_a_value, memory_bytes);
-        late < early
+        SortCost { rows: self.rows as usize, late, early }
     }
 
     /// Sorting all rows, of so many bytes each, beside comparing them.
@@ -240,6 +241,15 @@ impl FetchCost {
 /// On how many of so many pages rows stand that are spread evenly over them (Cardenas, CACM 1975).
 fn spread(rows: f64, pages: f64) -> f64 {
     pages * (1.0 - (1.0 - 1.0 / pages).powf(rows))
+}
+
+/// Microseconds that some columns cost which are fetched above a sort, or carried through it.
+#[derive(Clone, Copy)]
+pub(super) struct SortCost {
+    /// Those that leave the sort.
+    pub rows: usize,
+    pub late: f64,
+    pub early: f64,
 }
 
 /// Rows that are sorted.

@@ -14,6 +14,7 @@
 //! few pages at random takes, and what reading all pages of those columns, [`locality`] whether the rows of a key stand
 //! together. Above joins the costs depend on what they spill: [`choice`] looks at the operators that were planned, and the
 //! plan is made once more without the fetches that do not pay, and with sorts by row id below those that read fewer pages so.
+//! [`explained`] has `EXPLAIN` show what was expected of the ways that were not chosen.
 //! What is not wanted any more below a [`LateFetch`] is removed by DataFusion's rule, which goes over the plan once more.
 //!
 //! This is the last step before operators are chosen: no logical rule sees these nodes.
@@ -22,6 +23,7 @@ mod above;
 mod algorithm;
 mod choice;
 mod cost;
+mod explained;
 mod joins;
 mod locality;
 mod node;

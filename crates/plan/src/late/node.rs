@@ -67,8 +67,12 @@ impl LateFetch {
         Ok(Self { tables, order, candidate: None, estimate: None, schema: Arc::new(schema), input })
     }
 
-    pub fn numbered(self, number: usize, estimate: Option<FetchEstimate>) -> Self {
-        Self { candidate: Some(number), estimate, ..self }
+    pub fn numbered(self, number: usize) -> Self {
+        Self { candidate: Some(number), ..self }
+    }
+
+    pub fn estimated(self, estimate: Option<FetchEstimate>) -> Self {
+        Self { estimate, ..self }
     }
 }
 

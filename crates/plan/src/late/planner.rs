@@ -5,9 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
+use datafusion::common::format::ExplainFormat;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::logical_expr::{Explain, LogicalPlan, UserDefinedLogicalNode};
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule as _};
 use datafusion::physical_plan::ExecutionPlan;
@@ -16,10 +17,11 @@ use nandina_exec::fetch::{FetchExec, FetchedTable, RowOrder};
 
 use super::algorithm::{JoinAlgorithm, SortAlgorithm};
 use super::choice::{Chosen, chosen};
+use super::explained::{self, Weighed};
 use super::joins::JoinFetches;
 use super::node::LateFetch;
 use super::row_ids::can_be_named;
-use super::sorts::fetch_above_sorts;
+use super::sorts::SortFetches;
 use crate::ForgetKeys;
 
 /// What the choice between early and late depends on, beside the plan.
@@ -52,34 +54,63 @@ pub(crate) async fn planned_late(
     planner: &DefaultPhysicalPlanner,
     session: &dyn Session,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    match &plan {
+        LogicalPlan::Explain(explain) => {
+            let chosen = match chosen_plan(explain.plan.as_ref().clone(), planner, session).await {
+                Ok(chosen) => chosen,
+                // EXPLAIN shows the error in its own way.
+                Err(_) => return planner.create_physical_plan(&plan, session).await,
+            };
+            let late = LogicalPlan::Explain(Explain { plan: Arc::new(chosen.logical), ..explain.clone() });
+            let explained = planner.create_physical_plan(&late, session).await?;
+            Ok(match explain.explain_format {
+                ExplainFormat::Indent => {
+                    let mut options = session.config_options().explain.clone();
+                    options.show_statistics = explain.show_statistics.unwrap_or(options.show_statistics);
+                    explained::with_text_of(explained, &chosen.physical, &options)
+                }
+                _ => explained,
+            })
+        }
+        _ => Ok(chosen_plan(plan, planner, session).await?.physical),
+    }
+}
+
+/// A query as it is run.
+struct ChosenPlan {
+    logical: LogicalPlan,
+    physical: Arc<dyn ExecutionPlan>,
+}
+
+async fn chosen_plan(
+    plan: LogicalPlan,
+    planner: &DefaultPhysicalPlanner,
+    session: &dyn Session,
+) -> Result<ChosenPlan> {
     let circumstances = Circumstances::of(session);
     let late = with_late_columns(plan.clone(), circumstances, None)?;
-    if late.joins == 0 {
-        return planner.create_physical_plan(&late.plan, session).await;
-    }
-    // EXPLAIN has no operators below it, only their names.
-    let is_explained = matches!(late.plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-    let asked = if is_explained { late.plan.inputs().first().copied() } else { None };
-    let planned =
-        match (planner.create_physical_plan(asked.unwrap_or(&late.plan), session).await, is_explained) {
-            (Ok(planned), _) => planned,
-            // EXPLAIN shows the error in its own way.
-            (Err(_), true) => return planner.create_physical_plan(&late.plan, session).await,
-            (Err(error), false) => return Err(error),
-        };
-    let chosen = chosen(&planned, circumstances.join_algorithm, circumstances.memory_bytes);
+    let physical = planner.create_physical_plan(&late.plan, session).await?;
+    let (chosen, mut early) = chosen(&physical, circumstances.join_algorithm, circumstances.memory_bytes);
     let sorts = chosen.values().any(|fetch| fetch.order == RowOrder::OfTable);
-    if chosen.len() == late.joins && !sorts && !is_explained {
-        return Ok(planned);
-    }
-    let late = with_late_columns(plan, circumstances, Some(&chosen))?;
-    planner.create_physical_plan(&late.plan, session).await
+    let (late, physical) = match chosen.len() == late.joins && !sorts {
+        true => (late, physical),
+        false => {
+            let late = with_late_columns(plan, circumstances, Some(&chosen))?;
+            let physical = planner.create_physical_plan(&late.plan, session).await?;
+            (late, physical)
+        }
+    };
+    early.extend(late.early_sorts);
+    explained::note(&physical, early)?;
+    Ok(ChosenPlan { logical: late.plan, physical })
 }
 
 struct Late {
     plan: LogicalPlan,
     /// How many fetches above joins there could be.
     joins: usize,
+    /// What was expected of sorts that nothing is fetched above.
+    early_sorts: Vec<Weighed>,
 }
 
 /// The plan with fetches: of those above joins, with the wanted ones, or with all.
@@ -89,10 +120,11 @@ fn with_late_columns(
     wanted: Option<&Chosen>,
 ) -> Result<Late> {
     if !can_be_named(&plan)? {
-        return Ok(Late { plan, joins: 0 });
+        return Ok(Late { plan, joins: 0, early_sorts: Vec::new() });
     }
     let mut joins = JoinFetches::new(circumstances.join_algorithm, wanted);
-    let late = fetch_above_sorts(plan, circumstances)?;
+    let mut sorts = SortFetches::new(circumstances);
+    let late = sorts.above_sorts(plan)?;
     let late = late.transform_data(|plan| joins.above_joins(plan))?;
     let plan = if late.transformed {
         // Below the fetches there are columns now that nothing needs.
@@ -101,7 +133,7 @@ fn with_late_columns(
     } else {
         late.data
     };
-    Ok(Late { plan, joins: joins.numbered() })
+    Ok(Late { plan, joins: joins.numbered(), early_sorts: sorts.early() })
 }
 
 pub(crate) struct LateFetchPlanner;

@@ -1,37 +1,91 @@
 //! Where rows are wanted in an order.
 
+use std::collections::BTreeMap;
+
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::logical_expr::{LogicalPlan, Sort};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
+use nandina_exec::fetch::FetchEstimate;
 
-use super::above::{Fetches, LateColumns, fetched_above, table_at, unused_columns};
-use super::algorithm::SortAlgorithm;
-use super::cost;
+use super::above::{Fetches, fetched_above, table_at, unused_columns};
+use super::algorithm::{Named as _, SortAlgorithm};
+use super::cost::{self, SortCost};
+use super::explained::Weighed;
 use super::locality::pages_of_a_value;
-use super::origins::{Way, origin_in, plain_column};
+use super::origins::{Way, origin_in, plain_column, with_provider};
 use super::planner::Circumstances;
 
-/// The plan with columns that are read late above its sorts, where that is cheaper or asked for.
-pub(super) fn fetch_above_sorts(
-    plan: LogicalPlan,
+/// Makes fetches above sorts where that is cheaper or asked for.
+pub(super) struct SortFetches {
     circumstances: Circumstances,
-) -> Result<Transformed<LogicalPlan>> {
-    if circumstances.sort_algorithm == SortAlgorithm::Merge {
-        return Ok(Transformed::no(plan));
-    }
-    plan.transform_down_with_subqueries(|part| match late_above(&part, circumstances)? {
-        // Seen again, the sort below would get another fetch.
-        Some(late) => Ok(Transformed::new(late, true, TreeNodeRecursion::Jump)),
-        None => Ok(Transformed::no(part)),
-    })
+    early: Vec<Weighed>,
 }
 
-/// A fetch above `part`, if it gives rows in an order and a fetch of them pays.
-fn late_above(part: &LogicalPlan, circumstances: Circumstances) -> Result<Option<LogicalPlan>> {
-    let Some(ordered) = ordered_rows(part) else { return Ok(None) };
-    let late = late_columns(part, ordered, circumstances)?;
-    if late.is_empty() { Ok(None) } else { fetched_above(part, &late, &Fetches::InOrder).map(Some) }
+impl SortFetches {
+    pub fn new(circumstances: Circumstances) -> Self {
+        Self { circumstances, early: Vec::new() }
+    }
+
+    /// The plan with columns that are read late above its sorts.
+    pub fn above_sorts(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        plan.transform_down_with_subqueries(|part| match self.late_above(&part)? {
+            // Seen again, the sort below would get another fetch.
+            Some(late) => Ok(Transformed::new(late, true, TreeNodeRecursion::Jump)),
+            None => Ok(Transformed::no(part)),
+        })
+    }
+
+    /// What was expected of sorts that nothing is fetched above.
+    pub fn early(self) -> Vec<Weighed> {
+        self.early
+    }
+
+    /// A fetch above `part`, if it gives rows in an order and a fetch of them pays.
+    fn late_above(&mut self, part: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        let Some(ordered) = ordered_rows(part) else { return Ok(None) };
+        let mut late = unused_columns(part)?;
+        let costs: BTreeMap<Way, SortCost> = late
+            .iter()
+            .filter_map(|(way, columns)| {
+                Some((way.clone(), cost_of(part, way, columns, ordered, self.circumstances)?))
+            })
+            .collect();
+        match self.circumstances.sort_algorithm {
+            SortAlgorithm::Ssd => {}
+            SortAlgorithm::Merge => late.clear(),
+            SortAlgorithm::Auto => {
+                late.retain(|way, _| costs.get(way).is_some_and(|cost| cost.late < cost.early))
+            }
+        }
+        if late.is_empty() {
+            let is_sort = matches!(part, LogicalPlan::Sort(_));
+            let estimate = if is_sort { estimate(&costs.into_values().collect::<Vec<_>>()) } else { None };
+            self.early.extend(estimate.map(|estimate| Weighed::sort(tables_in(part), estimate)));
+            return Ok(None);
+        }
+        let costs: Vec<SortCost> = late.keys().filter_map(|way| costs.get(way).copied()).collect();
+        fetched_above(part, &late, &Fetches::InOrder(estimate(&costs))).map(Some)
+    }
+}
+
+/// What both algorithms are expected to take. `None` if nothing is known of any table.
+fn estimate(costs: &[SortCost]) -> Option<FetchEstimate> {
+    let rows = costs.iter().map(|cost| cost.rows as u64).max()?;
+    let millis =
+        |micros: fn(&SortCost) -> f64| (costs.iter().map(micros).sum::<f64>() / 1000.0).round() as u64;
+    let ssd = (SortAlgorithm::Ssd.name(), millis(|cost| cost.late));
+    let merge = (SortAlgorithm::Merge.name(), millis(|cost| cost.early));
+    Some(FetchEstimate { rows, millis: [ssd, merge].into() })
+}
+
+fn tables_in(plan: &LogicalPlan) -> Vec<String> {
+    let mut tables = Vec::new();
+    if let LogicalPlan::TableScan(scan) = plan {
+        tables.extend(with_provider(scan, |provider| provider.table().name().to_owned()));
+    }
+    plan.inputs().into_iter().for_each(|input| tables.extend(tables_in(input)));
+    tables
 }
 
 /// Rows that a sort gives.
@@ -74,33 +128,20 @@ fn reads_one_table(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The columns of `plan` that are to be read late.
-fn late_columns(
-    plan: &LogicalPlan,
-    ordered: OrderedRows,
-    circumstances: Circumstances,
-) -> Result<LateColumns> {
-    let mut late = unused_columns(plan)?;
-    if circumstances.sort_algorithm == SortAlgorithm::Auto {
-        late.retain(|way, columns| pays(plan, way, columns, ordered, circumstances).unwrap_or(false));
-    }
-    Ok(late)
-}
-
-/// Whether the columns of one scan are cheaper to read late. `None` if nothing is known of it.
-fn pays(
+/// What the columns of one scan cost early and late. `None` if nothing is known of it.
+fn cost_of(
     plan: &LogicalPlan,
     way: &Way,
     columns: &[(usize, usize)],
     ordered: OrderedRows,
     circumstances: Circumstances,
-) -> Option<bool> {
+) -> Option<SortCost> {
     let in_table: Vec<usize> = columns.iter().map(|(_, in_table)| *in_table).collect();
     let table = table_at(plan, way)?;
     let cost = cost::FetchCost::of(&table, &in_table)?;
     Some(match ordered {
-        OrderedRows::First(rows) => cost.pay_for(rows),
-        OrderedRows::All { of_one_table: false, .. } => false,
+        OrderedRows::First(rows) => cost.of_first_rows(rows),
+        OrderedRows::All { of_one_table: false, .. } => return None,
         OrderedRows::All { key, .. } => {
             let is_late = |number: usize| columns.iter().any(|(late, _)| *late == number);
             let kept = plan.schema().fields().iter().enumerate().filter(|(number, _)| !is_late(*number));
@@ -111,7 +152,7 @@ fn pays(
                 kept_bytes: kept_bytes as f64,
                 pages_of_a_value: pages_of_a_value.unwrap_or(table.pages() as f64),
             };
-            cost.pay_for_sort(&sorted, circumstances.memory_bytes)
+            cost.of_sorted_rows(&sorted, circumstances.memory_bytes)
         }
     })
 }

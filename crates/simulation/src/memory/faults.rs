@@ -8,6 +8,7 @@ use nandina_device::FileClass;
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
     pub(crate) faults: BTreeMap<u64, Fault>,
+    pub(crate) damaged_read: Option<DamagedRead>,
     pub(crate) dead_from_request: Option<u64>,
     pub(crate) power_loss_at_event: Option<u64>,
     pub(crate) capacity_bytes: Option<u64>,
@@ -19,8 +20,14 @@ pub(crate) enum Fault {
     Error(i32),
     Short(usize),
     Torn(usize),
-    /// The byte at this place, modulo the length, comes back changed.
-    Corrupt(usize),
+}
+
+/// One read that comes back damaged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DamagedRead {
+    pub(crate) first_request: u64,
+    /// Of the byte of each sector, modulo its length.
+    pub(crate) place: usize,
 }
 
 impl FaultPlan {
@@ -52,10 +59,10 @@ impl FaultPlan {
         self
     }
 
-    /// Read number `request` reports success, but one of its bytes is not what was written: the one at `place`, modulo the
-    /// length.
+    /// The first read from request number `request` on reports success, but in each of its sectors a byte is not what was
+    /// written: the one at `place`, modulo the sector's length.
     pub fn corrupt_read(mut self, request: u64, place: usize) -> Self {
-        self.faults.insert(request, Fault::Corrupt(place));
+        self.damaged_read = Some(DamagedRead { first_request: request, place });
         self
     }
 

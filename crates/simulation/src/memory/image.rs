@@ -8,7 +8,7 @@ use nandina_device::{BLOCK_BYTES, SplitMix64};
 use super::{Contents, CrashOutcome};
 
 /// What a disk writes atomically.
-const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 
 type Block = [u8; BLOCK_BYTES];
 

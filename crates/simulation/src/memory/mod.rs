@@ -37,8 +37,8 @@ use nandina_device::medium::{
 use nandina_device::{DeviceIdentity, Error, FileClass, Result, SplitMix64, WriteBuffer};
 use parking_lot::Mutex;
 
-use self::faults::Fault;
-use self::image::{Change, FileImages};
+use self::faults::{DamagedRead, Fault};
+use self::image::{Change, FileImages, SECTOR_BYTES};
 use self::names::{Entry, NameChange, Names};
 use crate::power::Power;
 
@@ -248,8 +248,12 @@ impl World {
                 let wanted = &mut buffer[done..];
                 let bytes = wanted.len().min(bound);
                 let read = inode.lock().live.read(position, &mut wanted[..bytes]);
-                if let (Some(Fault::Corrupt(place)), true) = (fault, read > 0) {
-                    wanted[place % read] ^= 0xFF;
+                let is_damaged = |damaged: &mut DamagedRead| request >= damaged.first_request && read > 0;
+                if let Some(DamagedRead { place, .. }) = self.plan.damaged_read.take_if(is_damaged) {
+                    for sector in wanted[..read].chunks_mut(SECTOR_BYTES) {
+                        let place = place % sector.len();
+                        sector[place] ^= 0xFF;
+                    }
                 }
                 Ok(read)
             }

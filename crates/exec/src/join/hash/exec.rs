@@ -37,6 +37,7 @@ use super::state::JoinState;
 use super::worker::{Work, output};
 use crate::execution::SharedExecution;
 use crate::execution::meter::inherited;
+use crate::fetch::FetchEstimate;
 use crate::join::metrics::JoinMetrics;
 use crate::join::outputs::{BuildDone, Workers, build_done, output_stream};
 use crate::join::spec::{JoinSpec, output_columns};
@@ -63,6 +64,8 @@ pub struct HybridHashJoinExec {
     key_ranges: Vec<Option<KeyRange>>,
     /// Of all its output, once they have been asked for: joins above ask again and again while a plan is made.
     statistics: OnceLock<Arc<Statistics>>,
+    /// What the planner expected of this join and of columns fetched above it, where it chose this.
+    early: OnceLock<FetchEstimate>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -121,6 +124,7 @@ impl HybridHashJoinExec {
             estimate,
             key_ranges,
             statistics: OnceLock::new(),
+            early: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         })
@@ -128,7 +132,9 @@ impl HybridHashJoinExec {
 
     /// The same join, not run yet, in place of `planned`.
     fn renewed(&self, planned: &HashJoinExec) -> Result<Self> {
-        Self::assemble(planned, self.estimate, self.key_ranges.clone(), self.filters_of_keys.clone())
+        let (ranges, filters) = (self.key_ranges.clone(), self.filters_of_keys.clone());
+        let renewed = Self::assemble(planned, self.estimate, ranges, filters)?;
+        Ok(Self { early: self.early.clone(), ..renewed })
     }
 
     /// The same join, not run yet, over inputs with the same properties.
@@ -142,6 +148,7 @@ impl HybridHashJoinExec {
             estimate: self.estimate,
             key_ranges: self.key_ranges.clone(),
             statistics: OnceLock::new(),
+            early: self.early.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         })
@@ -165,6 +172,11 @@ impl HybridHashJoinExec {
     /// The residual filter.
     pub fn filter(&self) -> Option<&JoinFilter> {
         self.planned.filter.as_ref()
+    }
+
+    /// Has it show what was expected of it, and of the ways that were not chosen.
+    pub fn explain_by(&self, early: FetchEstimate) {
+        self.early.get_or_init(|| early);
     }
 
     /// What the planner believed when it chose the build side.
@@ -363,6 +375,9 @@ impl DisplayAs for HybridHashJoinExec {
                 }
                 let (build, probe) = (rows(self.estimate.build_rows), rows(self.estimate.probe_rows));
                 write!(f, ", estimated_rows=[build {build}, probe {probe}]")?;
+                if let Some(early) = self.early.get() {
+                    write!(f, ", estimated=[{early}]")?;
+                }
             }
         }
         Ok(())
