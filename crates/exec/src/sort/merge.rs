@@ -252,10 +252,10 @@ mod tests {
     use super::super::testing::{numbered, sort_by, state, text};
     use super::*;
 
-    /// A merge of one chunk of so many rows, ten kilobytes each with their keys.
+    /// A merge of one chunk of so many rows, ten kilobytes each.
     fn merge_of(rows: usize) -> Merge {
         let state = state(sort_by(text(), 10), 64 << 20);
-        let chunk = numbered(&state.spec, rows, 5000);
+        let chunk = numbered(&state.spec, rows, 10_000);
         let memory = state.another_reservation();
         memory.grow(chunk.bytes());
         let ahead = state.another_reservation();

@@ -177,7 +177,7 @@ async fn the_first_line_of_a_csv_file_is_a_header_only_if_it_looks_like_one() {
 async fn explain_shows_what_was_expected_of_ways_that_were_not_chosen() {
     let session = session();
     // Too large to be left aside when columns could be fetched later.
-    let rows = "SELECT value AS k, md5(value::TEXT) || md5((value + 1)::TEXT) AS text FROM range(100000)";
+    let rows = "SELECT range AS k, md5(range::TEXT) || md5((range + 1)::TEXT) AS text FROM range(100000)";
     session.run(&format!("CREATE TABLE t AS {rows}")).await.unwrap();
     let lines = async |sql: &str| -> Vec<String> {
         let text = table(&session, sql).await;
