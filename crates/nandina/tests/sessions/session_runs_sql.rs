@@ -175,7 +175,9 @@ async fn the_first_line_of_a_csv_file_is_a_header_only_if_it_looks_like_one() {
 
 #[tokio::test]
 async fn explain_shows_what_was_expected_of_ways_that_were_not_chosen() {
-    let session = session();
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db"), Options::default()).unwrap();
+    let session = database.session().unwrap();
     // Too large to be left aside when columns could be fetched later.
     let rows = "SELECT range AS k, md5(range::TEXT) || md5((range + 1)::TEXT) AS text FROM range(200000)";
     session.run(&format!("CREATE TABLE t AS {rows}")).await.unwrap();
