@@ -187,7 +187,7 @@ async fn explain_shows_what_was_expected_of_ways_that_were_not_chosen() {
         assert_eq!(lines.len(), 1, "{text}");
         lines[0].to_owned()
     };
-    for analyze in ["", " ANALYZE"] {
+    for analyze in ["", " ANALYZE VERBOSE"] {
         let sort = estimated(&format!("EXPLAIN{analyze} SELECT * FROM t ORDER BY k DESC")).await;
         assert!(sort.contains("ExternalSortExec"), "{sort}");
         assert!(sort.contains("estimated=[rows 200000, ssd ") && sort.contains(" ms, merge "), "{sort}");
