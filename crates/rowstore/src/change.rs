@@ -200,8 +200,8 @@ impl<'a> Change<'a> {
         // Before the record is appended, so that no checkpoint misses the pages.
         let next = self.pool.log().next();
         let mut were_clean = Vec::new();
-        for ChangedPage { page, .. } in changed {
-            let marked = page.frame().mark_dirty(next);
+        for ChangedPage { page, edits, .. } in changed {
+            let marked = page.frame().mark_dirty(next, edits.first() == Some(&FORMAT));
             if marked.is_first {
                 self.pool.tier().first_update(page.id());
             }

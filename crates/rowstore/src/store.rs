@@ -7,6 +7,7 @@
 //! A checkpoint writes the pages back whose first change lies furthest back, and notes from where on the log is needed, while others
 //! go on changing pages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,8 +72,11 @@ impl PageStore {
         let (file, control) = PageFile::open(pages.clone(), new)?;
         let file = Arc::new(file);
         let mut records = 0_u64;
-        let log = Log::open(log, control.log_id, options.log.clone(), control.redo, |_, _| {
+        let mut made = HashMap::new();
+        let log = Log::open(log, control.log_id, options.log.clone(), control.redo, |lsn, record| {
             records += 1;
+            let pages = change::pages_of(record).unwrap_or_default().into_iter();
+            made.extend(pages.filter(|edits| edits.creates().is_some()).map(|edits| (edits.page, lsn)));
             Ok(())
         })?;
         let tier: Arc<dyn PageTier> = Arc::clone(&file) as Arc<dyn PageTier>;
@@ -93,7 +97,7 @@ impl PageStore {
             }
             store.create()?;
         } else {
-            store.redo(control.redo)?;
+            store.redo(control.redo, made)?;
         }
         Ok(store)
     }
@@ -106,28 +110,20 @@ impl PageStore {
         self.checkpoint()
     }
 
-    /// Makes the changes again that pages do not have.
-    fn redo(&self, start: Lsn) -> Result<()> {
+    /// Makes the changes again that pages do not have. `made` says where pages were last made anew: what was in them before is
+    /// not looked at, and may have been torn since.
+    fn redo(&self, start: Lsn, made: HashMap<PageId, Lsn>) -> Result<()> {
         /// Pages that are read ahead of the records that change them.
         const MOST_AHEAD: usize = 64;
         const MOST_BYTES: usize = 1 << 20;
         let most_ahead = MOST_AHEAD.min(self.pool.frames() / 4);
-        let mut window = Window::default();
+        let mut window = Window { made, ..Window::default() };
         self.log.read(start, |lsn, record| {
             window.add(lsn, record);
             let is_full = window.pages.len() >= most_ahead || window.bytes >= MOST_BYTES;
             if is_full { window.redo(self) } else { Ok(()) }
         })?;
         window.redo(self)
-    }
-
-    fn redo_record(&self, lsn: Lsn, record: &[u8]) -> Result<()> {
-        let malformed = "a record is none that this program writes";
-        let pages = change::pages_of(record).ok_or_else(|| self.log.damaged(lsn, malformed))?;
-        for edits in pages {
-            self.redo_page(lsn, &edits)?.ok_or_else(|| self.log.damaged(lsn, malformed))?;
-        }
-        Ok(())
     }
 
     fn redo_page(&self, lsn: Lsn, edits: &PageEdits<'_>) -> Result<Option<()>> {
@@ -139,7 +135,7 @@ impl PageStore {
         if page::lsn(&page) >= lsn {
             return Ok(Some(()));
         }
-        if page.frame().mark_dirty(lsn).is_first {
+        if page.frame().mark_dirty(lsn, edits.creates().is_some()).is_first {
             self.file.first_update(edits.page);
         }
         let applied = edits.apply(page.bytes_mut());
@@ -250,17 +246,25 @@ struct Window {
     bytes: usize,
     /// That they change and do not make.
     pages: Vec<PageId>,
+    /// The last records that make pages.
+    made: HashMap<PageId, Lsn>,
 }
 
 impl Window {
     fn add(&mut self, lsn: Lsn, record: &[u8]) {
         for edits in change::pages_of(record).unwrap_or_default() {
-            if edits.creates().is_none() && !self.pages.contains(&edits.page) {
+            let is_read = edits.creates().is_none() && self.is_wanted(lsn, &edits);
+            if is_read && !self.pages.contains(&edits.page) {
                 self.pages.push(edits.page);
             }
         }
         self.records.push((lsn, record.to_vec()));
         self.bytes += record.len();
+    }
+
+    /// Whether the page is not made anew by a later record.
+    fn is_wanted(&self, lsn: Lsn, edits: &PageEdits<'_>) -> bool {
+        self.made.get(&edits.page).is_none_or(|made| *made <= lsn)
     }
 
     fn redo(&mut self, store: &PageStore) -> Result<()> {
@@ -272,6 +276,14 @@ impl Window {
         store.pool.prefetch(&self.pages, Access::Random);
         self.pages.clear();
         self.bytes = 0;
-        self.records.drain(..).try_for_each(|(lsn, record)| store.redo_record(lsn, &record))
+        for (lsn, record) in std::mem::take(&mut self.records) {
+            let malformed = || store.log.damaged(lsn, "a record is none that this program writes");
+            for edits in change::pages_of(&record).ok_or_else(malformed)? {
+                if self.is_wanted(lsn, &edits) {
+                    store.redo_page(lsn, &edits)?.ok_or_else(malformed)?;
+                }
+            }
+        }
+        Ok(())
     }
 }

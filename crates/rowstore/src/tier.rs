@@ -37,6 +37,8 @@ pub enum WriteReason {
 pub struct WrittenPage {
     pub page: PageId,
     pub access: Access,
+    /// The log has been making it anew since the page was last written: where a write of it is torn, recovery has all of it.
+    pub is_in_log: bool,
 }
 
 /// See the [module documentation](self).
@@ -51,7 +53,7 @@ pub trait PageTier: Send + Sync {
     fn read_one(&self, page: PageId, buffer: AlignedBuffer) -> Result<AlignedBuffer, nandina_device::Error>;
 
     /// Writes sealed pages, which stand in `images` one behind the other, so that a crash from now on finds each of them
-    /// whole: as it was before, or as it is now. When it returns, they are durable.
+    /// whole, as it was before or as it is now, unless all of it is in the log. When it returns, they are durable.
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, reason: WriteReason) -> Result<()>;
 
     /// A page that has not been changed since it was read or written leaves memory: the moment to admit it to a cache. The checksum in

@@ -1,8 +1,8 @@
 //! The fetch as a node of a plan.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, FieldRef, Schema};
@@ -80,7 +80,7 @@ pub struct FetchExec {
     /// Its number among the fetches that the planner may do without.
     candidate: Option<usize>,
     /// What it was chosen for.
-    estimate: Option<FetchEstimate>,
+    estimate: OnceLock<FetchEstimate>,
     page_reads: SharedExecution<Arc<AtomicU64>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -124,16 +124,22 @@ impl FetchExec {
         let metrics = ExecutionPlanMetricsSet::new();
         let properties = Arc::new(properties);
         let page_reads = SharedExecution::default();
-        Ok(Self { input, tables, order, candidate: None, estimate: None, page_reads, properties, metrics })
+        let (candidate, estimate) = (None, OnceLock::new());
+        Ok(Self { input, tables, order, candidate, estimate, page_reads, properties, metrics })
     }
 
     pub fn tables(&self) -> &[FetchedTable] {
         &self.tables
     }
 
-    /// Gives it a number among the fetches that the planner may do without, and what it was chosen for.
-    pub fn with_candidate(self, candidate: Option<usize>, estimate: Option<FetchEstimate>) -> Self {
-        Self { candidate, estimate, ..self }
+    /// Gives it a number among the fetches that the planner may do without.
+    pub fn with_candidate(self, candidate: Option<usize>) -> Self {
+        Self { candidate, ..self }
+    }
+
+    /// Has it show what it was chosen for.
+    pub fn show_estimate(&self, estimate: FetchEstimate) {
+        self.estimate.get_or_init(|| estimate);
     }
 
     pub fn candidate(&self) -> Option<usize> {
@@ -192,7 +198,7 @@ impl DisplayAs for FetchExec {
                     RowOrder::Any => write!(f, ", order=any")?,
                     RowOrder::OfTable => write!(f, ", order=table")?,
                 }
-                match &self.estimate {
+                match self.estimate.get() {
                     Some(estimate) => write!(f, ", estimated=[{estimate}]"),
                     None => Ok(()),
                 }
@@ -248,7 +254,8 @@ impl ExecutionPlan for FetchExec {
         match <[_; 1]>::try_from(children) {
             Ok([input]) => {
                 let renewed = Self::try_new(input, Arc::clone(&self.tables), self.order)?;
-                Ok(Arc::new(renewed.with_candidate(self.candidate, self.estimate.clone())))
+                let (candidate, estimate) = (self.candidate, self.estimate.clone());
+                Ok(Arc::new(Self { candidate, estimate, ..renewed }))
             }
             Err(_) => internal_err!("a fetch has one input"),
         }

@@ -186,15 +186,15 @@ impl Chunk {
                 equal.sort_unstable_by(|a, b| self.key(*a).cmp_behind(self.key(*b), next_word));
                 continue;
             }
-            // Keys that have ended are equal, unless only zeros tell them apart.
-            if !self.prefix.has_zeros() && equal.iter().all(|position| self.key(*position).len() <= next_word)
-            {
+            let first = equal[0];
+            let len_bytes = self.key(first).len();
+            // Keys that have ended at the same place are equal.
+            if len_bytes <= next_word && equal.iter().all(|position| self.key(*position).len() == len_bytes) {
                 continue;
             }
-            let head_of_all = equal.first().map_or([0; 2], |position| position.head);
             equal.iter_mut().for_each(|position| position.head = self.key(*position).head(next_word));
             self.sort_words(equal, next_word, most_words - 1);
-            equal.iter_mut().for_each(|position| position.head = head_of_all);
+            equal.iter_mut().for_each(|position| position.head = first.head);
         }
     }
 
@@ -374,6 +374,12 @@ mod tests {
     fn keys_that_differ_far_behind_their_heads_come_into_order() {
         let end = |row: usize| format!("{:03}{}", row * 7919 % 1000, "y".repeat(row % 40));
         let text_of = |row: usize| Some(format!("{}{}{}", row % 3, "x".repeat(300 * (row % 2)), end(row)));
+        assert_sorts((0..4000).map(text_of).collect());
+    }
+
+    #[test]
+    fn texts_that_only_zeros_tell_apart_come_into_order() {
+        let text_of = |row: usize| Some(format!("a{}", "\0".repeat(row * 7919 % 40)));
         assert_sorts((0..4000).map(text_of).collect());
     }
 

@@ -45,7 +45,7 @@ pub struct ExternalSortExec {
     planned: Arc<SortExec>,
     properties: Arc<PlanProperties>,
     /// What the planner expected of this sort and of columns fetched above it, where it chose this.
-    early: OnceLock<FetchEstimate>,
+    estimate: OnceLock<FetchEstimate>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Shared>,
 }
@@ -116,8 +116,8 @@ impl ExternalSortExec {
     }
 
     /// Has it show what was expected of it, and of the way that was not chosen.
-    pub fn explain_by(&self, early: FetchEstimate) {
-        self.early.get_or_init(|| early);
+    pub fn show_estimate(&self, estimate: FetchEstimate) {
+        self.estimate.get_or_init(|| estimate);
     }
 
     /// The node that this one replaces.
@@ -134,7 +134,7 @@ impl ExternalSortExec {
         Self {
             planned: Arc::new(planned),
             properties,
-            early: OnceLock::new(),
+            estimate: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         }
@@ -205,7 +205,7 @@ impl DisplayAs for ExternalSortExec {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let text = Planned(&self.planned).to_string();
                 write!(f, "ExternalSortExec: {}", text.strip_prefix("SortExec: ").unwrap_or(&text))?;
-                self.early.get().map_or(Ok(()), |early| write!(f, ", estimated=[{early}]"))
+                self.estimate.get().map_or(Ok(()), |estimate| write!(f, ", estimated=[{estimate}]"))
             }
         }
     }
@@ -264,12 +264,13 @@ impl ExecutionPlan for ExternalSortExec {
         if options.children_properties == ChildrenPropertiesMode::Keep {
             sort.properties = Arc::clone(&self.properties);
         }
-        sort.early = self.early.clone();
+        sort.estimate = self.estimate.clone();
         Ok(Arc::new(sort))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::like(&Arc::clone(&self.planned).reset_state()?)?))
+        let sort = Self::like(&Arc::clone(&self.planned).reset_state()?)?;
+        Ok(Arc::new(Self { estimate: self.estimate.clone(), ..sort }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

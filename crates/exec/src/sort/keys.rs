@@ -242,12 +242,12 @@ impl<'a> Key<'a> {
     /// How many bytes of `prefix` it begins with.
     #[inline]
     pub fn shared_bytes(self, prefix: &[u8]) -> usize {
-        let whole = prefix.len().min(self.len());
-        let encoded = whole.min(self.encoded.len());
-        if self.encoded[..encoded] != prefix[..encoded] {
-            return shared_bytes(self.encoded, prefix);
+        let encoded = shared_bytes(self.encoded, prefix);
+        let (Some(text), true) = (self.text, encoded == self.encoded.len()) else { return encoded };
+        match prefix[encoded..].split_first() {
+            Some((before, prefix)) if *before == text.before => encoded + 1 + text.shared_bytes(prefix),
+            _ => encoded,
         }
-        (encoded..whole).take_while(|&place| self.byte(place) == prefix[place]).count() + encoded
     }
 
     /// Whether zeros in its text may stand where another one ends.
@@ -276,6 +276,13 @@ impl Text<'_> {
     #[inline]
     fn mask(self) -> u64 {
         if self.is_descending { u64::MAX } else { 0 }
+    }
+
+    fn shared_bytes(self, prefix: &[u8]) -> usize {
+        match self.is_descending {
+            true => self.bytes.iter().zip(prefix).take_while(|(ours, theirs)| !**ours == **theirs).count(),
+            false => shared_bytes(self.bytes, prefix),
+        }
     }
 
     /// The order of two texts whose first bytes are the same, or of which one has zeros there where the other has ended.
@@ -323,7 +330,12 @@ impl PartialEq for Key<'_> {
 impl Eq for Key<'_> {}
 
 /// How many bytes both begin with.
+#[inline]
 pub fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    let most = a.len().min(b.len());
+    if a[..most] == b[..most] {
+        return most;
+    }
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 

@@ -17,6 +17,7 @@ pub struct SharedPrefix {
     first: Option<Box<[u8]>>,
     len_bytes: usize,
     longest_bytes: usize,
+    /// Texts have zeros, which may stand where another key has ended.
     has_zeros: bool,
 }
 
@@ -55,18 +56,13 @@ impl SharedPrefix {
         self.len_bytes
     }
 
-    /// Whether zeros in texts may be all that tells keys apart, one of which has ended there.
-    pub fn has_zeros(&self) -> bool {
-        self.has_zeros
-    }
-
     /// Whether keys with the same head are equal.
     pub fn heads_decide(&self) -> bool {
         self.decide(self.len_bytes + HEAD_BYTES)
     }
 
-    /// Whether keys whose first `bytes` are the same are equal. Keys are no beginnings of each other unless zeros tell them
-    /// apart, so that what a short key is filled up with makes it none that another key has.
+    /// Whether keys whose first `bytes` are the same are equal: none goes on behind them, and those that have ended before are
+    /// filled up with bytes that no longer key has there.
     pub fn decide(&self, bytes: usize) -> bool {
         self.longest_bytes <= bytes && !self.has_zeros
     }

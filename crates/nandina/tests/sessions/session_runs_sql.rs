@@ -198,4 +198,7 @@ async fn explain_shows_what_was_expected_of_ways_that_were_not_chosen() {
     // A fetch shows it itself.
     let first = estimated("EXPLAIN SELECT * FROM t ORDER BY k LIMIT 3").await;
     assert!(first.contains("FetchExec") && first.contains("merge "), "{first}");
+    session.run("SET join_algorithm = 'rare'").await.unwrap();
+    let joined = estimated("EXPLAIN SELECT a.k, b.text FROM t a JOIN t b ON a.k = b.k").await;
+    assert!(joined.contains("FetchExec") && joined.contains(", hybrid "), "{joined}");
 }

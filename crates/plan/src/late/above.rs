@@ -42,7 +42,6 @@ pub(super) struct Candidate {
     pub way: Way,
     pub number: usize,
     pub order: RowOrder,
-    pub estimate: Option<FetchEstimate>,
 }
 
 /// Fetches above a plan.
@@ -87,9 +86,9 @@ pub(super) fn fetched_above(
             rows = extension(fetch.estimated(estimate.clone()));
         }
         Fetches::OneByOne(candidates) => {
-            for Candidate { way, number, order, estimate } in *candidates {
+            for Candidate { way, number, order } in *candidates {
                 let fetch = LateFetch::try_new(rows, vec![late_table(way)?], *order)?;
-                rows = extension(fetch.numbered(*number).estimated(estimate.clone()));
+                rows = extension(fetch.numbered(*number));
             }
         }
     }

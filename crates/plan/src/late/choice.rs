@@ -71,11 +71,11 @@ fn weigh(
         let fetches = Fetches::of(plan);
         let (late, reads) = match algorithm.is_late() {
             true => ((0..fetches.tables.len()).collect(), algorithm.page_reads()),
-            false => (fetches.cheapest(memory_bytes), JoinAlgorithm::Rare.page_reads()),
+            false => (fetches.best_set(memory_bytes), JoinAlgorithm::Rare.page_reads()),
         };
-        let would_be = if late.is_empty() { fetches.best_set(memory_bytes).1 } else { late.clone() };
-        let estimate = fetches.estimate(&would_be, memory_bytes);
-        if late.is_empty() && !would_be.is_empty() {
+        let estimate = fetches.estimate(&late, memory_bytes);
+        let late = if algorithm.is_late() || fetches.pays(&late, memory_bytes) { late } else { Vec::new() };
+        if late.is_empty() {
             early.extend(estimate.clone().map(|estimate| Weighed::join(fetches.joined, estimate)));
         }
         let in_turn = fetches.in_turn(&late, reads, memory_bytes);
@@ -181,7 +181,8 @@ impl<'a> Fetches<'a> {
             millis(&[], JoinAlgorithm::GraceRows),
             millis(late, JoinAlgorithm::Digest),
         ];
-        self.is_known().then(|| FetchEstimate { rows: self.rows as u64, millis: all.into() })
+        let is_known = self.is_known() && !late.is_empty();
+        is_known.then(|| FetchEstimate { rows: self.rows as u64, millis: all.into() })
     }
 
     fn is_known(&self) -> bool {
@@ -210,18 +211,17 @@ impl<'a> Fetches<'a> {
         in_turn
     }
 
-    /// The set of tables that are best read late; none if that is not worth it.
-    fn cheapest(&self, memory_bytes: Option<usize>) -> Vec<usize> {
+    /// Whether these tables late cost less than all of them early.
+    fn pays(&self, late: &[usize], memory_bytes: Option<usize>) -> bool {
+        let early = self.cost(&[], JoinAlgorithm::Hybrid, memory_bytes);
+        !late.is_empty() && self.cost(late, JoinAlgorithm::Rare, memory_bytes) < early * WORTH_SHARE
+    }
+
+    /// The tables that are best read late, if any are: none where nothing is known, or none are worth it.
+    fn best_set(&self, memory_bytes: Option<usize>) -> Vec<usize> {
         if !self.is_known() {
             return Vec::new();
         }
-        let early = self.cost(&[], JoinAlgorithm::Hybrid, memory_bytes);
-        let (late, tables) = self.best_set(memory_bytes);
-        if late < early * WORTH_SHARE { tables } else { Vec::new() }
-    }
-
-    /// The set of tables that is best if any are read late, and what it costs: infinitely much if none could be.
-    fn best_set(&self, memory_bytes: Option<usize>) -> (f64, Vec<usize>) {
         let worth: Vec<usize> = (0..self.tables.len())
             .filter(|table| self.tables.get(*table).is_some_and(|fetched| fetched.cost.is_some()))
             .collect();
@@ -233,7 +233,7 @@ impl<'a> Fetches<'a> {
             worth.iter().map(|table| vec![*table]).chain([worth.clone()]).collect()
         };
         let costs = sets.into_iter().map(|set| (self.cost(&set, JoinAlgorithm::Rare, memory_bytes), set));
-        costs.min_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or((f64::INFINITY, Vec::new()))
+        costs.min_by(|(one, _), (other, _)| one.total_cmp(other)).map_or_else(Vec::new, |(_, set)| set)
     }
 
     /// Stored bytes of the columns of these tables that could be fetched, of a row.

@@ -246,7 +246,7 @@ fn spread(rows: f64, pages: f64) -> f64 {
 /// Microseconds that some columns cost which are fetched above a sort, or carried through it.
 #[derive(Clone, Copy)]
 pub(super) struct SortCost {
-    /// Those that leave the sort.
+    /// Those that are expected to leave the sort; all of the table, whatever filters there are, unless only the first are wanted.
     pub rows: usize,
     pub late: f64,
     pub early: f64,

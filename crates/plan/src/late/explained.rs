@@ -1,22 +1,25 @@
-//! What was expected where nothing is fetched, for `EXPLAIN`: a fetch that was chosen shows it itself.
+//! What was expected of fetches, and of joins and sorts that nothing is fetched above, for `EXPLAIN`.
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::display::{PlanType, StringifiedPlan};
-use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::config::ExplainOptions;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use nandina_exec::fetch::FetchEstimate;
+use nandina_exec::fetch::{FetchEstimate, FetchExec};
 use nandina_exec::join::HybridHashJoinExec;
 use nandina_exec::scan::TableScanExec;
 use nandina_exec::sort::ExternalSortExec;
 
+use super::choice::Chosen;
+
+/// Stands for whatever rows come from that is no stored table.
+pub(super) const OTHER: &str = "";
+
 /// A join or sort that columns could have been fetched above.
 pub(super) struct Weighed {
     operator: Operator,
-    /// Those that it stands above, by their names in order.
+    /// Those that it stands above, by their names in order, or [`OTHER`].
     tables: Vec<String>,
     estimate: FetchEstimate,
 }
@@ -25,6 +28,16 @@ pub(super) struct Weighed {
 enum Operator {
     Join,
     Sort,
+}
+
+impl Operator {
+    fn of(node: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+        match (node.is::<HybridHashJoinExec>(), node.is::<ExternalSortExec>()) {
+            (true, _) => Some(Self::Join),
+            (_, true) => Some(Self::Sort),
+            _ => None,
+        }
+    }
 }
 
 impl Weighed {
@@ -40,29 +53,37 @@ impl Weighed {
     }
 }
 
-/// Has the operators of `plan` show what was expected: each estimate the topmost one of its kind above the same tables that
-/// has none.
-pub(super) fn note(plan: &Arc<dyn ExecutionPlan>, mut weighed: Vec<Weighed>) -> Result<()> {
-    if weighed.is_empty() {
-        return Ok(());
+/// Has the operators of `plan` show what was expected: fetches what they were chosen for, and for each of `early` the topmost
+/// operator of its kind above the same tables that nothing is fetched for.
+pub(super) fn note(plan: &Arc<dyn ExecutionPlan>, chosen: &Chosen, mut early: Vec<Weighed>) {
+    if !chosen.is_empty() || !early.is_empty() {
+        note_below(plan, false, chosen, &mut early);
     }
-    plan.apply(|node| {
-        let (join, sort) =
-            (node.downcast_ref::<HybridHashJoinExec>(), node.downcast_ref::<ExternalSortExec>());
-        let operator = match (join, sort) {
-            (Some(_), _) => Operator::Join,
-            (_, Some(_)) => Operator::Sort,
-            _ => return Ok(TreeNodeRecursion::Continue),
-        };
+}
+
+fn note_below(
+    node: &Arc<dyn ExecutionPlan>,
+    mut is_fetched_for: bool,
+    chosen: &Chosen,
+    early: &mut Vec<Weighed>,
+) {
+    if let Some(fetch) = node.downcast_ref::<FetchExec>() {
+        let weighed = fetch.candidate().and_then(|number| chosen.get(&number)?.estimate.clone());
+        weighed.into_iter().for_each(|estimate| fetch.show_estimate(estimate));
+        is_fetched_for = true;
+    } else if let Some(operator) = Operator::of(node) {
         let tables = tables_below(node);
-        let found = weighed.iter().position(|one| one.operator == operator && one.tables == tables);
-        if let Some(estimate) = found.map(|place| weighed.remove(place).estimate) {
-            join.inspect(|join| join.explain_by(estimate.clone()));
-            sort.inspect(|sort| sort.explain_by(estimate.clone()));
+        let found = early.iter().position(|one| one.operator == operator && one.tables == tables);
+        if let Some(found) = found.filter(|_| !is_fetched_for) {
+            let estimate = early.remove(found).estimate;
+            let join = node.downcast_ref::<HybridHashJoinExec>();
+            join.inspect(|join| join.show_estimate(estimate.clone()));
+            let sort = node.downcast_ref::<ExternalSortExec>();
+            sort.inspect(|sort| sort.show_estimate(estimate.clone()));
         }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(())
+        is_fetched_for = false;
+    }
+    node.children().into_iter().for_each(|input| note_below(input, is_fetched_for, chosen, early));
 }
 
 /// The texts of an `EXPLAIN`, with that of `plan` in the place of that of the same plan without estimates.
@@ -93,6 +114,11 @@ fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 }
 
 fn collect_tables(plan: &Arc<dyn ExecutionPlan>, tables: &mut Vec<String>) {
-    tables.extend(plan.downcast_ref::<TableScanExec>().map(|scan| scan.table().name().to_owned()));
-    plan.children().into_iter().for_each(|input| collect_tables(input, tables));
+    let inputs = plan.children();
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        tables.push(scan.table().name().to_owned());
+    } else if inputs.is_empty() {
+        tables.push(OTHER.to_owned());
+    }
+    inputs.into_iter().for_each(|input| collect_tables(input, tables));
 }

@@ -87,14 +87,14 @@ impl<'a> JoinFetches<'a> {
         for way in late.keys().cloned() {
             let number = self.numbered;
             self.numbered += 1;
-            let (order, estimate) = match self.wanted.map(|wanted| wanted.get(&number)) {
-                None => (RowOrder::Any, None),
-                Some(Some(chosen)) => (chosen.order, chosen.estimate.clone()),
+            let order = match self.wanted.map(|wanted| wanted.get(&number)) {
+                None => RowOrder::Any,
+                Some(Some(chosen)) => chosen.order,
                 Some(None) => continue,
             };
             // Who wants the first rows only does not wait for all of them to be sorted.
             let order = if is_limited { RowOrder::Kept } else { order };
-            candidates.push(Candidate { way, number, order, estimate });
+            candidates.push(Candidate { way, number, order });
         }
         if candidates.is_empty() {
             return Ok(None);

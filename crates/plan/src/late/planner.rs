@@ -55,25 +55,39 @@ pub(crate) async fn planned_late(
     session: &dyn Session,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     match &plan {
-        LogicalPlan::Explain(explain) => {
-            let chosen = match chosen_plan(explain.plan.as_ref().clone(), planner, session).await {
-                Ok(chosen) => chosen,
-                // EXPLAIN shows the error in its own way.
-                Err(_) => return planner.create_physical_plan(&plan, session).await,
-            };
-            let late = LogicalPlan::Explain(Explain { plan: Arc::new(chosen.logical), ..explain.clone() });
-            let explained = planner.create_physical_plan(&late, session).await?;
-            Ok(match explain.explain_format {
-                ExplainFormat::Indent => {
-                    let mut options = session.config_options().explain.clone();
-                    options.show_statistics = explain.show_statistics.unwrap_or(options.show_statistics);
-                    explained::with_text_of(explained, &chosen.physical, &options)
-                }
-                _ => explained,
-            })
+        LogicalPlan::Explain(explain) => explained(explain, planner, session).await,
+        _ => {
+            let late = with_late_columns(plan.clone(), Circumstances::of(session), None)?;
+            Ok(chosen_plan(plan, late, planner, session).await?.physical)
         }
-        _ => Ok(chosen_plan(plan, planner, session).await?.physical),
     }
+}
+
+/// What EXPLAIN shows: texts of plans, with estimates where there was something to choose.
+async fn explained(
+    explain: &Explain,
+    planner: &DefaultPhysicalPlanner,
+    session: &dyn Session,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let explaining =
+        |plan: LogicalPlan| LogicalPlan::Explain(Explain { plan: Arc::new(plan), ..explain.clone() });
+    let asked = explain.plan.as_ref();
+    let late = with_late_columns(asked.clone(), Circumstances::of(session), None)?;
+    let as_it_is = explaining(late.plan.clone());
+    if late.joins == 0 && late.early_sorts.is_empty() {
+        return planner.create_physical_plan(&as_it_is, session).await;
+    }
+    // EXPLAIN shows an error of planning in its own way.
+    let Ok(chosen) = chosen_plan(asked.clone(), late, planner, session).await else {
+        return planner.create_physical_plan(&as_it_is, session).await;
+    };
+    let texts = planner.create_physical_plan(&explaining(chosen.logical), session).await?;
+    if explain.explain_format != ExplainFormat::Indent {
+        return Ok(texts);
+    }
+    let mut options = session.config_options().explain.clone();
+    options.show_statistics = explain.show_statistics.unwrap_or(options.show_statistics);
+    Ok(explained::with_text_of(texts, &chosen.physical, &options))
 }
 
 /// A query as it is run.
@@ -82,13 +96,14 @@ struct ChosenPlan {
     physical: Arc<dyn ExecutionPlan>,
 }
 
+/// `late` is the plan with all fetches that there could be.
 async fn chosen_plan(
     plan: LogicalPlan,
+    late: Late,
     planner: &DefaultPhysicalPlanner,
     session: &dyn Session,
 ) -> Result<ChosenPlan> {
     let circumstances = Circumstances::of(session);
-    let late = with_late_columns(plan.clone(), circumstances, None)?;
     let physical = planner.create_physical_plan(&late.plan, session).await?;
     let (chosen, mut early) = chosen(&physical, circumstances.join_algorithm, circumstances.memory_bytes);
     let sorts = chosen.values().any(|fetch| fetch.order == RowOrder::OfTable);
@@ -101,7 +116,7 @@ async fn chosen_plan(
         }
     };
     early.extend(late.early_sorts);
-    explained::note(&physical, early)?;
+    explained::note(&physical, &chosen, early);
     Ok(ChosenPlan { logical: late.plan, physical })
 }
 
@@ -163,6 +178,7 @@ impl ExtensionPlanner for LateFetchPlanner {
         });
         let tables: Vec<FetchedTable> = tables.collect::<Result<_>>()?;
         let executed = FetchExec::try_new(Arc::clone(input), tables.into(), fetch.order)?;
-        Ok(Some(Arc::new(executed.with_candidate(fetch.candidate, fetch.estimate.clone()))))
+        fetch.estimate.iter().for_each(|estimate| executed.show_estimate(estimate.clone()));
+        Ok(Some(Arc::new(executed.with_candidate(fetch.candidate))))
     }
 }

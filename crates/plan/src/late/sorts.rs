@@ -11,7 +11,7 @@ use nandina_exec::fetch::FetchEstimate;
 use super::above::{Fetches, fetched_above, table_at, unused_columns};
 use super::algorithm::{Named as _, SortAlgorithm};
 use super::cost::{self, SortCost};
-use super::explained::Weighed;
+use super::explained::{OTHER, Weighed};
 use super::locality::pages_of_a_value;
 use super::origins::{Way, origin_in, plain_column, with_provider};
 use super::planner::Circumstances;
@@ -80,12 +80,15 @@ fn estimate(costs: &[SortCost]) -> Option<FetchEstimate> {
 }
 
 fn tables_in(plan: &LogicalPlan) -> Vec<String> {
-    let mut tables = Vec::new();
-    if let LogicalPlan::TableScan(scan) = plan {
-        tables.extend(with_provider(scan, |provider| provider.table().name().to_owned()));
+    let inputs = plan.inputs();
+    if !inputs.is_empty() {
+        return inputs.into_iter().flat_map(tables_in).collect();
     }
-    plan.inputs().into_iter().for_each(|input| tables.extend(tables_in(input)));
-    tables
+    let stored = match plan {
+        LogicalPlan::TableScan(scan) => with_provider(scan, |provider| provider.table().name().to_owned()),
+        _ => None,
+    };
+    vec![stored.unwrap_or_else(|| OTHER.to_owned())]
 }
 
 /// Rows that a sort gives.

@@ -187,9 +187,11 @@ pub(crate) async fn check_faults<R: PartialEq>(
     error_names: &str,
 ) {
     const RUNS: u64 = 25;
-    let first = simulation.requests();
-    let all = rows(&engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap());
-    let requests = simulation.requests() - first;
+    let plan = planned(&engine.context, sql).await.unwrap();
+    let before = simulation.requests();
+    let all = rows(&engine.collect(&plan).await.unwrap());
+    let requests = simulation.requests() - before;
+    drop(plan);
     assert!(requests >= RUNS, "{sql} makes {requests} requests only");
     type Fault = fn(u64) -> FaultPlan;
     let kinds: [(&str, Fault, bool); 3] = [

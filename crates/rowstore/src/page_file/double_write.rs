@@ -14,7 +14,6 @@ use nandina_device::{BLOCK_BYTES, Device, File, FileClass, OpenMode, Request};
 
 use crate::error::{Error, Result};
 use crate::page::{self, PageId};
-use crate::tier::WrittenPage;
 
 const NAME: &str = "rows.double";
 const IDS_AT: usize = 8;
@@ -41,16 +40,18 @@ impl DoubleWrite {
     }
 
     /// Makes copies of pages durable.
-    pub fn write(&self, pages: &[WrittenPage], images: Bytes) -> Result<()> {
+    pub fn write(&self, pages: &[(PageId, Bytes)]) -> Result<()> {
         assert!(pages.len() <= MOST_PAGES, "no more pages are written together than fit");
         let mut head = self.file.device().buffer(BLOCK_BYTES);
         head.fill(0);
         let count = (pages.len() as u32).to_le_bytes().into_iter();
-        let ids = pages.iter().flat_map(|WrittenPage { page, .. }| page.0.to_le_bytes());
+        let ids = pages.iter().flat_map(|(page, _)| page.0.to_le_bytes());
         head.iter_mut().skip(size_of::<u32>()).zip(count.chain(ids)).for_each(|(to, from)| *to = from);
         let checksum = checksum_of(&head);
         head.iter_mut().zip(checksum.to_le_bytes()).for_each(|(to, from)| *to = from);
-        let request = Request::Write { offset: 0, buffers: vec![head.into(), images.into()] };
+        let images = pages.iter().map(|(_, image)| image.clone().into());
+        let buffers = std::iter::once(head.into()).chain(images).collect();
+        let request = Request::Write { offset: 0, buffers };
         let written = self.file.submit(vec![request]).wait().and_then(|_| self.file.sync());
         written.map_err(|source| self.error(source))
     }

@@ -7,7 +7,8 @@
 //!
 //! A write of a page may be torn by a crash: any of its sectors may be old or new. So pages are written twice, first one
 //! behind the other to `rows.double`, then to their places; when the file is opened, a page whose write was torn is taken from
-//! there (*double write*, as in InnoDB).
+//! there (*double write*, as in InnoDB). Pages that the log makes anew since they were last written are written once: recovery
+//! makes them again, whatever is there.
 //!
 //! | file | subject |
 //! |---|---|
@@ -183,10 +184,15 @@ impl PageTier for PageFile {
             self.write_home(&unwritten)?;
             unwritten.clear();
         }
-        self.double.write(pages, images.clone())?;
         let image = |at: usize| images.slice(at * self.page_bytes..(at + 1) * self.page_bytes);
+        let numbered = || pages.iter().enumerate();
+        let twice = numbered().filter(|(_, written)| !written.is_in_log);
+        let twice: Vec<(PageId, Bytes)> = twice.map(|(at, written)| (written.page, image(at))).collect();
+        if !twice.is_empty() {
+            self.double.write(&twice)?;
+        }
         let images: Vec<(PageId, Bytes)> =
-            pages.iter().enumerate().map(|(at, WrittenPage { page, .. })| (*page, image(at))).collect();
+            numbered().map(|(at, written)| (written.page, image(at))).collect();
         self.write_home(&images).inspect_err(|_| *unwritten = images)
     }
 

@@ -49,11 +49,19 @@ impl Content {
 /// Which changes are not on the device.
 #[derive(Debug, Clone, Copy, Default)]
 struct Dirty {
-    /// All before this LSN are.
-    since: Option<Lsn>,
+    /// The first of them.
+    first: Option<Missing>,
     is_being_written: bool,
     /// The first since the page was copied to be written.
-    next: Option<Lsn>,
+    next: Option<Missing>,
+}
+
+/// A change that is not on the device.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    /// All before this LSN are there.
+    since: Lsn,
+    makes_page: bool,
 }
 
 impl Frame {
@@ -166,22 +174,23 @@ impl Frame {
     }
 
     pub fn is_dirty(&self) -> bool {
-        self.dirty.lock().since.is_some()
+        self.dirty.lock().first.is_some()
     }
 
     /// The LSN before which no change of the page is missing on the device, if one behind it may be.
     pub fn dirty_since(&self) -> Option<Lsn> {
-        self.dirty.lock().since
+        self.dirty.lock().first.map(|first| first.since)
     }
 
-    /// The page is about to be changed at `lsn` or behind it.
-    pub fn mark_dirty(&self, lsn: Lsn) -> Marked {
+    /// The page is about to be changed at `lsn` or behind it, or made anew there, whatever was in it.
+    pub fn mark_dirty(&self, lsn: Lsn, makes_page: bool) -> Marked {
         let mut dirty = self.dirty.lock();
-        let was_clean = dirty.since.is_none();
-        dirty.since.get_or_insert(lsn);
+        let missing = Missing { since: lsn, makes_page };
+        let was_clean = dirty.first.is_none();
+        dirty.first.get_or_insert(missing);
         let is_first = was_clean || dirty.is_being_written && dirty.next.is_none();
         if dirty.is_being_written {
-            dirty.next.get_or_insert(lsn);
+            dirty.next.get_or_insert(missing);
         }
         Marked { was_clean, is_first }
     }
@@ -190,7 +199,7 @@ impl Frame {
     pub fn mark_clean(&self) {
         let mut dirty = self.dirty.lock();
         assert!(!dirty.is_being_written, "a page that was clean is not written");
-        dirty.since = None;
+        dirty.first = None;
     }
 
     /// Waits until nobody changes the page.
@@ -202,13 +211,11 @@ impl Frame {
     pub fn copy_dirty(&self, to: &mut [u8]) -> Copied {
         let Some(content) = self.latch.try_read() else { return Copied::Latched };
         let mut dirty = self.dirty.lock();
-        if dirty.since.is_none() {
-            return Copied::Clean;
-        }
+        let Some(first) = dirty.first else { return Copied::Clean };
         assert!(!dirty.is_being_written, "pages are written by one thread at a time");
         dirty.is_being_written = true;
         to.copy_from_slice(&content.bytes);
-        Copied::Done(content.page)
+        Copied::Done { page: content.page, is_in_log: first.makes_page }
     }
 
     /// What was copied is on the device, or was not written.
@@ -216,7 +223,7 @@ impl Frame {
         let mut dirty = self.dirty.lock();
         let next = dirty.next.take();
         if succeeded {
-            dirty.since = next;
+            dirty.first = next;
         }
         dirty.is_being_written = false;
     }
@@ -233,7 +240,11 @@ pub struct Marked {
 /// What became of a page that was to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
-    Done(PageId),
+    Done {
+        page: PageId,
+        /// See [`WrittenPage`](crate::tier::WrittenPage).
+        is_in_log: bool,
+    },
     Clean,
     Latched,
 }

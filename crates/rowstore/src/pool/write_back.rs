@@ -70,10 +70,10 @@ impl BufferPool {
             let at = pages.len() * self.page_bytes;
             let image = &mut images[at..at + self.page_bytes];
             match frame.copy_dirty(image) {
-                Copied::Done(page) => {
+                Copied::Done { page, is_in_log } => {
                     last = last.max(page::lsn(image));
                     page::seal(image);
-                    pages.push((number, WrittenPage { page, access: frame.access() }));
+                    pages.push((number, WrittenPage { page, access: frame.access(), is_in_log }));
                 }
                 Copied::Clean => {}
                 Copied::Latched => latched.push(number),

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use nandina_device::{FileClass, OpenMode};
 use nandina_rowstore::StoreOptions;
 use nandina_rowstore::page::{HEADER_BYTES, PageId};
 use nandina_rowstore::tier::Access;
@@ -29,6 +30,24 @@ fn pages(
 
 fn has(page: &[u8], id: PageId) -> bool {
     page[HEADER_BYTES..HEADER_BYTES + 8] == id.0.to_le_bytes()
+}
+
+#[test]
+fn new_pages_are_written_once() {
+    let devices = Devices::new();
+    let (store, pages) = pages(&devices, &options(), 400);
+    let copies = devices.pages.open_file("rows.double", FileClass::Table, OpenMode::Read).unwrap();
+    let copied = || copies.len().unwrap() as usize / store.page_bytes();
+    // In front of the copies there is a block, and those of the pages that say which ones are free are among them.
+    assert!(copied() <= 3, "{} copies", copied());
+    for page in &pages[..12] {
+        let mut change = store.change();
+        let page = change.latch(*page).unwrap();
+        change.write(page, HEADER_BYTES + 8, b"changed");
+        change.commit().unwrap();
+    }
+    store.checkpoint().unwrap();
+    assert!(copied() > 10, "{} copies", copied());
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub struct HybridHashJoinExec {
     /// Of all its output, once they have been asked for: joins above ask again and again while a plan is made.
     statistics: OnceLock<Arc<Statistics>>,
     /// What the planner expected of this join and of columns fetched above it, where it chose this.
-    early: OnceLock<FetchEstimate>,
+    late_estimate: OnceLock<FetchEstimate>,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Execution>,
 }
@@ -124,7 +124,7 @@ impl HybridHashJoinExec {
             estimate,
             key_ranges,
             statistics: OnceLock::new(),
-            early: OnceLock::new(),
+            late_estimate: OnceLock::new(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         })
@@ -134,7 +134,7 @@ impl HybridHashJoinExec {
     fn renewed(&self, planned: &HashJoinExec) -> Result<Self> {
         let (ranges, filters) = (self.key_ranges.clone(), self.filters_of_keys.clone());
         let renewed = Self::assemble(planned, self.estimate, ranges, filters)?;
-        Ok(Self { early: self.early.clone(), ..renewed })
+        Ok(Self { late_estimate: self.late_estimate.clone(), ..renewed })
     }
 
     /// The same join, not run yet, over inputs with the same properties.
@@ -148,7 +148,7 @@ impl HybridHashJoinExec {
             estimate: self.estimate,
             key_ranges: self.key_ranges.clone(),
             statistics: OnceLock::new(),
-            early: self.early.clone(),
+            late_estimate: self.late_estimate.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         })
@@ -175,8 +175,8 @@ impl HybridHashJoinExec {
     }
 
     /// Has it show what was expected of it, and of the ways that were not chosen.
-    pub fn explain_by(&self, early: FetchEstimate) {
-        self.early.get_or_init(|| early);
+    pub fn show_estimate(&self, estimate: FetchEstimate) {
+        self.late_estimate.get_or_init(|| estimate);
     }
 
     /// What the planner believed when it chose the build side.
@@ -375,8 +375,8 @@ impl DisplayAs for HybridHashJoinExec {
                 }
                 let (build, probe) = (rows(self.estimate.build_rows), rows(self.estimate.probe_rows));
                 write!(f, ", estimated_rows=[build {build}, probe {probe}]")?;
-                if let Some(early) = self.early.get() {
-                    write!(f, ", estimated=[{early}]")?;
+                if let Some(estimate) = self.late_estimate.get() {
+                    write!(f, ", estimated=[{estimate}]")?;
                 }
             }
         }
