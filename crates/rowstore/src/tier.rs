@@ -37,7 +37,7 @@ pub enum WriteReason {
 pub struct WrittenPage {
     pub page: PageId,
     pub access: Access,
-    /// The log has been making it anew since the page was last written: where a write of it is torn, recovery has all of it.
+    /// Its first change since it was last written makes it anew: where this write is torn, recovery makes it from the log.
     pub is_in_log: bool,
 }
 
