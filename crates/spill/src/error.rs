@@ -19,6 +19,12 @@ pub enum SpillError {
     )]
     DiskFull { label: String, folder: std::path::PathBuf, wanted_bytes: u64 },
 
+    #[error(
+        "{label} has written {extents} extents of temporary space, which is as many as it can number; raise the memory \
+         limit (SET memory_limit), or sort whole rows (SET sort_algorithm = 'merge')"
+    )]
+    TooManyExtents { label: String, extents: usize },
+
     #[error("'{name}' is not one of {}", known.join(", "))]
     UnknownPolicy { name: String, known: Vec<&'static str> },
 

@@ -1,6 +1,7 @@
 //! Where does what doesn't fit go?
 //!
-//! Temporary space, the hash partitioner and the sorted runs that fill it, compressed where that saves time.
+//! Temporary space, and what fills it: the hash partitioner and sorted runs, compressed where that saves time, and rows that
+//! are read by their addresses.
 
 #![allow(
     clippy::indexing_slicing,
@@ -13,6 +14,7 @@ mod extent_files;
 mod partition_file;
 mod partitioner;
 mod ranges;
+mod row_file;
 mod run;
 mod scatter;
 mod sealed_page;
@@ -23,6 +25,7 @@ pub use compression::Compression;
 pub use error::{Result, SpillError};
 pub use partition_file::{MAX_READ_BYTES, MIN_READ_BYTES, PartitionFile, PartitionReader};
 pub use partitioner::{Partition, Partitioner, PartitionerOptions, SpillObserver};
+pub use row_file::{RowFile, RowFileWriter};
 pub use run::{Run, RunWriter};
 pub use scatter::{Scatter, partition_of};
 pub use sealed_page::SealedPage;

@@ -83,9 +83,15 @@ fn pieces_of(batch: &[Outgoing], most_bytes: usize) -> Vec<(usize, Piece)> {
 
 /// The bytes of a write, and the extent they go to: a cancelled query drops its files while writes are in
 /// flight, and the extent must not find its next owner before they have landed.
-struct PinnedWrite {
+pub(crate) struct PinnedWrite {
     bytes: Bytes,
     _extent: Arc<Extent>,
+}
+
+impl PinnedWrite {
+    pub fn of(bytes: Bytes, extent: &Arc<Extent>) -> WriteBuffer {
+        Bytes::from_owner(Self { bytes, _extent: Arc::clone(extent) }).into()
+    }
 }
 
 impl AsRef<[u8]> for PinnedWrite {
@@ -160,7 +166,7 @@ impl PartitionFile {
                 unreachable!("room has been made for all pieces")
             };
             let bytes = self.bytes_of(batch.by_ref().take(pages));
-            run.push(Bytes::from_owner(PinnedWrite { bytes, _extent: extent }).into());
+            run.push(PinnedWrite::of(bytes, &extent));
             self.pieces.push(piece);
             self.largest_bytes = self.largest_bytes.max(piece.len_bytes());
             self.tail = place.behind(piece.len_bytes());

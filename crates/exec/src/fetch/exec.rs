@@ -24,6 +24,7 @@ use datafusion::physical_plan::{
 use nandina_storage::{RowId, Table};
 
 use super::sort::SortByRowId;
+use super::source::Source;
 use super::stream::{FetchMetrics, Fetching, fetched};
 use crate::execution::SharedExecution;
 
@@ -272,8 +273,8 @@ impl ExecutionPlan for FetchExec {
             RowOrder::Any => Some(SortByRowId::new(&self.tables, &self.metrics, partition, &context)?),
         };
         let page_reads = self.page_reads.get(partitions, || Ok(Arc::default()))?;
-        let tables = Arc::clone(&self.tables);
-        let fetching = Fetching::new(tables, self.schema(), tasks, page_reads, metrics, &context);
+        let sources = self.tables.iter().cloned().map(Source::table).collect();
+        let fetching = Fetching::new(sources, self.schema(), tasks, page_reads, metrics, &context);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), fetched(fetching, input, sort))))
     }
 

@@ -10,13 +10,19 @@
 //! pages again and again ([`RowOrder::OfTable`]). Where pages are read again and again against expectation, what is left of
 //! the input is sorted (`sort`).
 //!
+//! Rows need not be those of a table: a sort may have written what it does not look at ([`sort`](crate::sort)), and fetches it
+//! in the same way.
+//!
 //! What stands below carries a number of 8 bytes per row and table in place of the columns. An id that is null, of a row
 //! that an outer join has added, gives null.
 
 mod exec;
 mod sort;
+mod source;
 mod stream;
 mod window;
 
 pub use exec::{FetchEstimate, FetchExec, FetchedTable, RowOrder};
+pub(crate) use source::Source;
 pub use stream::window_bytes;
+pub(crate) use stream::{FetchMetrics, Fetching, fetched_in_order};

@@ -16,12 +16,10 @@ use datafusion::physical_plan::metrics::{
 };
 use futures::{Stream, StreamExt as _};
 use nandina_device::{IoAccount, Priority};
-use nandina_storage::FetchOptions;
 
-use super::exec::FetchedTable;
 use super::sort::SortByRowId;
+use super::source::{Reads, Source};
 use super::window::fetch_window;
-use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use crate::batch::{HeldBatch, array_bytes, data_bytes};
 use crate::execution::meter::inherited;
 use crate::execution::query_flow;
@@ -47,7 +45,7 @@ pub fn window_bytes(limit: Option<usize>) -> usize {
 }
 
 /// Figures of one partition.
-pub(super) struct FetchMetrics {
+pub(crate) struct FetchMetrics {
     baseline: BaselineMetrics,
     windows: Count,
     page_reads: Count,
@@ -72,8 +70,8 @@ impl FetchMetrics {
 }
 
 /// What the windows of one partition have in common.
-pub(super) struct Fetching {
-    tables: Arc<[FetchedTable]>,
+pub(crate) struct Fetching {
+    sources: Arc<[Source]>,
     schema: SchemaRef,
     /// Windows at a time.
     tasks: usize,
@@ -82,8 +80,6 @@ pub(super) struct Fetching {
     batch_bytes: usize,
     /// Of a window.
     most_bytes: usize,
-    /// Bytes that are fetched for a row, about.
-    fetched_row_bytes: usize,
     /// Of the reads of one window that are in flight or not decoded yet.
     read_bytes: usize,
     memory: HeldMemory,
@@ -97,7 +93,7 @@ pub(super) struct Fetching {
 
 impl Fetching {
     pub fn new(
-        tables: Arc<[FetchedTable]>,
+        sources: Arc<[Source]>,
         schema: SchemaRef,
         tasks: usize,
         page_reads: Arc<AtomicU64>,
@@ -106,14 +102,11 @@ impl Fetching {
     ) -> Self {
         let pool: &Arc<dyn MemoryPool> = context.memory_pool();
         let limit = pool_limit(pool.as_ref());
-        let useful =
-            tables.iter().map(|fetched| fetched.table.store().device().sizes().small_read_window_bytes());
-        let useful = useful.max().unwrap_or_default();
+        let useful = sources.iter().map(Source::useful_read_bytes).max().unwrap_or_default();
         let share = limit.map_or(useful, |limit| limit / READ_SHARE);
         Self {
             read_bytes: share.max(LEAST_READ_BYTES).min(useful),
-            fetched_row_bytes: tables.iter().map(fetched_row_bytes).sum::<usize>().max(1),
-            tables,
+            sources,
             schema,
             tasks: tasks.max(1),
             batch_rows: context.session_config().batch_size().max(1),
@@ -128,22 +121,29 @@ impl Fetching {
         }
     }
 
+    /// Bytes that are fetched for a row, about.
+    fn fetched_row_bytes(&self) -> usize {
+        self.sources.iter().map(Source::row_bytes).sum::<usize>().max(1)
+    }
+
     /// The rows of a window, in a task of its own.
     fn start(&self, window: Window) -> SpawnedTask<Result<(RecordBatch, HeldMemory)>> {
-        let (tables, schema) = (Arc::clone(&self.tables), Arc::clone(&self.schema));
-        let window_bytes = Some((self.read_bytes / self.tables.len().max(1)).max(1));
-        let (account, pages) = (Some(Arc::clone(&self.account)), Arc::<AtomicU64>::default());
-        let whole_pages = self.whole_pages;
-        let options = FetchOptions { window_bytes, whole_pages, account, pages: Some(Arc::clone(&pages)) };
+        let (sources, schema) = (Arc::clone(&self.sources), Arc::clone(&self.schema));
+        let reads = Reads {
+            window_bytes: (self.read_bytes / self.sources.len().max(1)).max(1),
+            whole_pages: self.whole_pages,
+            account: Arc::clone(&self.account),
+            pages: Arc::default(),
+        };
         let counts = [Arc::clone(&self.page_reads), Arc::clone(&self.own_page_reads)];
         self.metrics.windows.add(1);
         let timer = self.metrics.baseline.elapsed_compute().clone();
         SpawnedTask::spawn(inherited(async move {
             let _timer = timer.timer();
             let Window { batches, memory, .. } = window;
-            let rows = fetch_window(batches, &tables, &schema, &options).await?;
+            let rows = fetch_window(batches, &sources, &schema, &reads).await?;
             counts.iter().for_each(|count| {
-                count.fetch_add(pages.load(Ordering::Relaxed), Ordering::Relaxed);
+                count.fetch_add(reads.pages.load(Ordering::Relaxed), Ordering::Relaxed);
             });
             memory.resize(array_bytes(&rows));
             Ok((rows, memory))
@@ -162,15 +162,6 @@ impl Drop for Fetching {
     }
 }
 
-/// Bytes of the columns that a row gets. Texts are as long as the table's mean row says.
-fn fetched_row_bytes(fetched: &FetchedTable) -> usize {
-    let table = &fetched.table;
-    let stored = table.statistics().map_or(0, |statistics| statistics.page_bytes / statistics.rows.max(1));
-    let text_bytes =
-        text_bytes(table.schema(), stored as usize).map_or(TEXT_BYTES, |bytes| bytes.max(TEXT_BYTES));
-    fetched.columns.iter().map(|(_, field)| column_bytes(field.data_type(), text_bytes)).sum()
-}
-
 /// Rows that are fetched for at once.
 struct Window {
     batches: Vec<RecordBatch>,
@@ -186,10 +177,22 @@ impl Window {
         Self { batches: Vec::new(), rows: 0, bytes: 0, most_rows, memory }
     }
 
+    /// The rows of `batch` that a window takes, at least one, and the others, if there are any.
+    fn split(&self, batch: RecordBatch, fetching: &Fetching) -> (RecordBatch, Option<RecordBatch>) {
+        let rows = batch.num_rows();
+        let row_bytes = fetching.fetched_row_bytes() + data_bytes(&batch) / rows.max(1);
+        let fitting = fetching.most_bytes.saturating_sub(self.bytes) / row_bytes;
+        let taken = fitting.min(self.most_rows.saturating_sub(self.rows)).max(1);
+        match rows.checked_sub(taken) {
+            None | Some(0) => (batch, None),
+            Some(others) => (batch.slice(0, taken), Some(batch.slice(taken, others))),
+        }
+    }
+
     /// Adds rows, and says whether that was all that the window takes: as many as were wanted, or as memory has room for.
     fn add(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<bool> {
         let held = HeldBatch::new(batch)?;
-        let fetched_bytes = held.rows.num_rows() * fetching.fetched_row_bytes;
+        let fetched_bytes = held.rows.num_rows() * fetching.fetched_row_bytes();
         let read_bytes = if self.batches.is_empty() { fetching.read_bytes } else { 0 };
         self.bytes += held.bytes + fetched_bytes;
         // What comes is copied into one batch. What is fetched is there page by page, and put together column by column,
@@ -224,6 +227,8 @@ pub(super) fn fetched(
         let mut running: VecDeque<Fetched> = VecDeque::new();
         let mut window = Window::new(FIRST_ROWS, fetching.memory.another());
         let mut has_ended = false;
+        // Of the last batch, what no window has taken yet.
+        let mut rest: Option<RecordBatch> = None;
         loop {
             let may_start = !has_ended && running.len() <= fetching.tasks;
             if !may_start && running.is_empty() {
@@ -232,7 +237,7 @@ pub(super) fn fetched(
             let event = tokio::select! {
                 biased;
                 done = oldest(&mut running), if !running.is_empty() => Event::Done(done),
-                batch = input.next(), if may_start => Event::Input(batch),
+                batch = next_rows(&mut rest, &mut input), if may_start => Event::Input(batch),
             };
             let is_full = match event {
                 Event::Done(done) => {
@@ -249,8 +254,9 @@ pub(super) fn fetched(
                     continue;
                 }
                 Event::Input(Some(batch)) => {
-                    let batch = batch?;
-                    batch.num_rows() > 0 && window.add(batch, &fetching)?
+                    let (taken, others) = window.split(batch?, &fetching);
+                    rest = others;
+                    taken.num_rows() > 0 && window.add(taken, &fetching)?
                 }
                 Event::Input(None) => {
                     has_ended = true;
@@ -263,6 +269,24 @@ pub(super) fn fetched(
             }
         }
     }
+}
+
+async fn next_rows(
+    rest: &mut Option<RecordBatch>,
+    input: &mut SendableRecordBatchStream,
+) -> Option<Result<RecordBatch>> {
+    match rest.take() {
+        Some(rest) => Some(Ok(rest)),
+        None => input.next().await,
+    }
+}
+
+/// The same in the order of the input.
+pub(crate) fn fetched_in_order(
+    fetching: Fetching,
+    input: SendableRecordBatchStream,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    fetched(fetching, input, None)
 }
 
 async fn oldest(running: &mut VecDeque<Fetched>) -> Result<(RecordBatch, HeldMemory)> {

@@ -29,6 +29,7 @@ use datafusion::physical_plan::{
 use super::metrics::SortMetrics;
 use super::output::output;
 use super::spec::SortSpec;
+use super::spooled::{SpooledColumns, SpooledSort};
 use super::state::SortState;
 use super::threshold::Threshold;
 use crate::execution::SharedExecution;
@@ -44,10 +45,19 @@ pub struct ExternalSortExec {
     /// The same sort as DataFusion would do it. It answers what planning asks.
     planned: Arc<SortExec>,
     properties: Arc<PlanProperties>,
-    /// What the planner expected of this sort and of columns fetched above it, where it chose this.
-    estimate: OnceLock<FetchEstimate>,
+    /// What the planner chose for this sort.
+    chosen: Chosen,
     metrics: ExecutionPlanMetricsSet,
     shared: SharedExecution<Shared>,
+}
+
+/// What the planner decides when the plan is complete.
+#[derive(Clone, Debug, Default)]
+struct Chosen {
+    /// What was expected of this sort, and of the way that was not chosen.
+    estimate: OnceLock<FetchEstimate>,
+    /// Whether columns that the sort does not look at are written once and fetched for the result.
+    spools: OnceLock<()>,
 }
 
 /// What the outputs of an execution share: the first rows of all are wanted, not of each.
@@ -117,7 +127,20 @@ impl ExternalSortExec {
 
     /// Has it show what was expected of it, and of the way that was not chosen.
     pub fn show_estimate(&self, estimate: FetchEstimate) {
-        self.estimate.get_or_init(|| estimate);
+        self.chosen.estimate.get_or_init(|| estimate);
+    }
+
+    /// The columns that it could write once and fetch for the result. `None` if there are none, or only the first rows are
+    /// wanted.
+    pub fn spoolable(&self) -> Option<SpooledColumns> {
+        let columns = SpooledColumns::of(self.planned.expr(), &self.schema());
+        (self.planned.fetch().is_none() && !columns.spooled.is_empty()).then_some(columns)
+    }
+
+    /// Has it do so.
+    pub fn spool(&self) {
+        assert!(self.spoolable().is_some(), "a sort spools columns that it does not look at, for all rows");
+        self.chosen.spools.get_or_init(|| ());
     }
 
     /// The node that this one replaces.
@@ -134,7 +157,7 @@ impl ExternalSortExec {
         Self {
             planned: Arc::new(planned),
             properties,
-            estimate: OnceLock::new(),
+            chosen: Chosen::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             shared: SharedExecution::default(),
         }
@@ -205,7 +228,11 @@ impl DisplayAs for ExternalSortExec {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let text = Planned(&self.planned).to_string();
                 write!(f, "ExternalSortExec: {}", text.strip_prefix("SortExec: ").unwrap_or(&text))?;
-                self.estimate.get().map_or(Ok(()), |estimate| write!(f, ", estimated=[{estimate}]"))
+                if self.chosen.spools.get().is_some() {
+                    write!(f, ", columns=spooled")?;
+                }
+                let estimate = self.chosen.estimate.get();
+                estimate.map_or(Ok(()), |estimate| write!(f, ", estimated=[{estimate}]"))
             }
         }
     }
@@ -264,13 +291,13 @@ impl ExecutionPlan for ExternalSortExec {
         if options.children_properties == ChildrenPropertiesMode::Keep {
             sort.properties = Arc::clone(&self.properties);
         }
-        sort.estimate = self.estimate.clone();
+        sort.chosen = self.chosen.clone();
         Ok(Arc::new(sort))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let sort = Self::like(&Arc::clone(&self.planned).reset_state()?)?;
-        Ok(Arc::new(Self { estimate: self.estimate.clone(), ..sort }))
+        Ok(Arc::new(Self { chosen: self.chosen.clone(), ..sort }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -281,6 +308,12 @@ impl ExecutionPlan for ExternalSortExec {
         };
         let inputs = inputs.map(|input_partition| input.execute(input_partition, Arc::clone(&context)));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        if self.chosen.spools.get().is_some() {
+            let tasks = context.session_config().target_partitions().div_ceil(self.outputs().max(1));
+            let (ordering, schema) = (self.planned.expr(), self.schema());
+            let sort = SpooledSort { ordering, schema, metrics: &self.metrics, partition, tasks };
+            return sort.output(inputs, &context);
+        }
         let Shared { spec, threshold } = self.shared(&context)?;
         let space = operator_space(&context, "sort")?;
         let metrics = SortMetrics::new(&self.metrics, partition);

@@ -33,6 +33,7 @@
 //! | `run_sink`, `stored_run`, `reading` | runs on the device: writing them, and reading several at once |
 //! | `forecast` | which of them is read next |
 //! | `passes` | fewer runs out of many |
+//! | `spooled` | columns that are written once, beside the runs, and fetched for the result |
 //! | `output` | from inputs to the stream of results |
 //! | `ordered_merge` | merging inputs that something else has sorted |
 //! | `state`, `metrics` | what all of them share |
@@ -60,6 +61,7 @@ mod reading;
 mod run_sink;
 mod shared_prefix;
 pub(crate) mod spec;
+mod spooled;
 mod state;
 mod stored_run;
 #[cfg(test)]
@@ -74,4 +76,5 @@ pub use ordered_merge::OrderedMergeExec;
 pub(crate) use output::output as sorted;
 pub use reading::ExpectedMerges;
 pub(crate) use spec::SortSpec;
+pub use spooled::{PAGE_BYTES as SPOOL_PAGE_BYTES, SpooledColumns};
 pub(crate) use state::SortState;

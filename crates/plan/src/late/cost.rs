@@ -3,10 +3,11 @@
 //! Both ways are counted by what the device's profile says about reads of a size and by bytes that the processor touches.
 //! A fetch reads, for each page of a window of rows, the neighbouring columns in one request, and decodes all their values.
 
+use nandina_device::{BLOCK_BYTES, Device};
 use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use nandina_exec::fetch::{RowOrder, window_bytes};
 use nandina_exec::scan::PageReads;
-use nandina_exec::sort::ExpectedMerges;
+use nandina_exec::sort::{ExpectedMerges, SPOOL_PAGE_BYTES};
 use nandina_storage::Table;
 
 /// Tables of fewer bytes are read at once, whatever is wanted of them.
@@ -131,20 +132,8 @@ impl FetchCost {
 
     /// Sorting all rows, of so many bytes each, beside comparing them.
     fn sort_micros(&self, sorted: &SortedRows, row_bytes: f64, memory_bytes: Option<usize>) -> f64 {
-        let bytes = self.rows * row_bytes;
         let overlap = (sorted.pages_of_a_value / self.pages).min(1.0);
-        let device = self.table.store().device();
-        let merges = ExpectedMerges::of(bytes, row_bytes, overlap, memory_bytes, &device.sizes());
-        let profile = device.profile();
-        let unit_bytes = merges.unit_bytes as f64;
-        let pages = self.rows / merges.page_rows;
-        let stored = pages * merges.page_bytes;
-        let moved = stored / profile.writes.full_bandwidth() * 1e6
-            + stored / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64)
-            + pages * RUN_PAGE_MICROS;
-        // Into pages of runs and out of them, each time, and into the order of the result.
-        let copies = 2.0 * merges.passes + 1.0;
-        merges.passes * moved + copies * bytes / BYTES_PER_MICRO
+        sort_micros(self.table.store().device(), self.rows, row_bytes, overlap, memory_bytes)
     }
 
     /// Fetching all rows in the order of a key of which so many pages may have the same value.
@@ -235,6 +224,52 @@ impl FetchCost {
     /// Of so many, those that are fetched at once.
     fn window_rows(&self, rows: f64, memory_bytes: Option<usize>) -> f64 {
         (window_bytes(memory_bytes) as f64 / self.row_bytes.max(1.0)).clamp(1.0, rows.max(1.0))
+    }
+}
+
+/// Sorting so many rows of so many bytes, beside comparing them. `overlap` is the share of all runs that a run has keys in common
+/// with.
+fn sort_micros(device: &Device, rows: f64, row_bytes: f64, overlap: f64, memory_bytes: Option<usize>) -> f64 {
+    let bytes = rows * row_bytes;
+    let merges = ExpectedMerges::of(bytes, row_bytes, overlap, memory_bytes, &device.sizes());
+    let profile = device.profile();
+    let unit_bytes = merges.unit_bytes as f64;
+    let pages = rows / merges.page_rows;
+    let stored = pages * merges.page_bytes;
+    let moved = stored / profile.writes.full_bandwidth() * 1e6
+        + stored / unit_bytes * profile.reads.best_micros(merges.unit_bytes as u64)
+        + pages * RUN_PAGE_MICROS;
+    // Into pages of runs and out of them, each time, and into the order of the result.
+    let copies = 2.0 * merges.passes + 1.0;
+    merges.passes * moved + copies * bytes / BYTES_PER_MICRO
+}
+
+/// Rows of a sort, in no order, whose columns may be spooled.
+pub(super) struct SpoolableRows {
+    pub rows: f64,
+    /// Bytes that a row has of columns which the sort looks at, and of the others.
+    pub carried_bytes: f64,
+    pub spooled_bytes: f64,
+}
+
+impl SpoolableRows {
+    /// What carrying all columns costs, and writing some once and fetching them, with temporary space on `device`.
+    pub fn cost(&self, device: &Device, memory_bytes: Option<usize>) -> SortCost {
+        let rows = self.rows;
+        let sort = |row_bytes: f64| sort_micros(device, rows, row_bytes, 1.0, memory_bytes);
+        let early = sort(self.carried_bytes + self.spooled_bytes);
+        let row_bytes = self.spooled_bytes.max(1.0);
+        let page_bytes = SPOOL_PAGE_BYTES.max((row_bytes as usize).next_multiple_of(BLOCK_BYTES)) as f64;
+        let pages = rows / (page_bytes / row_bytes).floor().max(1.0);
+        // Of pages that rows of one window share, one read each.
+        let window = (window_bytes(memory_bytes) as f64 / row_bytes).clamp(1.0, rows.max(1.0));
+        let reads = rows / window * spread(window, pages.max(1.0));
+        let profile = device.profile();
+        let written = pages * page_bytes / profile.writes.full_bandwidth() * 1e6 + pages * RUN_PAGE_MICROS;
+        let read = profile.reads.best_micros(page_bytes as u64) + page_bytes / BYTES_PER_MICRO;
+        let copies = 3.0 * rows * row_bytes / BYTES_PER_MICRO;
+        let late = sort(self.carried_bytes + size_of::<u64>() as f64) + written + reads * read + copies;
+        SortCost { rows: rows as usize, late, early }
     }
 }
 

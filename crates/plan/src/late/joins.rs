@@ -1,15 +1,16 @@
 //! Where tables are joined.
 //!
-//! Above a tree of joins, columns are fetched that no condition in it looks at. The joins make what RARE-join calls the join
+//! Above a tree of joins, and filters right above it that look at narrow columns only, columns are fetched that no condition in it looks at. The joins make what RARE-join calls the join
 //! index: rows of keys and row ids (Shah, Harizopoulos, Wiener, Graefe: *Fast Scans and Joins using Flash Drives*, DaMoN
 //! 2008, section 4). Whether that pays is known when the operators of the plan are: [`choice`](super::choice).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::{Column, ExprSchema as _, Result};
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use nandina_exec::batch::row_width::{TEXT_BYTES, column_bytes};
 use nandina_exec::fetch::RowOrder;
 
 use super::above::{Candidate, Fetches, fetched_above, table_at, unused_columns};
@@ -60,7 +61,7 @@ impl<'a> JoinFetches<'a> {
         if extension::<LateFetch>(&plan).is_some() {
             return Ok(Transformed::no(plan));
         }
-        let is_join = matches!(plan, LogicalPlan::Join(_));
+        let is_join = matches!(plan, LogicalPlan::Join(_)) || filters_join(&plan);
         let passes = matches!(plan, LogicalPlan::Projection(_)) || passed_input(&plan).is_some();
         let below = Above {
             joins: is_join || (passes && above.joins),
@@ -114,6 +115,29 @@ impl<'a> JoinFetches<'a> {
         let in_table: Vec<usize> = columns.iter().map(|(_, in_table)| *in_table).collect();
         table_at(plan, way)
             .is_some_and(|table| cost::FetchCost::of(&table, &in_table).is_some_and(|cost| cost.may_pay()))
+    }
+}
+
+/// Whether it is a filter above a join that looks at no wide columns: fewer rows are left to be fetched for above it.
+fn filters_join(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Filter(filter) = plan else { return false };
+    let below = passed_join(&filter.input);
+    let schema = filter.input.schema();
+    let is_narrow = |column: &Column| {
+        let data_type = schema.data_type(column);
+        data_type.is_ok_and(|data_type| column_bytes(data_type, TEXT_BYTES) <= size_of::<u64>())
+    };
+    below && filter.predicate.column_refs().into_iter().all(is_narrow)
+}
+
+/// Whether it is a join that other nodes only pass the rows of on.
+fn passed_join(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(_) => true,
+        LogicalPlan::Projection(projection) => passed_join(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => passed_join(&alias.input),
+        LogicalPlan::Filter(filter) => passed_join(&filter.input),
+        _ => false,
     }
 }
 

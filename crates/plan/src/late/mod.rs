@@ -14,6 +14,7 @@
 //! few pages at random takes, and what reading all pages of those columns, [`locality`] whether the rows of a key stand
 //! together. Above joins the costs depend on what they spill: [`choice`] looks at the operators that were planned, and the
 //! plan is made once more without the fetches that do not pay, and with sorts by row id below those that read fewer pages so.
+//! Rows that no fetch is made for may have a sort write them once and fetch them itself ([`spooled`]).
 //! [`explained`] has `EXPLAIN` show what was expected of the ways that were not chosen.
 //! What is not wanted any more below a [`LateFetch`] is removed by DataFusion's rule, which goes over the plan once more.
 //!
@@ -31,6 +32,7 @@ mod origins;
 mod planner;
 mod row_ids;
 mod sorts;
+mod spooled;
 
 pub use algorithm::{JoinAlgorithm, SortAlgorithm};
 pub(crate) use planner::{LateFetchPlanner, planned_late};

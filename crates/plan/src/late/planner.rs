@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
 use datafusion::common::format::ExplainFormat;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Explain, LogicalPlan, UserDefinedLogicalNode};
@@ -22,6 +23,7 @@ use super::joins::JoinFetches;
 use super::node::LateFetch;
 use super::row_ids::can_be_named;
 use super::sorts::SortFetches;
+use super::spooled;
 use crate::ForgetKeys;
 
 /// What the choice between early and late depends on, beside the plan.
@@ -74,7 +76,7 @@ async fn explained(
     let asked = explain.plan.as_ref();
     let late = with_late_columns(asked.clone(), Circumstances::of(session), None)?;
     let as_it_is = explaining(late.plan.clone());
-    if late.joins == 0 && late.early_sorts.is_empty() {
+    if late.joins == 0 && late.early_sorts.is_empty() && !sorts_rows(asked)? {
         return planner.create_physical_plan(&as_it_is, session).await;
     }
     // EXPLAIN shows an error of planning in its own way.
@@ -88,6 +90,16 @@ async fn explained(
     let mut options = session.config_options().explain.clone();
     options.show_statistics = explain.show_statistics.unwrap_or(options.show_statistics);
     Ok(explained::with_text_of(texts, &chosen.physical, &options))
+}
+
+/// Whether all rows of something are sorted.
+fn sorts_rows(plan: &LogicalPlan) -> Result<bool> {
+    let mut sorts = false;
+    plan.apply_with_subqueries(|part| {
+        sorts |= matches!(part, LogicalPlan::Sort(sort) if sort.fetch.is_none());
+        Ok(if sorts { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(sorts)
 }
 
 /// A query as it is run.
@@ -116,6 +128,7 @@ async fn chosen_plan(
         }
     };
     early.extend(late.early_sorts);
+    spooled::choose(&physical, circumstances, session);
     explained::note(&physical, &chosen, early);
     Ok(ChosenPlan { logical: late.plan, physical })
 }

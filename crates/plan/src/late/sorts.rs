@@ -70,7 +70,7 @@ impl SortFetches {
 }
 
 /// What both algorithms are expected to take. `None` if nothing is known of any table.
-fn estimate(costs: &[SortCost]) -> Option<FetchEstimate> {
+pub(super) fn estimate(costs: &[SortCost]) -> Option<FetchEstimate> {
     let rows = costs.iter().map(|cost| cost.rows as u64).max()?;
     let millis =
         |micros: fn(&SortCost) -> f64| (costs.iter().map(micros).sum::<f64>() / 1000.0).round() as u64;

@@ -80,6 +80,12 @@ const JOINED: &[(&str, usize)] = &[
     ),
     ("SELECT t.comment, u.words FROM t JOIN u ON t.id = u.id LIMIT 100000", 2),
     ("SELECT t.id, u.comment, u.words, u.same FROM t LEFT JOIN u ON t.id = u.id - 1000000", 1),
+    ("SELECT t.comment, t.words FROM t LEFT JOIN u ON t.id = u.id WHERE u.id IS NULL AND t.k > 4000", 1),
+    ("SELECT t.comment, u.comment FROM t LEFT JOIN u ON t.id = u.id WHERE coalesce(u.k, t.k) % 100 = 7", 2),
+    (
+        "SELECT t.comment, u.words FROM t LEFT JOIN u ON t.id = u.id WHERE coalesce(u.comment, 'x') < 'long'",
+        2,
+    ),
 ];
 
 /// Rows as bytes that tell them apart, in their order. Texts of them would take longer to make than the joins.
@@ -130,6 +136,21 @@ fn every_algorithm_finds_the_rows_of_a_join() {
                     engine.assert_clean(sql).await;
                 }
             }
+        }
+    });
+}
+
+#[test]
+fn columns_are_fetched_for_what_a_filter_leaves() {
+    run(async {
+        let (tables, _) = stored();
+        for (condition, passes) in [("u.id IS NULL", true), ("coalesce(u.comment, '') = ''", false)] {
+            let sql = format!("SELECT t.words FROM t LEFT JOIN u ON t.id = u.id WHERE {condition}");
+            let engine = engine(None, &tables, JoinAlgorithm::Rare);
+            let plan = planned(&engine.context, &sql).await.unwrap();
+            let shown = displayable(plan.as_ref()).indent(false).to_string();
+            let (fetch, filter) = (shown.find("FetchExec"), shown.find("FilterExec"));
+            assert_eq!(fetch < filter, passes, "{shown}");
         }
     });
 }

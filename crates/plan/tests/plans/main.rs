@@ -35,6 +35,7 @@ mod recursion;
 mod sorts;
 mod sorts_in_sql;
 mod sorts_under_pressure;
+mod spooled_sorts;
 mod spools;
 mod wide_and_odd_values;
 mod windows;
