@@ -31,7 +31,7 @@ const EXTENT_BYTES: usize = 1 << 20;
 /// Pages next to each other are read together, up to so many bytes.
 const MOST_READ_BYTES: usize = 256 << 10;
 
-/// Where a row lies: ascending addresses of one writer are those of its rows in order.
+/// Where a row lies.
 ///
 /// ```text
 ///   63        42 41          28 27          14 13     0

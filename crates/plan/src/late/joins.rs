@@ -1,8 +1,9 @@
 //! Where tables are joined.
 //!
-//! Above a tree of joins, and filters right above it that look at narrow columns only, columns are fetched that no condition in it looks at. The joins make what RARE-join calls the join
-//! index: rows of keys and row ids (Shah, Harizopoulos, Wiener, Graefe: *Fast Scans and Joins using Flash Drives*, DaMoN
-//! 2008, section 4). Whether that pays is known when the operators of the plan are: [`choice`](super::choice).
+//! Above a tree of joins, and filters right above it that look at narrow columns only, columns are fetched that no condition
+//! in it looks at. The joins make what RARE-join calls the join index: rows of keys and row ids (Shah, Harizopoulos, Wiener,
+//! Graefe: *Fast Scans and Joins using Flash Drives*, DaMoN 2008, section 4). Whether that pays is known when the operators of
+//! the plan are: [`choice`](super::choice).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
