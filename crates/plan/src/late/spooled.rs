@@ -20,6 +20,10 @@ use super::sorts;
 /// Columns of fewer bytes are always carried along.
 const LEAST_SPOOLED_BYTES: usize = 64;
 
+/// Fewer are carried along unless spooling is asked for: a page is read for nearly every row, and of narrow rows it holds many
+/// (`docs/benchmarks/ssd-sort.md`).
+const WORTH_SPOOLING_BYTES: usize = 2 << 10;
+
 /// Has sorts in `plan` spool where that is cheaper, or asked for.
 pub(super) fn choose(plan: &Arc<dyn ExecutionPlan>, circumstances: Circumstances, session: &dyn Session) {
     if circumstances.sort_algorithm != SortAlgorithm::Merge {
@@ -77,7 +81,8 @@ fn choose_for(
         let spoolable = SpoolableRows { rows, carried_bytes, spooled_bytes };
         spoolable.cost(device, circumstances.memory_bytes)
     });
-    let pays = cost.is_some_and(|cost| cost.late < cost.early);
+    let is_wide = spooled_bytes >= WORTH_SPOOLING_BYTES;
+    let pays = is_wide && cost.is_some_and(|cost| cost.late < cost.early);
     if circumstances.sort_algorithm == SortAlgorithm::Ssd || pays {
         sort.spool();
         let estimate = cost.and_then(|cost| sorts::estimate(&[cost]));
