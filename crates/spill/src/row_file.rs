@@ -26,7 +26,7 @@ use crate::error::{Result, SpillError};
 use crate::partition_file::PinnedWrite;
 use crate::temp_space::{Extent, QuerySpace};
 
-/// Space is taken in extents of this size.
+/// The size of an extent, unless a page is longer.
 const EXTENT_BYTES: usize = 1 << 20;
 /// Pages next to each other are read together, up to so many bytes.
 const MOST_READ_BYTES: usize = 256 << 10;

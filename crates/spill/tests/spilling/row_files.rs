@@ -1,4 +1,4 @@
-//! Rows of a row file are found by their addresses, whatever their widths, whoever wrote them, in any order.
+//! Rows of a row file are read by their addresses, in any order, of any width, from several writers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
 
