@@ -38,7 +38,8 @@ pub const NAMES: [(&str, &str); 16] = [
     ),
     (
         "sort_algorithm",
-        "auto (what costs less), merge (of whole rows) or ssd (of keys; the other columns are fetched in order)",
+        "auto (what costs less), merge (of whole rows) or ssd (of keys; the other columns are fetched in order, those of \
+         rows that have no ids after they have been written once)",
     ),
     (
         "join_algorithm",

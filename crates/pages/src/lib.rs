@@ -39,6 +39,7 @@ mod own_buffers;
 mod page;
 mod pieces;
 pub mod prefetch;
+mod row_bytes;
 mod rows;
 mod schema;
 mod staging;
@@ -55,5 +56,6 @@ pub use mini_page::{
 };
 pub use own_buffers::with_own_buffers;
 pub use page::{Page, Verify};
+pub use row_bytes::row_bytes;
 pub use rows::Rows;
 pub use schema::{ColumnLayout, PageSchema};

@@ -387,7 +387,7 @@ macro_rules! dispatch_variable {
     };
 }
 
-fn variable_bytes(array: &dyn Array, rows: &Rows<'_>) -> u64 {
+pub(crate) fn variable_bytes(array: &dyn Array, rows: &Rows<'_>) -> u64 {
     dispatch_variable!(array, byte_array_bytes, view_array_bytes(rows))
 }
 

@@ -6,14 +6,14 @@
 //!   addresses ─► RowFile::fetch: each page once, many reads at a time ◄┘
 //! ```
 //!
-//! An address says where a page lies and how long it is, so that nothing has to be kept in memory for a page.
+//! An address says where a page lies, how long it is, and how wide the row is, about: nothing has to be kept in memory for a
+//! page, and a reader knows what it asks for.
 //!
 //! Pages are not compressed: a read is to bring a page, and not a group of them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_buffer::Buffer;
@@ -26,46 +26,78 @@ use crate::error::{Result, SpillError};
 use crate::partition_file::PinnedWrite;
 use crate::temp_space::{Extent, QuerySpace};
 
-/// The size of an extent, unless a page is longer.
+/// The size of an extent, unless it is that of a long page.
 const EXTENT_BYTES: usize = 1 << 20;
+/// Longer pages have extents for themselves, since those that they share would end with too much that is not used.
+const MOST_SHARING_BYTES: usize = EXTENT_BYTES / 4;
 /// Pages next to each other are read together, up to so many bytes.
 const MOST_READ_BYTES: usize = 256 << 10;
 
 /// Where a row lies.
 ///
 /// ```text
-///   63        42 41          28 27          14 13     0
-///   ┌──────────┬──────────────┬──────────────┬────────┐
-///   │  extent  │ first block  │ blocks, or 0 │  slot  │      0 blocks: the page has the extent for itself
-///   └──────────┴──────────────┴──────────────┴────────┘
+///   63    34 33         26 25          19 18  5 4     0
+///   ┌────────┬─────────────┬──────────────┬──────┬───────┐      0 blocks: the page has the extent for itself
+///   │ extent │ first block │ blocks, or 0 │ slot │ width │      width w: the row has less than 2^w bytes
+///   └────────┴─────────────┴──────────────┴──────┴───────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Address(u64);
 
 impl Address {
+    const WIDTH_BITS: u32 = 5;
     const SLOT_BITS: u32 = 14;
-    const BLOCK_BITS: u32 = 14;
-    const EXTENTS: usize = 1 << (u64::BITS - Self::SLOT_BITS - 2 * Self::BLOCK_BITS);
-    const MOST_BLOCKS: usize = (1 << Self::BLOCK_BITS) - 1;
+    const BLOCKS_BITS: u32 = 7;
+    const FIRST_BLOCK_BITS: u32 = 8;
+    const EXTENT_BITS: u32 =
+        u64::BITS - Self::FIRST_BLOCK_BITS - Self::BLOCKS_BITS - Self::SLOT_BITS - Self::WIDTH_BITS;
 
-    fn new(page: PagePlace, slot: u32) -> Self {
-        let front = (page.extent as u64) << Self::BLOCK_BITS | page.first_block as u64;
-        let place = front << Self::BLOCK_BITS | page.blocks as u64;
-        Self(place << Self::SLOT_BITS | u64::from(slot))
+    fn new(page: PagePlace, slot: u32, width: RowWidth) -> Self {
+        let parts = [
+            (page.extent as u64, Self::EXTENT_BITS),
+            (page.first_block as u64, Self::FIRST_BLOCK_BITS),
+            (page.blocks as u64, Self::BLOCKS_BITS),
+            (u64::from(slot), Self::SLOT_BITS),
+            (u64::from(width.0), Self::WIDTH_BITS),
+        ];
+        Self(parts.into_iter().fold(0, |address, (part, bits)| {
+            assert!(part >> bits == 0, "the parts of an address have their bits");
+            address << bits | part
+        }))
+    }
+
+    /// Some of its bits, and what is above them.
+    fn split(bits: u64, low: u32) -> (usize, u64) {
+        ((bits & ((1 << low) - 1)) as usize, bits >> low)
+    }
+
+    fn width(self) -> RowWidth {
+        RowWidth(Self::split(self.0, Self::WIDTH_BITS).0 as u8)
     }
 
     fn slot(self) -> u32 {
-        (self.0 & ((1 << Self::SLOT_BITS) - 1)) as u32
+        Self::split(self.0 >> Self::WIDTH_BITS, Self::SLOT_BITS).0 as u32
     }
 
     fn page(self) -> PagePlace {
-        let mask = (1 << Self::BLOCK_BITS) - 1;
-        let place = self.0 >> Self::SLOT_BITS;
-        PagePlace {
-            extent: (place >> (2 * Self::BLOCK_BITS)) as usize,
-            first_block: (place >> Self::BLOCK_BITS & mask) as usize,
-            blocks: (place & mask) as usize,
-        }
+        let (blocks, above) = Self::split(self.0 >> (Self::WIDTH_BITS + Self::SLOT_BITS), Self::BLOCKS_BITS);
+        let (first_block, extent) = Self::split(above, Self::FIRST_BLOCK_BITS);
+        PagePlace { extent: extent as usize, first_block, blocks }
+    }
+}
+
+/// How many bits the bytes of a row have.
+#[derive(Clone, Copy, Debug)]
+struct RowWidth(u8);
+
+impl RowWidth {
+    fn of(bytes: u64) -> Self {
+        Self((u64::BITS - bytes.leading_zeros()).min((1 << Address::WIDTH_BITS) - 1) as u8)
+    }
+
+    /// Three quarters of the most, which is what rows of all widths have in the mean.
+    fn bytes(self) -> usize {
+        (3 << self.0) / 4
     }
 }
 
@@ -83,21 +115,21 @@ pub struct RowFile {
     space: Arc<QuerySpace>,
     schema: Arc<PageSchema>,
     extents: RwLock<Vec<Arc<Extent>>>,
-    rows: AtomicU64,
-    /// Of all pages.
-    bytes: AtomicU64,
 }
 
 /// Writes some of the rows of a [`RowFile`].
 pub struct RowFileWriter {
     file: Arc<RowFile>,
     builder: PageBuilder,
+    /// Of the rows that have no address yet.
+    widths: VecDeque<RowWidth>,
     group_bytes: usize,
     /// The extent that is being filled, its number, and how much of it is taken.
     extent: Option<(Arc<Extent>, usize, usize)>,
     full: Vec<FullPages>,
     full_bytes: usize,
     in_flight: Option<Batch>,
+    in_flight_bytes: usize,
 }
 
 /// Pages next to each other that are to be written.
@@ -114,8 +146,7 @@ impl RowFile {
 
     /// An empty file.
     pub fn new(schema: Arc<PageSchema>, space: Arc<QuerySpace>) -> Arc<Self> {
-        let (extents, rows, bytes) = (RwLock::default(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { space, schema, extents, rows, bytes })
+        Arc::new(Self { space, schema, extents: RwLock::default() })
     }
 
     /// The space that it lies in.
@@ -129,18 +160,19 @@ impl RowFile {
         RowFileWriter {
             builder: PageBuilder::new(Arc::clone(&self.schema), page_bytes, Self::MOST_PAGE_ROWS),
             file: Arc::clone(self),
+            widths: VecDeque::new(),
             group_bytes,
             extent: None,
             full: Vec::new(),
             full_bytes: 0,
             in_flight: None,
+            in_flight_bytes: 0,
         }
     }
 
-    /// The mean width of the rows that are on the device, in bytes of pages.
-    pub fn row_bytes(&self) -> usize {
-        let rows = self.rows.load(Ordering::Relaxed);
-        self.bytes.load(Ordering::Relaxed).checked_div(rows).unwrap_or(0) as usize
+    /// Bytes of the row at an address: a quarter less to a half more than it has.
+    pub fn row_bytes(address: u64) -> usize {
+        Address(address).width().bytes()
     }
 
     /// The rows at `addresses`, in their order, and how many pages they stood on. Their writers have ended. Up to
@@ -281,9 +313,9 @@ impl RowFile {
     fn grow(&self, bytes: usize) -> Result<(Arc<Extent>, usize)> {
         let extent = Arc::new(self.space.allocate(bytes)?);
         let mut extents = self.extents.write();
-        if extents.len() == Address::EXTENTS {
-            let label = self.space.label().to_owned();
-            return Err(SpillError::TooManyExtents { label, extents: Address::EXTENTS });
+        let most = 1 << Address::EXTENT_BITS;
+        if extents.len() == most {
+            return Err(SpillError::TooManyExtents { label: self.space.label().to_owned(), extents: most });
         }
         extents.push(Arc::clone(&extent));
         Ok((extent, extents.len() - 1))
@@ -309,6 +341,7 @@ impl RowFileWriter {
     /// Adds rows behind those that came before. The addresses of all rows, in their order, are added to `addresses` page by
     /// page: those of a page that is not full yet come with later rows, or at the end.
     pub async fn push(&mut self, rows: &RecordBatch, addresses: &mut Vec<u64>) -> Result<()> {
+        self.widths.extend(nandina_pages::row_bytes(rows)?.into_iter().map(RowWidth::of));
         let mut next = 0;
         loop {
             next += self.builder.append(rows, Rows::Range(next..rows.num_rows()))?;
@@ -336,7 +369,8 @@ impl RowFileWriter {
 
     /// Memory that rows take until they are on the device, about.
     pub fn memory_bytes(&self) -> usize {
-        2 * self.group_bytes + self.builder.memory_bytes()
+        let pages = (2 * self.group_bytes).max(self.full_bytes + self.in_flight_bytes);
+        pages + self.builder.memory_bytes() + self.widths.len()
     }
 
     /// Ends the page that is being filled.
@@ -346,8 +380,6 @@ impl RowFileWriter {
         let mut buffer = self.file.space.device().buffer(len_bytes);
         self.builder.encode(PageIdentity::default(), &mut buffer)?;
         self.file.space.note_spilled(len_bytes);
-        self.file.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        self.file.bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
         let offset = extent.offset() + (place.first_block * BLOCK_BYTES) as u64;
         let end = offset + len_bytes as u64;
         let bytes = PinnedWrite::of(buffer.freeze(), &extent);
@@ -359,24 +391,26 @@ impl RowFileWriter {
             _ => self.full.push(FullPages { extent, offset, end, buffers: vec![bytes] }),
         }
         self.full_bytes += len_bytes;
-        addresses.extend((0..rows as u32).map(|slot| Address::new(place, slot).0));
+        assert!(self.widths.len() >= rows, "every row that waits for an address has a width");
+        let widths = self.widths.drain(..rows);
+        addresses.extend((0..).zip(widths).map(|(slot, width)| Address::new(place, slot, width).0));
         Ok(())
     }
 
     /// Where a page of so many bytes goes, and how many it has there.
     fn place(&mut self, bytes: usize) -> Result<(PagePlace, Arc<Extent>, usize)> {
-        let blocks = bytes.div_ceil(BLOCK_BYTES);
-        if blocks > Address::MOST_BLOCKS {
+        if bytes > MOST_SHARING_BYTES {
             let (extent, number) = self.file.grow(bytes)?;
             let len_bytes = extent.len_bytes() as usize;
             return Ok((PagePlace { extent: number, first_block: 0, blocks: 0 }, extent, len_bytes));
         }
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
         let len_bytes = blocks * BLOCK_BYTES;
         let has_room = |taken: usize, extent: &Extent| taken + len_bytes <= extent.len_bytes() as usize;
         let (extent, number, taken) = match self.extent.take() {
             Some((extent, number, taken)) if has_room(taken, &extent) => (extent, number, taken),
             _ => {
-                let (extent, number) = self.file.grow(len_bytes.max(EXTENT_BYTES))?;
+                let (extent, number) = self.file.grow(EXTENT_BYTES)?;
                 (extent, number, 0)
             }
         };
@@ -390,7 +424,7 @@ impl RowFileWriter {
         if let Some(earlier) = self.in_flight.take() {
             earlier.wait_async().await?;
         }
-        self.full_bytes = 0;
+        self.in_flight_bytes = std::mem::take(&mut self.full_bytes);
         let writes = self.full.drain(..).map(|pages| {
             let FullPages { extent, offset, buffers, .. } = pages;
             (extent.file().clone(), Request::Write { offset, buffers })

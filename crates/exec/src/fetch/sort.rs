@@ -7,7 +7,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt as _;
 
@@ -72,8 +72,7 @@ impl SortByRowId {
         self.sorts.add(1);
         let space = operator_space(&self.context, "fetch")?;
         // Its rows are counted when they have been fetched for.
-        let baseline = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let metrics = SortMetrics { baseline, ..SortMetrics::new(&self.metrics, self.partition) };
+        let metrics = SortMetrics::without_rows(&self.metrics, self.partition);
         let state = SortState::new(spec, self.context.memory_pool(), space, None, metrics);
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted(state, vec![rest]).boxed())))
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array as _, ArrayRef, UInt32Array, UInt64Array};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::take;
+use arrow::datatypes::UInt64Type;
 use datafusion::common::Result;
 use nandina_device::IoAccount;
 use nandina_spill::RowFile;
@@ -42,11 +43,16 @@ impl Source {
         Self::Table(fetched, row_bytes)
     }
 
-    /// Bytes that are fetched for a row, about.
-    pub(super) fn row_bytes(&self) -> usize {
+    /// Adds the bytes that are fetched for each of `rows`, about.
+    pub(super) fn add_row_bytes(&self, rows: &RecordBatch, bytes: &mut [usize]) {
         match self {
-            Self::Table(_, row_bytes) => *row_bytes,
-            Self::File { file, .. } => file.row_bytes(),
+            Self::Table(_, row_bytes) => bytes.iter_mut().for_each(|bytes| *bytes += row_bytes),
+            Self::File { addresses, .. } => {
+                let addresses = rows.column(*addresses).as_primitive::<UInt64Type>().values();
+                for (bytes, &address) in bytes.iter_mut().zip(addresses) {
+                    *bytes += RowFile::row_bytes(address);
+                }
+            }
         }
     }
 

@@ -121,9 +121,11 @@ impl Fetching {
         }
     }
 
-    /// Bytes that are fetched for a row, about.
-    fn fetched_row_bytes(&self) -> usize {
-        self.sources.iter().map(Source::row_bytes).sum::<usize>().max(1)
+    /// Bytes that are fetched for each of some rows, about.
+    fn fetched_bytes(&self, rows: &RecordBatch) -> Vec<usize> {
+        let mut bytes = vec![0; rows.num_rows()];
+        self.sources.iter().for_each(|source| source.add_row_bytes(rows, &mut bytes));
+        bytes
     }
 
     /// The rows of a window, in a task of its own.
@@ -145,7 +147,7 @@ impl Fetching {
             counts.iter().for_each(|count| {
                 count.fetch_add(reads.pages.load(Ordering::Relaxed), Ordering::Relaxed);
             });
-            memory.resize(array_bytes(&rows));
+            memory.resize(data_bytes(&rows) + array_bytes(&rows));
             Ok((rows, memory))
         }))
     }
@@ -177,22 +179,29 @@ impl Window {
         Self { batches: Vec::new(), rows: 0, bytes: 0, most_rows, memory }
     }
 
-    /// The rows of `batch` that a window takes, at least one, and the others, if there are any.
-    fn split(&self, batch: RecordBatch, fetching: &Fetching) -> (RecordBatch, Option<RecordBatch>) {
+    /// Takes rows of `batch`, and says whether these were all that the window takes: as many as were wanted, or as memory has
+    /// room for. Returns the others.
+    fn take(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<(bool, Option<RecordBatch>)> {
         let rows = batch.num_rows();
-        let row_bytes = fetching.fetched_row_bytes() + data_bytes(&batch) / rows.max(1);
-        let fitting = fetching.most_bytes.saturating_sub(self.bytes) / row_bytes;
-        let taken = fitting.min(self.most_rows.saturating_sub(self.rows)).max(1);
-        match rows.checked_sub(taken) {
-            None | Some(0) => (batch, None),
-            Some(others) => (batch.slice(0, taken), Some(batch.slice(taken, others))),
+        if rows == 0 {
+            return Ok((false, None));
         }
+        let (own_bytes, fetched_bytes) = (data_bytes(&batch) / rows, fetching.fetched_bytes(&batch));
+        let fitting = fetched_bytes.iter().scan(self.bytes, |bytes, fetched_bytes| {
+            *bytes += own_bytes + fetched_bytes;
+            (*bytes <= fetching.most_bytes).then_some(())
+        });
+        let fitting = fitting.take(self.most_rows.saturating_sub(self.rows)).count().max(1);
+        let others = (fitting < rows).then(|| batch.slice(fitting, rows - fitting));
+        let fetched_bytes = fetched_bytes.iter().take(fitting).sum();
+        let has_room = self.add(batch.slice(0, fitting), fetched_bytes, fetching)?;
+        let is_full = others.is_some() || self.rows >= self.most_rows || self.bytes >= fetching.most_bytes;
+        Ok((!has_room || is_full, others))
     }
 
-    /// Adds rows, and says whether that was all that the window takes: as many as were wanted, or as memory has room for.
-    fn add(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<bool> {
+    /// Adds rows that `fetched_bytes` are fetched for. Returns whether memory has room for them.
+    fn add(&mut self, batch: RecordBatch, fetched_bytes: usize, fetching: &Fetching) -> Result<bool> {
         let held = HeldBatch::new(batch)?;
-        let fetched_bytes = held.rows.num_rows() * fetching.fetched_row_bytes();
         let read_bytes = if self.batches.is_empty() { fetching.read_bytes } else { 0 };
         self.bytes += held.bytes + fetched_bytes;
         // What comes is copied into one batch. What is fetched is there page by page, and put together column by column,
@@ -205,7 +214,7 @@ impl Window {
             // The rows are there; what is fetched for them is as much as one batch, which goes out next.
             self.memory.grow(bytes);
         }
-        Ok(!has_room || self.rows >= self.most_rows || self.bytes >= fetching.most_bytes)
+        Ok(has_room)
     }
 }
 
@@ -254,9 +263,9 @@ pub(super) fn fetched(
                     continue;
                 }
                 Event::Input(Some(batch)) => {
-                    let (taken, others) = window.split(batch?, &fetching);
+                    let (is_full, others) = window.take(batch?, &fetching)?;
                     rest = others;
-                    taken.num_rows() > 0 && window.add(taken, &fetching)?
+                    is_full
                 }
                 Event::Input(None) => {
                     has_ended = true;

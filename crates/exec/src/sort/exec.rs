@@ -309,9 +309,10 @@ impl ExecutionPlan for ExternalSortExec {
         let inputs = inputs.map(|input_partition| input.execute(input_partition, Arc::clone(&context)));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         if self.chosen.spools.get().is_some() {
-            let tasks = context.session_config().target_partitions().div_ceil(self.outputs().max(1));
+            let outputs = self.outputs().max(1);
+            let tasks = context.session_config().target_partitions().div_ceil(outputs);
             let (ordering, schema) = (self.planned.expr(), self.schema());
-            let sort = SpooledSort { ordering, schema, metrics: &self.metrics, partition, tasks };
+            let sort = SpooledSort { ordering, schema, metrics: &self.metrics, partition, tasks, outputs };
             return sort.output(inputs, &context);
         }
         let Shared { spec, threshold } = self.shared(&context)?;

@@ -22,7 +22,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, StreamExt as _};
 use nandina_pages::PageSchema;
@@ -32,6 +32,7 @@ use super::metrics::SortMetrics;
 use super::output::output;
 use super::spec::SortSpec;
 use super::state::SortState;
+use crate::batch::data_bytes;
 use crate::error::{pages_error, spill_error};
 use crate::fetch::{FetchMetrics, Fetching, Source, fetched_in_order};
 use crate::memory::HeldMemory;
@@ -39,7 +40,7 @@ use crate::spill::operator_space;
 
 /// Of a page, unless a row is longer: reading so much at random takes hardly longer than reading a block.
 pub const PAGE_BYTES: usize = 16 << 10;
-/// The share of memory that pages may take which are being written.
+/// The share of memory that pages may take which are being written. As many are gathered for the next write.
 const WRITE_SHARE: usize = 32;
 
 /// Which columns a sort carries along, and which it fetches.
@@ -106,6 +107,8 @@ pub struct SpooledSort<'a> {
     pub partition: usize,
     /// Windows at a time.
     pub tasks: usize,
+    /// Outputs that there are beside each other.
+    pub outputs: usize,
 }
 
 impl SpooledSort<'_> {
@@ -125,15 +128,14 @@ impl SpooledSort<'_> {
         let pages = PageSchema::try_new(Arc::clone(&spooled_schema)).map_err(pages_error)?;
         let file = RowFile::new(pages, Arc::clone(&space));
         // Rows are counted when they have been fetched for.
-        let baseline = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), self.partition);
-        let metrics = SortMetrics { baseline, ..SortMetrics::new(self.metrics, self.partition) };
+        let metrics = SortMetrics::without_rows(self.metrics, self.partition);
         let state = SortState::new(spec, context.memory_pool(), space, None, metrics);
+        let write_bytes = state.memory_limit.map_or(usize::MAX, |limit| limit / WRITE_SHARE);
+        let writer_bytes = (write_bytes / (inputs.len() * self.outputs).max(1))
+            .clamp(PAGE_BYTES, state.space.device().sizes().write_group_bytes());
         let inputs = inputs.into_iter().map(|input| {
             let spooling = Spooling {
-                writer_bytes: state
-                    .memory_limit
-                    .map_or(usize::MAX, |limit| limit / WRITE_SHARE)
-                    .clamp(PAGE_BYTES, state.space.device().sizes().write_group_bytes()),
+                writer_bytes,
                 memory: state.another_reservation(),
                 columns: columns.clone(),
                 file: Arc::clone(&file),
@@ -164,7 +166,7 @@ struct Spooling {
     columns: SpooledColumns,
     file: Arc<RowFile>,
     sorted_schema: SchemaRef,
-    /// Bytes that are written at once.
+    /// Bytes of pages that are written at once.
     writer_bytes: usize,
     memory: HeldMemory,
 }
@@ -181,7 +183,7 @@ impl Spooling {
                 let spooled = batch.project(&self.columns.spooled)?;
                 writer.push(&spooled, &mut waiting.addresses).await.map_err(spill_error)?;
                 // It is bounded, and without it nothing could leave memory.
-                self.memory.resize(writer.memory_bytes());
+                self.memory.resize(writer.memory_bytes() + waiting.bytes());
                 drop((batch, spooled));
                 while let Some(rows) = waiting.next(&self.sorted_schema)? {
                     yield rows;
@@ -210,6 +212,10 @@ impl Waiting {
         if rows.num_rows() > 0 {
             self.batches.push_back(rows);
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(data_bytes).sum::<usize>() + size_of_val(self.addresses.as_slice())
     }
 
     /// The next rows with their addresses, as far as these are known.

@@ -92,11 +92,15 @@ async fn explained(
     Ok(explained::with_text_of(texts, &chosen.physical, &options))
 }
 
-/// Whether all rows of something are sorted.
+/// Whether all rows of something are sorted, for `ORDER BY` or for a window.
 fn sorts_rows(plan: &LogicalPlan) -> Result<bool> {
     let mut sorts = false;
     plan.apply_with_subqueries(|part| {
-        sorts |= matches!(part, LogicalPlan::Sort(sort) if sort.fetch.is_none());
+        sorts |= match part {
+            LogicalPlan::Sort(sort) => sort.fetch.is_none(),
+            LogicalPlan::Window(_) => true,
+            _ => false,
+        };
         Ok(if sorts { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(sorts)

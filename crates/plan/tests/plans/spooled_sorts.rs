@@ -139,6 +139,41 @@ fn rows_longer_than_the_limit_are_sorted() {
     });
 }
 
+#[test]
+fn windows_have_few_rows_where_these_are_wide() {
+    run(async {
+        let engine = engine(Some(8 * MIB), SortAlgorithm::Ssd);
+        let (rows, wide, wide_bytes) = (12_000, 6000..6100, 200_000);
+        let numbers = (0..rows).map(|number| number * 7919 % rows);
+        let width = |number: i64| if wide.contains(&number) { wide_bytes } else { 70 };
+        let texts = numbers.clone().map(|number| "x".repeat(width(number)));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
+        let batch = RecordBatch::try_from_iter([("n", numbers), ("text", texts)]).unwrap();
+        engine.context.register_table("skewed", mem_table(batch)).unwrap();
+        let plan = planned(&engine.context, "SELECT text FROM skewed ORDER BY n").await.unwrap();
+        assert!(spools(&plan));
+        let ours = engine.collect(&plan).await.unwrap();
+        let lengths = ours.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter());
+        assert!(lengths.map(|text| text.unwrap().len()).eq((0..rows).map(width)));
+        // Of 256 KiB each.
+        let windows = metric(&plan, "windows");
+        assert!((80..200).contains(&windows), "{windows} windows");
+    });
+}
+
+#[test]
+fn explain_shows_that_the_sort_of_a_window_spools() {
+    run(async {
+        let engine = engine(Some(MIB), SortAlgorithm::Ssd);
+        let sql = "EXPLAIN SELECT comment, words, id, row_number() OVER (ORDER BY k, id) FROM t";
+        let explained = engine.collect(&planned(&engine.context, sql).await.unwrap()).await.unwrap();
+        let texts = explained.iter().flat_map(|batch| batch.column(1).as_string::<i32>().iter().flatten());
+        let texts: Vec<&str> = texts.collect();
+        assert!(texts.iter().any(|text| text.contains("columns=spooled")), "{texts:?}");
+    });
+}
+
 /// So many rows of a number in no order and a text of so many bytes.
 fn wide(rows: i64, text_bytes: usize) -> Arc<MemTable> {
     let numbers = (0..rows).map(|number| number * 7919 % rows);

@@ -110,6 +110,33 @@ fn a_row_of_a_hundred_megabytes_has_an_extent_for_itself() {
 }
 
 #[test]
+fn addresses_tell_how_wide_rows_are() {
+    let (space, query) = space(FaultPlan::none());
+    let file = file(&query);
+    // Numbers of two digits: a text of width w has 3 w bytes.
+    let widths: Vec<usize> =
+        (0..80).map(|number| if number % 8 == 5 { 1 << (number % 15) } else { 3 }).collect();
+    let addresses = written(&file, &[batch(11, &widths)]).unwrap();
+    for ((number, width), address) in (11..).zip(widths).zip(addresses) {
+        let bytes = 8 + if number % 7 == 0 { 0 } else { 3 * width };
+        let told = RowFile::row_bytes(address);
+        assert!(told * 4 >= bytes * 3 && told * 2 <= bytes * 3, "{told} for {bytes}");
+    }
+    drop(space);
+}
+
+#[test]
+fn rows_of_more_than_half_a_megabyte_leave_little_of_their_extents() {
+    let (space, query) = space(FaultPlan::none());
+    let file = file(&query);
+    let batch = batch(10, &[200_000; 20]);
+    let addresses = written(&file, std::slice::from_ref(&batch)).unwrap();
+    // Three rows have no text.
+    assert!(space.used_bytes() < 20 * 660_000, "{}", space.used_bytes());
+    assert_eq!(fetched(&file, &addresses).unwrap(), batch);
+}
+
+#[test]
 fn damaged_and_failed_reads_are_errors() {
     let widths = vec![900; 300];
     let of = |faults: FaultPlan| {
