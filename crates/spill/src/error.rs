@@ -49,7 +49,14 @@ pub enum SpillError {
 }
 
 fn of_page(error: &nandina_pages::PageError) -> String {
-    if error.is_damage() { damaged("a page", error) } else { error.to_string() }
+    match error {
+        // Temporary files are read by the process that wrote them.
+        nandina_pages::PageError::Version { page_number, found, .. } => {
+            damaged("a page", format!("page {page_number} says that its format version is {found}"))
+        }
+        error if error.is_damage() => damaged("a page", error),
+        error => error.to_string(),
+    }
 }
 
 fn damaged(what: &str, reason: impl std::fmt::Display) -> String {
@@ -69,6 +76,9 @@ mod tests {
         let told = SpillError::from(page).to_string();
         assert!(told.starts_with("a page in temporary space is damaged (header of page 7"), "{told}");
         assert!(told.contains("SET temp_directory"), "{told}");
+        let version = nandina_pages::PageError::Version { page_number: 7, found: 513, supported: 2 };
+        let told = SpillError::from(version).to_string();
+        assert!(told.starts_with("a page in temporary space is damaged (page 7 says"), "{told}");
         let long = nandina_pages::PageError::NoSuchColumn { column: 3, columns: 2 };
         assert_eq!(SpillError::from(long).to_string(), "column number 3 was asked for, the page has 2");
     }
