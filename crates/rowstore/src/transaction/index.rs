@@ -8,10 +8,12 @@
 //! snapshot sees the row with it any more. So keys lead to rows that may have another key in the state that a transaction sees, or are
 //! not there: a reader that follows one checks the row. The writer tells a key that was added again from the one that is to go.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 
 use super::clock::State;
 use super::{RowStore, Transaction};
+use crate::change::Change;
 use crate::error::{Error, Result};
 use crate::heap::RowId;
 use crate::heap::slotted;
@@ -26,10 +28,17 @@ const WRITER_BYTES: usize = 7;
 const TAIL_BYTES: usize = ROW_BYTES + WRITER_BYTES;
 /// In front of a key in an undo entry: the root of its tree.
 const ROOT_BYTES: usize = 8;
+/// The writer of keys that an index was filled with. No transaction has this number.
+const FILLED: TransactionId = TransactionId(0);
 
 /// The longest key that an index takes.
 pub fn most_key_bytes(store: &PageStore) -> usize {
     Tree::most_key_bytes(store) - TAIL_BYTES
+}
+
+fn check_length(store: &PageStore, key: &[u8]) -> Result<()> {
+    let (bytes, most_bytes) = (key.len(), most_key_bytes(store));
+    if bytes > most_bytes { Err(Error::KeyTooLong { bytes, most_bytes }) } else { Ok(()) }
 }
 
 /// What stands in the tree.
@@ -64,10 +73,8 @@ impl Transaction<'_> {
         row: RowId,
         unique: Option<HasKey<'_>>,
     ) -> Result<()> {
-        let (store, most_bytes) = (&self.store.pages, most_key_bytes(&self.store.pages));
-        if key.len() > most_bytes {
-            return Err(Error::KeyTooLong { bytes: key.len(), most_bytes });
-        }
+        let store = &self.store.pages;
+        check_length(store, key)?;
         let entry = entry_of(key, row, self.writes()?.id);
         let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
         let mut undo = None;
@@ -211,6 +218,45 @@ impl RowStore {
         let lsn = change.commit()?;
         self.pages.log().wait_until_durable(lsn)?;
         Ok(tree)
+    }
+
+    /// Fills an index without keys: with those of rows that are there, in order. Its pages are so full, in percent from 50 on. It
+    /// fails if two rows have the same key and may not. Others may read the index meanwhile, but not change it. What fails or is cut off
+    /// by a crash leaves some of the keys: [`drop_index`](Self::drop_index) is for that.
+    pub fn fill_index<'k>(
+        &self,
+        tree: Tree,
+        percent: usize,
+        is_unique: bool,
+        keys: impl IntoIterator<Item = Result<(Cow<'k, [u8]>, RowId)>>,
+    ) -> Result<()> {
+        let mut last: Option<Cow<'k, [u8]>> = None;
+        let entries = keys.into_iter().map(|key| {
+            let (key, row) = key?;
+            check_length(&self.pages, &key)?;
+            if is_unique && last.as_ref() == Some(&key) {
+                return Err(Error::DuplicateKey { row });
+            }
+            let entry = entry_of(&key, row, FILLED);
+            last = Some(key);
+            Ok(entry)
+        });
+        tree.fill(&self.pages, percent, entries)
+    }
+
+    /// Gives the pages of an index back that no transaction uses. It may be called again after a crash, until the last one has been given
+    /// back: `with` adds to the change that does so, for what leads to the index to go with it.
+    pub fn drop_index<'a>(
+        &'a self,
+        tree: Tree,
+        with: impl FnOnce(&mut Change<'a>) -> Result<()>,
+    ) -> Result<()> {
+        tree.clear(&self.pages)?;
+        let mut change = self.pages.change();
+        with(&mut change)?;
+        tree.free(&self.pages, &mut change)?;
+        let lsn = change.commit()?;
+        self.pages.log().wait_until_durable(lsn)
     }
 
     /// Rolls back a key that a transaction has added.

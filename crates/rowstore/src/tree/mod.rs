@@ -16,10 +16,11 @@
 //! root. A node that has become small is merged with its neighbour in the same way. Nodes do not know their neighbours: reading on
 //! from a leaf goes down again from the root to its fence, and reads the next leaves ahead when it passes their parent.
 //!
-//! The root stays in its page.
+//! The root stays in its page. `bulk` fills a tree with keys in order, and clears one.
 
 #![allow(clippy::indexing_slicing, reason = "children are as many as a node says")]
 
+mod bulk;
 pub mod node;
 
 use std::ops::Bound;
@@ -189,7 +190,7 @@ impl Tree {
         let is_full = |node: Node<'_>| !node.has_room(if node.is_leaf() { key.len() } else { most });
         let root = self.write(store, self.root)?;
         if is_full(Node(&root)) {
-            return self.split_root(store, root);
+            return Self::split_root(store, root);
         }
         let mut parent = root;
         while !Node(&parent).is_leaf() {
@@ -205,12 +206,22 @@ impl Tree {
     }
 
     /// Moves what is in the root to two children.
-    fn split_root<'a>(self, store: &'a PageStore, root: PageWrite<'a>) -> Result<()> {
-        let parts = Node(&root).parts();
-        let (level, lower, upper) = (parts.level + 1, parts.lower.clone(), parts.upper.clone());
+    fn split_root<'a>(store: &'a PageStore, root: PageWrite<'a>) -> Result<()> {
+        let parts = Node(&root).parts().split(store.page_bytes());
+        Self::put_two_below(store, root, parts)
+    }
+
+    /// Writes two children and the root above them. The children have what it had, and may have more.
+    fn put_two_below<'a>(
+        store: &'a PageStore,
+        root: PageWrite<'a>,
+        (left, separator, right): (Parts, Vec<u8>, Parts),
+    ) -> Result<()> {
+        let node = Node(&root);
+        let (level, lower, upper) =
+            (node.level() + 1, node.lower().to_vec(), node.upper().map(<[u8]>::to_vec));
         let mut change = store.change();
         let root = change.add(root);
-        let (left, separator, right) = parts.split(store.page_bytes());
         let mut children = Vec::new();
         for parts in [left, right] {
             let page = store.allocate(&mut change, TREE_KIND)?;
@@ -228,7 +239,18 @@ impl Tree {
         number: usize,
         child: PageWrite<'a>,
     ) -> Result<()> {
-        let (left, separator, right) = Node(&child).parts().split(store.page_bytes());
+        let parts = Node(&child).parts().split(store.page_bytes());
+        Self::put_two_beside(store, parent, number, child, parts)
+    }
+
+    /// Writes a child and one on a new page behind it. Both have what the child had, and may have more.
+    fn put_two_beside<'a>(
+        store: &'a PageStore,
+        parent: PageWrite<'a>,
+        number: usize,
+        child: PageWrite<'a>,
+        (left, separator, right): (Parts, Vec<u8>, Parts),
+    ) -> Result<()> {
         let mut change = store.change();
         let (parent, child) = (change.add(parent), change.add(child));
         let page = store.allocate(&mut change, TREE_KIND)?;

@@ -210,6 +210,17 @@ fn head_of(suffix: &[u8]) -> u32 {
     u32::from_be_bytes(head)
 }
 
+/// What all keys between two fences begin with.
+fn prefix_bytes(lower: &[u8], upper: Option<&[u8]>) -> usize {
+    lower.iter().zip(upper.unwrap_or_default()).take_while(|(low, high)| low == high).count()
+}
+
+/// Bytes in use of a leaf between these fences, with so many keys, of so many bytes together.
+pub fn leaf_bytes(lower: &[u8], upper: Option<&[u8]>, keys: usize, key_bytes: usize) -> usize {
+    let cells = key_bytes + keys * SLOT_BYTES - keys * prefix_bytes(lower, upper);
+    SLOTS_AT + cells + lower.len() + upper.map_or(0, <[u8]>::len)
+}
+
 /// What a node consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
@@ -227,17 +238,14 @@ impl Parts {
         Self { level: 0, lower: Vec::new(), upper: None, keys: Vec::new(), children: Vec::new() }
     }
 
-    /// What all keys between the fences begin with.
     fn prefix_bytes(&self) -> usize {
-        let upper = self.upper.as_deref().unwrap_or_default();
-        self.lower.iter().zip(upper).take_while(|(low, high)| low == high).count()
+        prefix_bytes(&self.lower, self.upper.as_deref())
     }
 
     pub fn used(&self) -> usize {
-        let prefix = self.prefix_bytes();
-        let child = if self.level == 0 { 0 } else { CHILD_BYTES };
-        let cells: usize = self.keys.iter().map(|key| key.len() - prefix + child + SLOT_BYTES).sum();
-        SLOTS_AT + cells + self.lower.len() + self.upper.as_ref().map_or(0, Vec::len)
+        let key_bytes = self.keys.iter().map(Vec::len).sum();
+        let children = if self.level == 0 { 0 } else { self.keys.len() * CHILD_BYTES };
+        leaf_bytes(&self.lower, self.upper.as_deref(), self.keys.len(), key_bytes) + children
     }
 
     /// Two nodes with the keys of this one, and the key that separates them. The last node of a level leaves most of its keys where
@@ -350,7 +358,7 @@ fn slot(at: usize, suffix: &[u8]) -> [u8; SLOT_BYTES] {
 }
 
 /// The shortest key that is greater than one and not greater than the other.
-fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+pub fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
     let common = left.iter().zip(right).take_while(|(low, high)| low == high).count();
     right[..right.len().min(common + 1)].to_vec()
 }

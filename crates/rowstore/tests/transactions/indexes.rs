@@ -165,6 +165,71 @@ fn unique_keys_lead_to_the_rows_that_have_them() {
 }
 
 #[test]
+fn filled_indexes_are_as_if_keys_had_been_added() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let used = store.pages().used_pages().unwrap();
+    let mut rows = BTreeMap::new();
+    let mut transaction = store.begin();
+    for key in (0..80_u32).filter(|key| key % 3 > 0) {
+        let payload = vec![key as u8; 25];
+        transaction.insert(keyed.table, &[&key.to_be_bytes(), payload.as_slice()].concat()).unwrap();
+        rows.insert(key, payload);
+    }
+    transaction.commit().unwrap();
+    let sorted = || {
+        let mut keys: Vec<(Vec<u8>, RowId)> = store
+            .begin()
+            .scan(keyed.table)
+            .unwrap()
+            .map(|row| row.map(|(row, bytes)| (key_of(&bytes).to_vec(), row)).unwrap())
+            .collect();
+        keys.sort_unstable();
+        keys
+    };
+    let fill = |index: Tree, keys: Vec<(Vec<u8>, RowId)>, is_unique: bool| {
+        store.fill_index(index, 90, is_unique, keys.into_iter().map(|(key, row)| Ok((key.into(), row))))
+    };
+    fill(keyed.index, sorted(), true).unwrap();
+    assert_eq!(keyed.all(&store.begin(), "filled"), rows);
+
+    // Two rows with one key.
+    let other = store.create_index().unwrap();
+    let twice: Vec<(Vec<u8>, RowId)> =
+        sorted().into_iter().flat_map(|(key, row)| [(key.clone(), row), (key, RowId(row.0 + 1))]).collect();
+    let error = fill(other, twice.clone(), true).unwrap_err();
+    assert!(matches!(error, Error::DuplicateKey { row } if row == twice[1].1), "{error}");
+    store.drop_index(other, |_| Ok(())).unwrap();
+    let other = store.create_index().unwrap();
+    fill(other, twice.clone(), false).unwrap();
+    let all = store.begin().index_range(other, Bound::Unbounded, Bound::Unbounded, false).count();
+    assert_eq!(all, twice.len());
+    store.drop_index(other, |_| Ok(())).unwrap();
+
+    let mut random = Random::new(31);
+    for number in 0..300 {
+        let (mut transaction, mut changed) = (store.begin(), rows.clone());
+        run(keyed, &mut transaction, &mut changed, &mut random).unwrap();
+        if number % 4 == 0 {
+            transaction.roll_back().unwrap();
+        } else {
+            transaction.commit().unwrap();
+            rows = changed;
+        }
+    }
+    assert_eq!(keyed.all(&store.begin(), "at the end"), rows);
+    store.purge_all().unwrap();
+    let entries = keyed.index.range(store.pages(), Bound::Unbounded, Bound::Unbounded).count();
+    assert_eq!(entries, rows.len(), "nothing is left of keys that are gone");
+    let before = store.pages().used_pages().unwrap();
+    let nodes = keyed.index.shape(store.pages()).unwrap().iter().sum::<usize>() as u64;
+    store.drop_index(keyed.index, |_| Ok(())).unwrap();
+    assert_eq!(store.pages().used_pages().unwrap(), before - nodes);
+    assert!(before > used);
+}
+
+#[test]
 fn keys_not_yet_committed_count() {
     let devices = Devices::new();
     let store = store(&devices).unwrap();

@@ -11,6 +11,7 @@ use nandina_simulation::CrashOutcome;
 
 use self::setup::{Devices, PAGE_BYTES, Random, options};
 
+mod bulk;
 #[path = "../pages/setup.rs"]
 #[allow(dead_code, reason = "for tests of pages")]
 mod setup;
