@@ -33,8 +33,8 @@ impl BufferPool {
         let mut old: Vec<u32> = (0..self.frames.len() as u32)
             .filter(|frame| self.frames[*frame as usize].dirty_since().is_some_and(|since| since < end))
             .collect();
-        // Neighbours are written together.
-        old.sort_unstable_by_key(|frame| self.frames[*frame as usize].page());
+        // Neighbours are written together. A frame may get another page meanwhile: each is asked once.
+        old.sort_by_cached_key(|frame| self.frames[*frame as usize].page());
         for frames in old.chunks(CHECKPOINT_PAGES) {
             let mut left = self.write_back(frames, WriteReason::Checkpoint)?;
             // Others may latch a page again and again; the next checkpoint has it then.
