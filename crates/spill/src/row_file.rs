@@ -86,7 +86,7 @@ impl Address {
     }
 }
 
-/// How many bits the bytes of a row have.
+/// The bit length of a row's count of bytes, at most 31.
 #[derive(Clone, Copy, Debug)]
 struct RowWidth(u8);
 
@@ -341,7 +341,7 @@ impl RowFileWriter {
     /// Adds rows behind those that came before. The addresses of all rows, in their order, are added to `addresses` page by
     /// page: those of a page that is not full yet come with later rows, or at the end.
     pub async fn push(&mut self, rows: &RecordBatch, addresses: &mut Vec<u64>) -> Result<()> {
-        self.widths.extend(nandina_pages::row_bytes(rows)?.into_iter().map(RowWidth::of));
+        self.widths.extend(nandina_pages::row_bytes(rows).into_iter().map(RowWidth::of));
         let mut next = 0;
         loop {
             next += self.builder.append(rows, Rows::Range(next..rows.num_rows()))?;

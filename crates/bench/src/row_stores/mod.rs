@@ -22,6 +22,8 @@ use crate::error::Result;
 
 /// Bytes of a row, its key included.
 pub const ROW_BYTES: usize = 100;
+/// Rows of a transaction when rows are loaded.
+pub const LOADED_AT_ONCE: usize = 10_000;
 /// Rows that a range has.
 pub const RANGE_ROWS: usize = 100;
 
@@ -44,6 +46,9 @@ impl Engine {
     }
 }
 
+/// A key and a row that begins with it.
+pub type KeyedRow = (u64, [u8; ROW_BYTES]);
+
 /// What one thread does to a store.
 pub trait Session {
     /// Bytes of the row with this key; none if there is no such row.
@@ -56,13 +61,26 @@ pub trait Session {
     fn update(&mut self, key: u64, row: &[u8]) -> Result<()>;
 
     /// Adds rows, in one transaction.
-    fn insert(&mut self, rows: &[(u64, [u8; ROW_BYTES])]) -> Result<()>;
+    fn insert(&mut self, rows: &[KeyedRow]) -> Result<()>;
 }
 
 /// A store that is open.
 pub trait Rows: Sync {
     /// Runs `work` as one of several threads.
     fn session(&self, work: &mut dyn FnMut(&mut dyn Session) -> Result<()>) -> Result<()>;
+
+    /// Adds rows in the order of their keys to a store without rows.
+    fn load(&self, rows: &mut dyn Iterator<Item = KeyedRow>) -> Result<()> {
+        self.session(&mut |session| {
+            loop {
+                let next: Vec<KeyedRow> = rows.take(LOADED_AT_ONCE).collect();
+                if next.is_empty() {
+                    return Ok(());
+                }
+                session.insert(&next)?;
+            }
+        })
+    }
 
     /// Writes back what is in memory and the log alone.
     fn settle(&self) -> Result<()>;

@@ -1,5 +1,6 @@
 //! Nandina's page store: rows in a heap, and an index that leads to them by key.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use nandina_rowstore::transaction::FIRST_FREE_ROOT;
 use nandina_rowstore::tree::Tree;
 use nandina_rowstore::{Error, PageStore, RowStore, StoreOptions, Transaction};
 
-use super::{ROW_BYTES, Rows, Session};
+use super::{KeyedRow, LOADED_AT_ONCE, ROW_BYTES, Rows, Session};
 use crate::error::{BenchError, Result};
 
 const ID: u64 = 1;
@@ -21,6 +22,9 @@ const TABLE_ROOT: usize = FIRST_FREE_ROOT;
 const INDEX_ROOT: usize = FIRST_FREE_ROOT + 1;
 /// Memory for requests that is kept for the next ones.
 const RETAINED_BYTES: usize = 2 << 20;
+
+/// How full leaves of the index are, in percent, when rows are loaded.
+const LEAVES_FILLED: usize = 90;
 
 /// See the [module documentation](self).
 pub struct PageRows {
@@ -108,6 +112,21 @@ impl Rows for PageRows {
         work(&mut PageSession(self))
     }
 
+    /// The index is filled as rows come, in place of searching it for each.
+    fn load(&self, rows: &mut dyn Iterator<Item = KeyedRow>) -> Result<()> {
+        let Self { store, table, index } = self;
+        let mut transaction = None;
+        let keys = rows.enumerate().map(|(number, (key, row))| {
+            if number % LOADED_AT_ONCE == 0 {
+                transaction.take().map_or(Ok(()), Transaction::commit)?;
+            }
+            let id = transaction.get_or_insert_with(|| store.begin()).insert(*table, &row)?;
+            Ok((Cow::Owned(key.to_be_bytes().to_vec()), id))
+        });
+        store.fill_index(*index, LEAVES_FILLED, true, keys).map_err(failed)?;
+        transaction.map_or(Ok(()), Transaction::commit).map_err(failed)
+    }
+
     fn settle(&self) -> Result<()> {
         self.pages().checkpoint().map_err(failed)
     }
@@ -152,7 +171,7 @@ impl Session for PageSession<'_> {
         }
     }
 
-    fn insert(&mut self, rows: &[(u64, [u8; ROW_BYTES])]) -> Result<()> {
+    fn insert(&mut self, rows: &[KeyedRow]) -> Result<()> {
         let PageRows { store, table, index } = self.0;
         let mut transaction = store.begin();
         for (key, row) in rows {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadableDatabase as _, TableDefinition};
 
-use super::{ROW_BYTES, Rows, Session};
+use super::{KeyedRow, ROW_BYTES, Rows, Session};
 use crate::error::{BenchError, Result};
 
 const ROWS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
@@ -79,7 +79,7 @@ impl Session for RedbSession<'_> {
         })
     }
 
-    fn insert(&mut self, rows: &[(u64, [u8; ROW_BYTES])]) -> Result<()> {
+    fn insert(&mut self, rows: &[KeyedRow]) -> Result<()> {
         self.0.write(|table| {
             for (key, row) in rows {
                 if table.insert(*key, &row[..]).map_err(failed)?.is_some() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Statement};
 
-use super::{ROW_BYTES, Rows, Session};
+use super::{KeyedRow, ROW_BYTES, Rows, Session};
 use crate::error::{BenchError, Result};
 
 pub struct Sqlite {
@@ -104,7 +104,7 @@ impl Session for SqliteSession<'_> {
         }
     }
 
-    fn insert(&mut self, rows: &[(u64, [u8; ROW_BYTES])]) -> Result<()> {
+    fn insert(&mut self, rows: &[KeyedRow]) -> Result<()> {
         let _writing = self.writing.lock();
         let is_one = rows.len() == 1;
         if !is_one {

@@ -16,8 +16,6 @@ use super::{Engine, RANGE_ROWS, ROW_BYTES, Rows, Session, row};
 use crate::error::{BenchError, Result};
 use crate::random::Random;
 
-/// Rows of a transaction when rows are loaded.
-const LOADED_AT_ONCE: u64 = 10_000;
 /// Bytes of the log that recovery may have to read.
 const MOST_LOG_BYTES: u64 = 256 << 20;
 
@@ -124,15 +122,7 @@ fn open_pages(task: &Task, is_durable: bool, most_log_bytes: u64) -> Result<Page
 fn load(task: &Task) -> Result<Outcome> {
     let store = open(task, false)?;
     let before = Used::now()?;
-    store.session(&mut |session| {
-        for from in (0..task.rows).step_by(LOADED_AT_ONCE as usize) {
-            let keys = from..(from + LOADED_AT_ONCE).min(task.rows);
-            let rows: Vec<(u64, [u8; ROW_BYTES])> =
-                keys.map(|key| key << KEY_BITS).map(|key| (key, row(key, 0))).collect();
-            session.insert(&rows)?;
-        }
-        Ok(())
-    })?;
+    store.load(&mut (0..task.rows).map(|key| key << KEY_BITS).map(|key| (key, row(key, 0))))?;
     store.settle()?;
     Ok(Outcome { operations: task.rows, ..before.since()? })
 }

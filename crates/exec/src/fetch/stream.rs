@@ -179,8 +179,8 @@ impl Window {
         Self { batches: Vec::new(), rows: 0, bytes: 0, most_rows, memory }
     }
 
-    /// Takes rows of `batch`, and says whether these were all that the window takes: as many as were wanted, or as memory has
-    /// room for. Returns the others.
+    /// Takes rows of `batch`, at least one if there are none yet, and says whether these were all that the window takes: as many
+    /// as were wanted, or as memory has room for. Returns the others.
     fn take(&mut self, batch: RecordBatch, fetching: &Fetching) -> Result<(bool, Option<RecordBatch>)> {
         let rows = batch.num_rows();
         if rows == 0 {
@@ -191,7 +191,11 @@ impl Window {
             *bytes += own_bytes + fetched_bytes;
             (*bytes <= fetching.most_bytes).then_some(())
         });
-        let fitting = fitting.take(self.most_rows.saturating_sub(self.rows)).count().max(1);
+        let fitting = fitting.take(self.most_rows.saturating_sub(self.rows)).count();
+        if fitting == 0 && self.rows > 0 {
+            return Ok((true, Some(batch)));
+        }
+        let fitting = fitting.max(1);
         let others = (fitting < rows).then(|| batch.slice(fitting, rows - fitting));
         let fetched_bytes = fetched_bytes.iter().take(fitting).sum();
         let has_room = self.add(batch.slice(0, fitting), fetched_bytes, fetching)?;

@@ -91,6 +91,12 @@ impl Clock {
         number
     }
 
+    /// A number that no transaction has.
+    pub fn number_of_none(&self, store: &PageStore) -> Result<TransactionId> {
+        self.reserve(store)?;
+        Ok(TransactionId(self.number()))
+    }
+
     /// A number for a transaction that begins to change something.
     pub fn begin(&self, store: &PageStore) -> Result<TransactionId> {
         self.reserve(store)?;

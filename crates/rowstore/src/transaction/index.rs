@@ -13,7 +13,6 @@ use std::ops::Bound;
 
 use super::clock::State;
 use super::{RowStore, Transaction};
-use crate::change::Change;
 use crate::error::{Error, Result};
 use crate::heap::RowId;
 use crate::heap::slotted;
@@ -28,8 +27,6 @@ const WRITER_BYTES: usize = 7;
 const TAIL_BYTES: usize = ROW_BYTES + WRITER_BYTES;
 /// In front of a key in an undo entry: the root of its tree.
 const ROOT_BYTES: usize = 8;
-/// The writer of keys that an index was filled with. No transaction has this number.
-const FILLED: TransactionId = TransactionId(0);
 
 /// The longest key that an index takes.
 pub fn most_key_bytes(store: &PageStore) -> usize {
@@ -221,8 +218,9 @@ impl RowStore {
     }
 
     /// Fills an index without keys: with those of rows that are there, in order. Its pages are so full, in percent from 50 on. It
-    /// fails if two rows have the same key and may not. Others may read the index meanwhile, but not change it. What fails or is cut off
-    /// by a crash leaves some of the keys: [`drop_index`](Self::drop_index) is for that.
+    /// fails if two rows have the same key and may not. Nobody changes these rows or the index meanwhile, and no transaction uses it that
+    /// began before. What fails, or ends in a crash, leaves some of the keys: [`drop_index`](Self::drop_index) is for that. The index
+    /// is durable with the next commit.
     pub fn fill_index<'k>(
         &self,
         tree: Tree,
@@ -230,6 +228,8 @@ impl RowStore {
         is_unique: bool,
         keys: impl IntoIterator<Item = Result<(Cow<'k, [u8]>, RowId)>>,
     ) -> Result<()> {
+        // Of its own: undo entries may still name keys that this index had before.
+        let writer = self.clock.number_of_none(&self.pages)?;
         let mut last: Option<Cow<'k, [u8]>> = None;
         let entries = keys.into_iter().map(|key| {
             let (key, row) = key?;
@@ -237,26 +237,17 @@ impl RowStore {
             if is_unique && last.as_ref() == Some(&key) {
                 return Err(Error::DuplicateKey { row });
             }
-            let entry = entry_of(&key, row, FILLED);
+            let entry = entry_of(&key, row, writer);
             last = Some(key);
             Ok(entry)
         });
         tree.fill(&self.pages, percent, entries)
     }
 
-    /// Gives the pages of an index back that no transaction uses. It may be called again after a crash, until the last one has been given
-    /// back: `with` adds to the change that does so, for what leads to the index to go with it.
-    pub fn drop_index<'a>(
-        &'a self,
-        tree: Tree,
-        with: impl FnOnce(&mut Change<'a>) -> Result<()>,
-    ) -> Result<()> {
-        tree.clear(&self.pages)?;
-        let mut change = self.pages.change();
-        with(&mut change)?;
-        tree.free(&self.pages, &mut change)?;
-        let lsn = change.commit()?;
-        self.pages.log().wait_until_durable(lsn)
+    /// Takes all keys out of an index that no transaction uses any more, and gives its pages back, but for the first one, which undo
+    /// entries of older transactions name. It is called again if a crash has ended it.
+    pub fn drop_index(&self, tree: Tree) -> Result<()> {
+        tree.clear(&self.pages)
     }
 
     /// Rolls back a key that a transaction has added.

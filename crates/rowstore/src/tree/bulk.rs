@@ -7,16 +7,15 @@
 //! Each leaf is written once, as full as was asked for, and is linked by the same change: the tree is one at every moment, and a crash
 //! leaves one with the first of the keys. Inner nodes are filled as by keys that are added in order.
 
-use super::Tree;
-use super::node::{Node, Parts, leaf_bytes, separator};
-use crate::change::Change;
+use super::node::{self, Node, Parts, leaf_bytes, separator};
+use super::{TREE_KIND, Tree};
 use crate::error::{Error, Result};
 use crate::page::PageId;
 use crate::pool::PageWrite;
 use crate::store::PageStore;
 
-/// Leaves that are given back by one change.
-const CLEARED: usize = 64;
+/// Leaves that are given back by one change. The map of each stays latched to its end.
+const CLEARED: usize = 6;
 
 /// The last leaf of a tree, as it is going to be.
 struct LastLeaf {
@@ -92,6 +91,13 @@ impl Tree {
         percent: usize,
         keys: impl IntoIterator<Item = Result<Vec<u8>>>,
     ) -> Result<()> {
+        {
+            let root = self.read(store, self.root)?;
+            assert!(
+                Node(&root).is_leaf() && Node(&root).count() == 0,
+                "a tree that is filled is empty before"
+            );
+        }
         let mut leaf = LastLeaf {
             most_bytes: store.page_bytes() * percent.clamp(50, 100) / 100,
             lower: Vec::new(),
@@ -124,7 +130,7 @@ impl Tree {
     fn add_leaf(self, store: &PageStore, (leaf, separator): (Parts, Vec<u8>)) -> Result<()> {
         let last = || Parts { lower: separator.clone(), ..Parts::empty() };
         loop {
-            let (parent, page) = self.last_leaf(store)?;
+            let (parent, page) = self.last_leaf(store, &leaf.lower)?;
             match parent {
                 None => Self::put_two_below(store, page, (leaf, separator.clone(), last()))?,
                 Some(parent) if !Node(&parent).has_room(separator.len()) => {
@@ -143,7 +149,7 @@ impl Tree {
     }
 
     fn set_last_leaf(self, store: &PageStore, leaf: &Parts) -> Result<()> {
-        let (parent, page) = self.last_leaf(store)?;
+        let (parent, page) = self.last_leaf(store, &leaf.lower)?;
         drop(parent);
         let mut change = store.change();
         let page = change.add(page);
@@ -152,46 +158,67 @@ impl Tree {
     }
 
     /// The last leaf, which is still empty, and the node above it.
-    fn last_leaf(self, store: &PageStore) -> Result<(Option<PageWrite<'_>>, PageWrite<'_>)> {
+    fn last_leaf<'s>(
+        self,
+        store: &'s PageStore,
+        lower: &[u8],
+    ) -> Result<(Option<PageWrite<'s>>, PageWrite<'s>)> {
         let (mut parent, mut page) = (None, self.write(store, self.root)?);
         while !Node(&page).is_leaf() {
             let child = self.write(store, Node(&page).child(Node(&page).count()))?;
             parent = Some(std::mem::replace(&mut page, child));
         }
-        assert_eq!(Node(&page).count(), 0, "a tree that is being filled gets no other keys");
+        let is_as_left = Node(&page).count() == 0 && Node(&page).lower() == lower;
+        assert!(is_as_left, "a tree that is being filled gets no other keys");
         Ok((parent, page))
     }
 
-    /// Takes all keys out of a tree that is not used any more, and gives its pages back, but for the root. It may be begun again
-    /// after a crash.
-    pub fn clear(self, store: &PageStore) -> Result<()> {
-        while self.clear_some(store)? {
-            store.throttle()?;
-            store.checkpoint_if_due()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the root back as well, as part of a change in which all other pages but maps and the root page are latched.
-    pub fn free<'a>(self, store: &'a PageStore, change: &mut Change<'a>) -> Result<()> {
-        let root = change.latch(self.root)?;
-        assert!(
-            Node(change.page(root)).is_leaf() && Node(change.page(root)).count() == 0,
-            "a tree that is given back has been cleared"
-        );
-        store.free(change, self.root)
-    }
-
-    /// Gives the first leaves back; whether there may be more.
+    /// Takes all keys out of a tree that is not used any more, and gives its pages back, but for the root: transactions may still
+    /// have keys to take away from it. It goes on where a crash has ended it.
     ///
-    /// A node whose last leaf goes becomes an empty leaf, and goes as such.
+    /// ```text
+    ///   root: an empty leaf ─── upper child ──► what was the root, and has fewer and fewer leaves
+    /// ```
+    pub fn clear(self, store: &PageStore) -> Result<()> {
+        let rest = {
+            let root = self.write(store, self.root)?;
+            let node = Node(&root);
+            if node.is_leaf() { node.child(node.count()) } else { Self::set_apart(store, root)? }
+        };
+        if rest != PageId(0) {
+            while Self::at(rest).clear_some(store)? {
+                store.throttle()?;
+                store.checkpoint_if_due()?;
+            }
+        }
+        let root = self.write(store, self.root)?;
+        let mut change = store.change();
+        let root = change.add(root);
+        Parts::empty().write(&mut change, root);
+        if rest != PageId(0) {
+            store.free(&mut change, rest)?;
+        }
+        change.commit().map(drop)
+    }
+
+    /// Moves what is in the root to another page, which an empty leaf leads to.
+    fn set_apart<'a>(store: &'a PageStore, root: PageWrite<'a>) -> Result<PageId> {
+        let parts = Node(&root).parts();
+        let mut change = store.change();
+        let root = change.add(root);
+        let rest = store.allocate(&mut change, TREE_KIND)?;
+        parts.write(&mut change, rest);
+        let rest = change.id(rest);
+        Parts::empty().write(&mut change, root);
+        node::set_child(&mut change, root, 0, rest);
+        change.commit().map(|_| rest)
+    }
+
+    /// Gives the first leaves back; whether there are more. A node whose last leaf goes becomes an empty leaf, and goes as such.
     fn clear_some(self, store: &PageStore) -> Result<bool> {
         let mut node = self.write(store, self.root)?;
         if Node(&node).is_leaf() {
-            let mut change = store.change();
-            let node = change.add(node);
-            Parts::empty().write(&mut change, node);
-            return change.commit().map(|_| false);
+            return Ok(false);
         }
         while Node(&node).level() > 1 {
             let child = self.write(store, Node(&node).child(0))?;

@@ -169,7 +169,6 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
     let devices = Devices::new();
     let store = store(&devices).unwrap();
     let keyed = keyed(&store).unwrap();
-    let used = store.pages().used_pages().unwrap();
     let mut rows = BTreeMap::new();
     let mut transaction = store.begin();
     for key in (0..80_u32).filter(|key| key % 3 > 0) {
@@ -200,12 +199,11 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
         sorted().into_iter().flat_map(|(key, row)| [(key.clone(), row), (key, RowId(row.0 + 1))]).collect();
     let error = fill(other, twice.clone(), true).unwrap_err();
     assert!(matches!(error, Error::DuplicateKey { row } if row == twice[1].1), "{error}");
-    store.drop_index(other, |_| Ok(())).unwrap();
-    let other = store.create_index().unwrap();
+    store.drop_index(other).unwrap();
     fill(other, twice.clone(), false).unwrap();
     let all = store.begin().index_range(other, Bound::Unbounded, Bound::Unbounded, false).count();
     assert_eq!(all, twice.len());
-    store.drop_index(other, |_| Ok(())).unwrap();
+    store.drop_index(other).unwrap();
 
     let mut random = Random::new(31);
     for number in 0..300 {
@@ -219,14 +217,24 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
         }
     }
     assert_eq!(keyed.all(&store.begin(), "at the end"), rows);
+    // Undo entries name keys that the index had before, and has again.
+    store.drop_index(keyed.index).unwrap();
+    fill(keyed.index, sorted(), true).unwrap();
+    let reader = store.begin();
+    for (from, to) in rows.keys().flat_map(|&key| [(key, key + 1000), (key + 1000, key)]) {
+        let mut transaction = store.begin();
+        assert!(keyed.change_key(&mut transaction, from, to).unwrap());
+        transaction.commit().unwrap();
+    }
+    store.drop_index(keyed.index).unwrap();
+    fill(keyed.index, sorted(), true).unwrap();
+    drop(reader);
     store.purge_all().unwrap();
-    let entries = keyed.index.range(store.pages(), Bound::Unbounded, Bound::Unbounded).count();
-    assert_eq!(entries, rows.len(), "nothing is left of keys that are gone");
-    let before = store.pages().used_pages().unwrap();
-    let nodes = keyed.index.shape(store.pages()).unwrap().iter().sum::<usize>() as u64;
-    store.drop_index(keyed.index, |_| Ok(())).unwrap();
-    assert_eq!(store.pages().used_pages().unwrap(), before - nodes);
-    assert!(before > used);
+    assert_eq!(keyed.all(&store.begin(), "filled again"), rows);
+    drop(store);
+    let store = self::store(&devices).unwrap();
+    store.purge_all().unwrap();
+    assert_eq!(keyed.all(&store.begin(), "opened again"), rows);
 }
 
 #[test]

@@ -18,15 +18,6 @@ fn fill(tree: Tree, store: &PageStore, percent: usize, keys: &Keys) -> Result<()
     tree.fill(store, percent, keys.iter().cloned().map(Ok))
 }
 
-/// Clears a tree, and gives its root back.
-fn drop_tree(tree: Tree, store: &PageStore) -> Result<()> {
-    tree.clear(store)?;
-    let mut change = store.change();
-    tree.free(store, &mut change)?;
-    store.set_root(&mut change, 8, 0)?;
-    change.commit().map(drop)
-}
-
 #[test]
 fn filled_trees_are_as_if_keys_had_been_added() {
     for kind in 0..4 {
@@ -60,8 +51,10 @@ fn filled_trees_are_as_if_keys_had_been_added() {
                 }
                 check(tree, &store, &keys, &format!("{context}, then changed"));
             }
-            drop_tree(tree, &store).unwrap();
-            assert_eq!(store.used_pages().unwrap(), empty, "{context}: every page was given back");
+            tree.clear(&store).unwrap();
+            assert_eq!(store.used_pages().unwrap() - empty, 1, "{context}: all pages but the root are free");
+            fill(tree, &store, percent, &keys).unwrap();
+            check(tree, &store, &keys, &format!("{context}, again"));
         }
         assert!(at_half * 2 > at_most * 3 && at_most > 1, "kind {kind}: {at_half} and {at_most} leaves");
     }
@@ -91,8 +84,8 @@ fn what_fails_leaves_the_first_keys() {
     let error = tree.fill(&store, 90, keys.iter().cloned().chain([too_long]).map(Ok)).unwrap_err();
     assert!(error.to_string().contains("too long"), "{error}");
     assert!(keys.iter().cloned().collect::<Vec<_>>().starts_with(&all(tree, &store)));
-    drop_tree(tree, &store).unwrap();
-    assert_eq!(store.used_pages().unwrap(), empty);
+    tree.clear(&store).unwrap();
+    assert_eq!(store.used_pages().unwrap() - empty, 1);
 }
 
 #[test]
@@ -117,7 +110,7 @@ fn power_fails_while_a_tree_is_filled_and_cleared() {
         let root = store.root(8).unwrap();
         (root != 0).then(|| Tree::at(PageId(root)))
     };
-    let clear_it = |store: &PageStore| the_tree(store).map_or(Ok(()), |tree| drop_tree(tree, store));
+    let clear_it = |store: &PageStore| the_tree(store).map_or(Ok(()), |tree| tree.clear(store));
     let (filling, empty) = {
         let devices = Devices::new();
         let store = devices.open().unwrap();
@@ -142,9 +135,14 @@ fn power_fails_while_a_tree_is_filled_and_cleared() {
         drop(store);
         devices.crash(CrashOutcome::Random { seed: event + 1 });
         let store = devices.open().unwrap();
-        clear_it(&store).unwrap();
-        assert_eq!(store.used_pages().unwrap(), empty, "event {event}: every page was given back");
-        fill_it(&store).unwrap();
-        check(the_tree(&store).unwrap(), &store, &keys, "again");
+        let Some(tree) = the_tree(&store) else { continue };
+        if event % 2 == 0 {
+            // An entry of an older transaction takes a key away.
+            tree.remove(&store, &sorted[0], |_| Ok(())).unwrap();
+        }
+        tree.clear(&store).unwrap();
+        assert_eq!(store.used_pages().unwrap() - empty, 1, "event {event}: all pages but the root are free");
+        fill(tree, &store, 90, &keys).unwrap();
+        check(tree, &store, &keys, "again");
     }
 }

@@ -118,7 +118,7 @@ fn addresses_tell_how_wide_rows_are() {
         (0..80).map(|number| if number % 8 == 5 { 1 << (number % 15) } else { 3 }).collect();
     let addresses = written(&file, &[batch(11, &widths)]).unwrap();
     for ((number, width), address) in (11..).zip(widths).zip(addresses) {
-        let bytes = 8 + if number % 7 == 0 { 0 } else { 3 * width };
+        let bytes = 8 + 16 + if number % 7 == 0 { 0 } else { 3 * width };
         let told = RowFile::row_bytes(address);
         assert!(told * 4 >= bytes * 3 && told * 2 <= bytes * 3, "{told} for {bytes}");
     }
