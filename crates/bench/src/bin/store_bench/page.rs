@@ -81,7 +81,7 @@ pub fn page(arguments: &Arguments, figures: &Figures) -> String {
          write-ahead log with its usual checkpoints and a connection for each thread; its writers wait for each other in this program, as SQLite itself sleeps before it tries again. \
          What is durable is synced by each commit (`synchronous = FULL`, `Durability::Immediate`). Updates that are not waited for, and loads, are `synchronous = NORMAL` in SQLite, which \
          outlasts the process, \
-         `Durability::None` in redb, which is on the device with the next durable commit, and in Nandina are in the log on the device soon after, whose index is filled as loaded rows come. \
+         `Durability::None` in redb, which is on the device with the next durable commit, and in Nandina are in the log on the device soon after. Nandina's index is filled as loaded rows come; the others search theirs for each row. \
          A second passes before {} s are measured; then what has been changed is written back, which counts. Each measurement is a process of its own below a hard cap of memory that counts the \
          page cache: {} where rows do not fit, and {} where they do. A store's own cache has half of it, a quarter in memory; SQLite's is divided among its connections, which then have the page cache. \
          \"–\": the process was killed at the cap.\n\n![rates by threads]({file})\n",
