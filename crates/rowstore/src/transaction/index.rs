@@ -217,10 +217,10 @@ impl RowStore {
         Ok(tree)
     }
 
-    /// Fills an index without keys: with those of rows that are there, in the order of keys and, where these are equal, of row ids. Its pages are so full, in percent from 50 on. It
-    /// fails if two rows have the same key and may not. Nobody changes these rows or the index meanwhile, and no transaction uses it that
-    /// began before. What fails, or ends in a crash, leaves some of the keys: [`drop_index`](Self::drop_index) is for that. The index
-    /// is durable with the next commit.
+    /// Fills an index without keys: with those of rows that are there, in the order of keys and, where these are equal, of row ids.
+    /// Its pages are so full, in percent from 50 on. It fails if two rows have the same key and may not. Nobody changes these rows or the
+    /// index meanwhile, and no transaction uses it that began before. What fails, or ends in a crash, leaves some of the keys:
+    /// [`drop_index`](Self::drop_index) is for that. The index is durable with the next commit.
     pub fn fill_index<'k>(
         &self,
         tree: Tree,
