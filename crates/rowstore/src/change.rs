@@ -19,13 +19,12 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
-
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{Lsn, MOST_RECORD_BYTES};
 use crate::page::{self, HEADER_BYTES, PageId, PageKind};
 use crate::pool::{BufferPool, PageWrite};
 use crate::space::{Hint, SpaceLock};
+use crate::sync::Mutex;
 use crate::tier::Access;
 
 /// Begins a record that has changes of pages.
@@ -142,6 +141,11 @@ impl<'a> Change<'a> {
 
     pub fn id(&self, changed: Changed) -> PageId {
         self.pages[changed.0].page.id()
+    }
+
+    /// What to report of a page whose content cannot be.
+    pub fn damaged(&self, changed: Changed, reason: &'static str) -> Error {
+        self.pool.tier().damaged(self.id(changed), reason)
     }
 
     /// Writes bytes to a page.

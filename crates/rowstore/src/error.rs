@@ -64,6 +64,12 @@ pub enum Error {
     #[error("page {page} of {} is damaged: {reason}; restore the database from a backup", path.display())]
     PageDamaged { path: PathBuf, page: PageId, reason: &'static str },
 
+    #[error("{} has files of a row store already: a backup goes to an empty folder", path.display())]
+    BackupExists { path: PathBuf },
+
+    #[error("the backup in {} was not written: {source}; free space and try again", path.display())]
+    BackupWrite { path: PathBuf, source: Arc<DeviceError> },
+
     #[error("{} is no page file that can be used: {reason}", path.display())]
     NoPageFile { path: PathBuf, reason: String },
 

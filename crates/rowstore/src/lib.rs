@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`log`] | records in the order in which they happened, on the device before anybody is told that they have |
 //! | [`page`] | what all pages have in front of their content |
+//! | [`shape`] | whether a page that was read can be one of its kind |
 //! | [`change`] | changes of several pages that happen together or not at all |
 //! | [`pool`] | the pages in memory |
 //! | [`tier`] | the place of a second-level cache |
@@ -29,8 +30,10 @@ pub mod log;
 pub mod page;
 pub mod page_file;
 pub mod pool;
+pub mod shape;
 pub mod space;
 pub mod store;
+mod sync;
 pub mod tier;
 pub mod transaction;
 pub mod tree;

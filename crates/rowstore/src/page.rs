@@ -23,7 +23,9 @@ const LSN_AT: usize = 16;
 pub struct PageId(pub u64);
 
 impl PageId {
-    /// No page: numbers have 48 bits.
+    /// Of its number.
+    pub const BITS: u32 = 48;
+    /// No page.
     pub const NONE: Self = Self(u64::MAX);
 }
 

@@ -10,13 +10,12 @@
 
 #![allow(clippy::indexing_slicing, reason = "places within a page follow from its size")]
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::change::{Change, Changed};
 use crate::error::Result;
 use crate::page::{HEADER_BYTES, PageId, PageKind, long_at};
 use crate::page_file::CONTROL_BYTES;
 use crate::pool::BufferPool;
+use crate::sync::{Mutex, MutexGuard};
 use crate::tier::Access;
 
 pub const ROOT_KIND: PageKind = PageKind(1);
@@ -151,7 +150,9 @@ impl Space {
             *hint = Hint { group, from: at };
         }
         let map = change.latch(self.map(group))?;
-        assert!(is_used(change.page(map), at), "a page that is given back was used");
+        if !is_used(change.page(map), at) {
+            return Err(change.damaged(map, "a page that is given back is none that is used"));
+        }
         set_bit(change, map, at, false);
         Ok(())
     }

@@ -9,18 +9,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nandina_device::Device;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::change::{self, Change, Changed, PageEdits};
 use crate::error::{Error, Result};
-use crate::log::{Log, LogOptions, Lsn};
+use crate::log::{Log, LogFiles, LogOptions, Lsn};
 use crate::page::{self, PageId, PageKind};
-use crate::page_file::{Control, PageFile, control};
+use crate::page_file::{Control, PageFile, backup_error, control};
 use crate::pool::{BufferPool, PageRead, PageWrite};
 use crate::space::Space;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::tier::{Access, PageTier};
 
 /// How a page store is kept.
@@ -223,6 +223,36 @@ impl PageStore {
     pub fn checkpoint(&self) -> Result<()> {
         let control = self.control.lock();
         self.checkpoint_before(self.log.end(), control)
+    }
+
+    /// Copies the store as it is at some moment from now on, while others go on using it: everything that is committed now is in the
+    /// copy. Opening it is a recovery. Checkpoints wait meanwhile, so that the log grows.
+    ///
+    /// Pages are copied first and then the log from where on they may not have its changes: pages come along as they are at different
+    /// moments, and what is missing in them is in the log behind.
+    pub fn backup(&self, pages: &Device, log: &Device) -> Result<()> {
+        for (device, is_there) in [(pages, PageFile::is_in(pages)), (log, LogFiles::is_in(log))] {
+            if is_there.map_err(|source| backup_error(device, source))? {
+                return Err(Error::BackupExists { path: device.path().to_path_buf() });
+            }
+        }
+        self.copy(pages, log).inspect_err(|_| {
+            let discarded = PageFile::discard_copy(pages).and_then(|()| LogFiles::discard_copy(log));
+            if let Err(error) = discarded {
+                log::warn!("files of a backup that failed stay: {error}");
+            }
+        })
+    }
+
+    fn copy(&self, pages: &Device, log: &Device) -> Result<()> {
+        self.checkpoint()?;
+        // Nobody moves the beginning of the log meanwhile.
+        let control = self.control.lock();
+        self.file.copy(pages, &control)?;
+        // The log has every change of a page that was copied: pages are written after it.
+        self.log.wait_until_all_durable()?;
+        self.log.copy(control.redo, log)?;
+        PageFile::finish_copy(pages)
     }
 
     fn checkpoint_before(&self, end: Lsn, mut control: MutexGuard<'_, Control>) -> Result<()> {

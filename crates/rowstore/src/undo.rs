@@ -329,6 +329,11 @@ fn damaged(store: &PageStore, page: PageId) -> Error {
     store.damaged(page, "its entries of old versions are none")
 }
 
+/// Whether its entries end within the page. Each is checked when it is read.
+pub fn is_sound(page: &[u8]) -> bool {
+    (ENTRIES_AT..=page.len()).contains(&used(page))
+}
+
 fn used(page: &[u8]) -> usize {
     short_at(page, USED_AT)
 }

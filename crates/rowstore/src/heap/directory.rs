@@ -13,13 +13,12 @@
     reason = "places within a page follow from what is in it, which its checksum covers"
 )]
 
-use parking_lot::Mutex;
-
 use super::slotted::{self, DirectoryEntry, HEAP_KIND};
 use crate::change::{Change, Changed};
 use crate::error::{Error, Result};
 use crate::page::{self, HEADER_BYTES, PageId, PageKind, long_at};
 use crate::store::PageStore;
+use crate::sync::Mutex;
 use crate::tier::Access;
 
 pub const DIRECTORY_KIND: PageKind = PageKind(6);
@@ -34,6 +33,17 @@ const HAS_ROOM: u64 = 1 << 63;
 /// Which table: the first page of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub PageId);
+
+impl TableId {
+    /// Whether a page that the directory of this table names is one of it.
+    pub fn check(self, store: &PageStore, id: PageId, page: &[u8]) -> Result<()> {
+        if slotted::is_of_table(page, self.0) {
+            Ok(())
+        } else {
+            Err(store.damaged(id, "the directory of a table names it, and it has no rows of that table"))
+        }
+    }
+}
 
 /// What is known of a table in memory.
 #[derive(Debug)]
@@ -129,8 +139,17 @@ impl Table {
         slotted::set_with_room(change, page, has_room);
         let entry = slotted::directory_entry(change.page(page));
         let id = change.id(page).0 | if has_room { HAS_ROOM } else { 0 };
+        let at = ENTRIES_AT + entry.number * ENTRY_BYTES;
         let directory = change.latch(entry.page)?;
-        change.write(directory, ENTRIES_AT + entry.number * ENTRY_BYTES, &id.to_le_bytes());
+        let latched = change.page(directory);
+        let is_named = page::kind(latched) == DIRECTORY_KIND
+            && entry.number < count(latched)
+            && long_at(latched, at) & !HAS_ROOM == change.id(page).0;
+        if !is_named {
+            let reason = "the entry of the directory that it leads to is that of another page";
+            return Err(change.damaged(page, reason));
+        }
+        change.write(directory, at, &id.to_le_bytes());
         Ok(())
     }
 }
@@ -147,6 +166,11 @@ pub fn read(store: &PageStore, table: TableId, page: PageId) -> Result<(Entries,
     let entries = entries.map(|entry| (PageId(entry & !HAS_ROOM), entry & HAS_ROOM != 0)).collect();
     let next = long_at(&directory, NEXT_AT);
     Ok((entries, (next != 0).then_some(PageId(next))))
+}
+
+/// Whether all entries are within the page.
+pub fn is_sound(page: &[u8]) -> bool {
+    ENTRIES_AT + count(page) * ENTRY_BYTES <= page.len()
 }
 
 fn count(page: &[u8]) -> usize {

@@ -63,7 +63,9 @@ pub fn write<'a>(store: &'a PageStore, change: &mut Change<'a>, part: &[u8], nex
 
 /// All bytes of a row.
 pub fn read(store: &PageStore, reference: Reference) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(reference.length as usize);
+    /// Room for longer rows comes as they are read: the length may be anything where the page is damaged.
+    const MOST_AT_FIRST: u64 = 1 << 20;
+    let mut bytes = Vec::with_capacity(reference.length.min(MOST_AT_FIRST) as usize);
     let mut next = reference.first;
     while (bytes.len() as u64) < reference.length {
         let page = overflow_page(store, next)?;
@@ -77,10 +79,19 @@ pub fn read(store: &PageStore, reference: Reference) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The pages from one on, at most so many, and the one that follows them; none of them is zero.
-pub fn pages(store: &PageStore, first: PageId, most: usize) -> Result<(Vec<PageId>, PageId)> {
+/// The pages from one on, at most so many, and the one that follows them; none of them is zero. `latched` is the page of the row, which
+/// is none of them.
+pub fn pages(
+    store: &PageStore,
+    first: PageId,
+    most: usize,
+    latched: Option<PageId>,
+) -> Result<(Vec<PageId>, PageId)> {
     let (mut pages, mut next) = (Vec::new(), first);
     while next != PageId(0) && pages.len() < most {
+        if latched == Some(next) {
+            return Err(store.damaged(next, "a row has bytes there, and it has none of a row"));
+        }
         let page = overflow_page(store, next)?;
         pages.push(next);
         next = following(&page);

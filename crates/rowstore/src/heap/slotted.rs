@@ -14,6 +14,7 @@
     reason = "places within a page follow from what is in it, which its checksum covers"
 )]
 
+use super::overflow::Reference;
 use crate::change::{Change, Changed};
 use crate::page::{self, HEADER_BYTES, PageId, PageKind, long_at, short_at};
 use crate::undo::{TransactionId, UndoAddress};
@@ -77,6 +78,32 @@ impl RowHead {
     pub fn is_long(self) -> bool {
         self.flags & LONG != 0
     }
+}
+
+/// Whether all rows are within the page, and take no more than there is.
+pub fn is_sound(page: &[u8]) -> bool {
+    let (cells, slots_end) = (short_at(page, CELLS_AT), SLOTS_AT + slots(page) * SLOT_BYTES);
+    if slots_end > cells || cells > page.len() {
+        return false;
+    }
+    let mut used = 0;
+    for number in 0..slots(page) {
+        let Some((at, bytes)) = slot(page, number) else { unreachable!("the page has so many slots") };
+        if bytes == 0 {
+            continue;
+        }
+        used += bytes;
+        let is_within = at >= cells && at + bytes <= page.len() && bytes >= cell_bytes(0);
+        let row = if is_within { row(page, number) } else { None };
+        let Some((head, content)) = row.filter(|(_, content)| CELL_HEAD_BYTES + content.len() <= bytes)
+        else {
+            return false;
+        };
+        if head.is_long() && content.len() != Reference::BYTES {
+            return false;
+        }
+    }
+    slots_end + used <= page.len()
 }
 
 /// Where the directory of the table names a page.

@@ -19,10 +19,11 @@ use nandina_device::{
 
 use super::block::{self, BLOCK_BYTES};
 use crate::error::{Error, Result};
+use crate::page_file::backup_error;
 
 const SUFFIX: &str = ".log";
-/// Bytes of zeros that are written at once.
-const ZEROS_BYTES: u64 = 1 << 20;
+/// Bytes of zeros, or of a copy, that are written at once.
+const PIECE_BYTES: u64 = 1 << 20;
 /// Files that are kept to be used again, beside the one being written.
 const SPARE_FILES: u64 = 2;
 
@@ -91,6 +92,36 @@ impl LogFiles {
         Some(file.submit(vec![Request::read(offset, buffer)]))
     }
 
+    /// Copies the files that have what is between two places. Behind it are zeros: of groups that are being written a later one could
+    /// come along without the one before it.
+    pub fn copy(&self, from: u64, end: u64, to: &Device) -> Result<()> {
+        let failed = |source| backup_error(to, source);
+        for (number, file) in self.files.range(from / self.file_bytes..=end / self.file_bytes) {
+            let copy = to.create(&name_of(*number), FileClass::Log).map_err(failed)?;
+            for offset in (0..self.file_bytes).step_by(PIECE_BYTES as usize) {
+                let bytes = PIECE_BYTES.min(self.file_bytes - offset) as usize;
+                let piece = file.read_blocking(offset, self.device.buffer(bytes));
+                let mut piece = piece.map_err(|source| self.read_error(source))?;
+                let known = end.saturating_sub(number * self.file_bytes + offset) as usize;
+                piece.iter_mut().skip(known).for_each(|byte| *byte = 0);
+                copy.write_blocking(offset, piece).map_err(failed)?;
+            }
+            copy.sync().map_err(failed)?;
+        }
+        to.sync_directory().map_err(failed)
+    }
+
+    /// Removes what there is of a copy that has not been finished.
+    pub fn discard_copy(to: &Device) -> Result<(), DeviceError> {
+        let names = to.list()?;
+        names.iter().filter(|name| number_of(name).is_some()).try_for_each(|name| to.remove(name))
+    }
+
+    /// Whether a directory has files of a log.
+    pub fn is_in(device: &Device) -> Result<bool, DeviceError> {
+        Ok(device.list()?.iter().any(|name| number_of(name).is_some()))
+    }
+
     /// Where blocks are to be written, for which files have been made ready.
     pub fn writes(&self, lsn: u64, blocks: AlignedBuffer) -> Vec<(File, u64, Bytes)> {
         let blocks: Bytes = blocks.freeze();
@@ -144,8 +175,8 @@ impl LogFiles {
     fn create(&self, number: u64) -> Result<File, DeviceError> {
         let file = self.device.create(&name_of(number), FileClass::Log)?;
         file.allocate(0, self.file_bytes)?;
-        for offset in (0..self.file_bytes).step_by(ZEROS_BYTES as usize) {
-            let mut zeros = self.device.buffer(ZEROS_BYTES.min(self.file_bytes - offset) as usize);
+        for offset in (0..self.file_bytes).step_by(PIECE_BYTES as usize) {
+            let mut zeros = self.device.buffer(PIECE_BYTES.min(self.file_bytes - offset) as usize);
             zeros.fill(0);
             file.write_blocking(offset, zeros)?;
         }
@@ -162,16 +193,15 @@ impl LogFiles {
             self.has_new_names = true;
             let spare = self.end().saturating_sub(end) / self.file_bytes;
             let renamed =
-                if spare < SPARE_FILES { self.reuse(old) } else { self.device.remove(&name_of(old)) };
+                if spare < SPARE_FILES { self.reuse(old, needed) } else { self.device.remove(&name_of(old)) };
             renamed.map_err(|source| self.full_error(source))?;
         }
         self.sync_names()
     }
 
-    fn reuse(&mut self, old: u64) -> Result<(), DeviceError> {
-        let Some(number) = self.files.last_key_value().map(|(number, _)| number + 1) else {
-            return self.device.remove(&name_of(old));
-        };
+    /// A log always has the file that it is read from: `needed`, if there is none behind the old one.
+    fn reuse(&mut self, old: u64, needed: u64) -> Result<(), DeviceError> {
+        let number = self.files.last_key_value().map_or(needed, |(number, _)| number + 1);
         self.device.rename(&name_of(old), &name_of(number))?;
         let file = self.device.open_file(&name_of(number), FileClass::Log, OpenMode::ReadWrite)?;
         self.files.insert(number, file);

@@ -41,7 +41,8 @@ use nandina_device::{AlignedBuffer, Device, Error as DeviceError, File, Request,
 use parking_lot::Mutex;
 
 use self::block::{BLOCK_BYTES, Header, PAYLOAD_BYTES, address};
-use self::files::{LogFiles, is_file_size};
+pub use self::files::LogFiles;
+use self::files::is_file_size;
 use self::recovery::{LogEnd, blocks_of, read_all};
 use crate::error::{Error, Result};
 
@@ -189,6 +190,13 @@ impl Log {
     pub fn read(&self, start: Lsn, take: impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
         let files = self.shared.files.lock().clone();
         read_all(&files, self.shared.id, start, take).map(drop)
+    }
+
+    /// Copies everything from `start` on that is durable now. Nothing behind `start` is released meanwhile.
+    pub fn copy(&self, start: Lsn, to: &Device) -> Result<()> {
+        let end = self.durable();
+        let files = self.shared.files.lock().clone();
+        files.copy(start.0, end.0, to)
     }
 
     /// What to report of a record that means nothing.

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use nandina_device::{BLOCK_BYTES, File};
+use nandina_device::{BLOCK_BYTES, Error as DeviceError, File};
 
 use crate::error::{Error, Result};
 use crate::log::Lsn;
@@ -37,7 +37,7 @@ pub fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (BLOCK_BYTES..=32 << 10).contains(&bytes)
 }
 
-pub fn write(file: &File, control: &Control) -> Result<()> {
+pub fn write(file: &File, control: &Control) -> Result<(), DeviceError> {
     let mut block = file.device().buffer(BLOCK_BYTES);
     block.fill(0);
     let fields = MAGIC
@@ -51,8 +51,7 @@ pub fn write(file: &File, control: &Control) -> Result<()> {
     let checksum = crc32c::crc32c(block.get(..CHECKSUM_AT).unwrap_or_default());
     block.iter_mut().skip(CHECKSUM_AT).zip(checksum.to_le_bytes()).for_each(|(to, from)| *to = from);
     let offset = control.sequence % COPIES * BLOCK_BYTES as u64;
-    let written = file.write_blocking(offset, block).and_then(|()| file.sync());
-    written.map_err(|source| Error::PagesWrite { path: file.path().to_path_buf(), source: Arc::new(source) })
+    file.write_blocking(offset, block).and_then(|()| file.sync())
 }
 
 /// The later one of the two.

@@ -15,7 +15,7 @@ use nandina_device::{BLOCK_BYTES, Device, File, FileClass, OpenMode, Request};
 use crate::error::{Error, Result};
 use crate::page::{self, PageId};
 
-const NAME: &str = "rows.double";
+pub const NAME: &str = "rows.double";
 const IDS_AT: usize = 8;
 /// As many page numbers as there is room for.
 pub const MOST_PAGES: usize = (BLOCK_BYTES - IDS_AT) / size_of::<u64>();

@@ -24,12 +24,12 @@ use bytes::Bytes;
 use nandina_device::{
     AlignedBuffer, Batch, Device, Error as DeviceError, File, FileClass, OpenMode, Request,
 };
-use parking_lot::Mutex;
 
 pub use self::control::Control;
 use self::double_write::DoubleWrite;
 use crate::error::{Error, Result};
 use crate::page::{self, PageId};
+use crate::sync::Mutex;
 use crate::tier::{Access, PageTier, WriteReason, WrittenPage};
 
 const NAME: &str = "rows.pages";
@@ -39,6 +39,8 @@ pub const CONTROL_BYTES: u64 = 64 << 10;
 /// A file grows by a part of its length, and by so much at least.
 const LEAST_GROWTH_BYTES: u64 = 128 << 10;
 const GROWTH_PART: u64 = 16;
+/// Bytes that are copied at once, while which no page is written.
+const COPIED_BYTES: u64 = 1 << 20;
 
 /// See the [module documentation](self).
 pub struct PageFile {
@@ -92,18 +94,65 @@ impl PageFile {
         let full = |source| Error::PagesFull { path: device.path().join(NAME), source: Arc::new(source) };
         let file = device.create(NEW_NAME, FileClass::Table).map_err(full)?;
         file.allocate(0, LEAST_GROWTH_BYTES).map_err(full)?;
-        control::write(&file, &new)?;
+        control::write(&file, &new).map_err(|source| Error::PagesWrite {
+            path: file.path().to_path_buf(),
+            source: Arc::new(source),
+        })?;
         device.rename(NEW_NAME, NAME).map_err(full)?;
         device.sync_directory().map_err(full)
     }
 
-    /// Makes durable from where on the log is needed.
-    pub fn write_control(&self, control: &Control) -> Result<()> {
-        control::write(&self.file, control)
+    /// Copies the pages to another directory, each as it is at some moment from now on. Nobody can open the copy before
+    /// [`finish_copy`](Self::finish_copy).
+    pub fn copy(&self, to: &Device, control: &Control) -> Result<()> {
+        let failed = |source| backup_error(to, source);
+        let copy = to.create(NEW_NAME, FileClass::Table).map_err(failed)?;
+        control::write(&copy, control).map_err(failed)?;
+        let mut at = CONTROL_BYTES;
+        loop {
+            let pages = {
+                // No write of a page is half done meanwhile.
+                let mut unwritten = self.unwritten.lock();
+                self.write_unwritten(&mut unwritten)?;
+                let bytes = COPIED_BYTES.min(self.length.lock().saturating_sub(at));
+                if bytes == 0 {
+                    break;
+                }
+                let buffer = self.device.buffer(bytes as usize);
+                self.file.read_blocking(at, buffer).map_err(|source| self.read_error(source))?
+            };
+            let bytes = pages.len() as u64;
+            copy.write_blocking(at, pages).map_err(failed)?;
+            at += bytes;
+        }
+        copy.sync().map_err(failed)
     }
 
+    /// Makes a copy one that can be opened.
+    pub fn finish_copy(to: &Device) -> Result<()> {
+        to.rename(NEW_NAME, NAME)
+            .and_then(|()| to.sync_directory())
+            .map_err(|source| backup_error(to, source))
+    }
+
+    /// Removes what there is of a copy that has not been finished.
+    pub fn discard_copy(to: &Device) -> Result<(), DeviceError> {
+        if to.exists(NEW_NAME)? { to.remove(NEW_NAME) } else { Ok(()) }
+    }
+
+    /// Whether a directory has files of pages.
+    pub fn is_in(device: &Device) -> Result<bool, DeviceError> {
+        Ok(device.exists(NAME)? || device.exists(NEW_NAME)? || device.exists(double_write::NAME)?)
+    }
+
+    /// Makes durable from where on the log is needed.
+    pub fn write_control(&self, control: &Control) -> Result<()> {
+        control::write(&self.file, control).map_err(|source| self.write_error(source))
+    }
+
+    /// Where a page is; behind all pages, if its number has more bits than those of pages.
     fn offset(&self, page: PageId) -> u64 {
-        page.0 * self.page_bytes as u64
+        page.0.min(1 << PageId::BITS) * self.page_bytes as u64
     }
 
     /// Puts the copies of pages in place whose write was torn.
@@ -154,9 +203,23 @@ impl PageFile {
         done.map_err(|source| self.write_error(source))
     }
 
+    /// Writes pages to their places that could not be written before.
+    fn write_unwritten(&self, unwritten: &mut Vec<(PageId, Bytes)>) -> Result<()> {
+        if !unwritten.is_empty() {
+            self.write_home(unwritten)?;
+            unwritten.clear();
+        }
+        Ok(())
+    }
+
     fn write_error(&self, source: DeviceError) -> Error {
         Error::PagesWrite { path: self.file.path().to_path_buf(), source: Arc::new(source) }
     }
+}
+
+/// An error to report of a copy.
+pub fn backup_error(to: &Device, source: DeviceError) -> Error {
+    Error::BackupWrite { path: to.path().to_path_buf(), source: Arc::new(source) }
 }
 
 fn read_error(device: &Device, source: DeviceError) -> Error {
@@ -180,10 +243,7 @@ impl PageTier for PageFile {
     fn write(&self, pages: &[WrittenPage], images: AlignedBuffer, _reason: WriteReason) -> Result<()> {
         let images: Bytes = images.freeze();
         let mut unwritten = self.unwritten.lock();
-        if !unwritten.is_empty() {
-            self.write_home(&unwritten)?;
-            unwritten.clear();
-        }
+        self.write_unwritten(&mut unwritten)?;
         let image = |at: usize| images.slice(at * self.page_bytes..(at + 1) * self.page_bytes);
         let numbered = || pages.iter().enumerate();
         let twice = numbered().filter(|(_, written)| !written.is_in_log);

@@ -1,14 +1,14 @@
 //! A frame: memory for one page, its latch, and what is known of the page without latching it.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nandina_device::{AlignedBuffer, Device};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::log::Lsn;
 use crate::page::PageId;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::tier::Access;
 
 /// Ends a chain of frames, see `table`.

@@ -36,11 +36,9 @@ mod write_back;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nandina_device::Device;
-use parking_lot::Mutex;
 
 use self::frame::Frame;
 pub use self::frame::{PageRead, PageWrite};
@@ -50,6 +48,8 @@ use self::table::PageTable;
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::page::{self, PageId, PageKind};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, pause};
 use crate::tier::{Access, PageTier};
 
 /// The fewest frames with which an operation can latch all pages that it needs.
@@ -329,7 +329,7 @@ impl BufferPool {
         if since.get_or_insert_with(Instant::now).elapsed() > FRAME_PATIENCE {
             return Err(Error::PoolTooSmall { frames: self.frames() });
         }
-        std::thread::sleep(Duration::from_micros(100));
+        pause();
         Ok(())
     }
 

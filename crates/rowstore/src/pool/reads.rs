@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use nandina_device::{AlignedBuffer, Batch, Completion};
-use parking_lot::Mutex;
 
 use super::BufferPool;
 use crate::error::Result;
 use crate::page::{self, PageId};
+use crate::shape;
+use crate::sync::Mutex;
 use crate::tier::Access;
 
 /// Reads that were begun together.
@@ -145,15 +146,17 @@ impl BufferPool {
         let frame = &self.frames[number as usize];
         let mut content = frame.take();
         let found = page::verify(&buffer);
+        let fault = found.and_then(|_| shape::fault(&buffer));
         content.bytes = buffer;
         let mut shard = self.table.lock(page);
         shard.pending.remove(&page);
-        if found != Some(page) {
+        if found != Some(page) || fault.is_some() {
             drop((shard, content));
             self.free_frames(vec![number]);
-            let reason = match found {
-                None => "its checksum is not that of its content",
-                Some(_) => "another page is in its place",
+            let reason = match (found, fault) {
+                (None, _) => "its checksum is not that of its content",
+                (_, Some(fault)) => fault,
+                _ => "another page is in its place",
             };
             return Err(self.tier.damaged(page, reason));
         }

@@ -8,13 +8,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use super::frame::{Frame, NO_FRAME};
 use super::reads::Pending;
 use crate::page::PageId;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 /// So far a chain is followed without its lock: buckets are twice as many as frames, so that a longer one is rare, and

@@ -8,13 +8,12 @@
     reason = "frames are as many as when the pool was made, and images as many as copies"
 )]
 
-use std::sync::atomic::Ordering;
-
 use super::BufferPool;
 use super::frame::Copied;
 use crate::error::Result;
 use crate::log::Lsn;
 use crate::page;
+use crate::sync::atomic::Ordering;
 use crate::tier::{WriteReason, WrittenPage};
 
 /// Pages that a checkpoint writes together.

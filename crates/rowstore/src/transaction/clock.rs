@@ -4,12 +4,11 @@
 //! it began: all commits up to its *snapshot*. Of a transaction that all snapshots see, nothing is remembered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::Result;
 use crate::store::PageStore;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, RwLock, pause};
 use crate::undo::TransactionId;
 
 /// Numbers that are taken at once: after a crash, so many are passed over at most.
@@ -121,6 +120,15 @@ impl Clock {
         *count -= 1;
         if *count == 0 {
             snapshots.remove(&snapshot);
+        }
+    }
+
+    /// Waits until all transactions have ended that are changing something now.
+    pub fn wait_for_writers(&self) {
+        let next = self.next.load(Ordering::Acquire);
+        let is_active = |(id, state): (&TransactionId, &State)| id.0 < next && *state == State::Active;
+        while self.states.read().of.iter().any(is_active) {
+            pause();
         }
     }
 

@@ -15,14 +15,16 @@ use super::clock::State;
 use super::{RowStore, Transaction};
 use crate::error::{Error, Result};
 use crate::heap::RowId;
-use crate::heap::slotted;
-use crate::page::PageId;
+use crate::heap::directory::TableId;
+use crate::heap::slotted::{self, HEAP_KIND};
+use crate::page::{self, PageId};
 use crate::store::PageStore;
 use crate::tier::Access;
 use crate::tree::{Range, Tree};
 use crate::undo::{Entry, EntryKind, Stream, TransactionId};
 
 const ROW_BYTES: usize = 8;
+const NO_ROW: &str = "a key of the index leads to no row";
 const WRITER_BYTES: usize = 7;
 const TAIL_BYTES: usize = ROW_BYTES + WRITER_BYTES;
 /// In front of a key in an undo entry: the root of its tree.
@@ -90,13 +92,18 @@ impl Transaction<'_> {
     }
 
     fn check_unique(&self, tree: Tree, key: &[u8], row: RowId, has_key: HasKey<'_>) -> Result<()> {
-        for entry in entries(tree, &self.store.pages, key) {
+        let store = &self.store.pages;
+        let damaged = || store.damaged(tree.root(), NO_ROW);
+        for entry in entries(tree, store, key) {
             let entry = entry?;
-            let Some((_, other)) = parse(&entry) else { unreachable!("every entry of an index has a row") };
+            let (_, other) = parse(&entry).ok_or_else(damaged)?;
             if other == row {
                 continue;
             }
-            let page = self.store.pages.read(other.page(), Access::Random)?;
+            let page = store.read(other.page(), Access::Random)?;
+            if page::kind(&page) != HEAP_KIND {
+                return Err(damaged());
+            }
             // A row that has been cleared away leaves its key behind for a moment.
             let Some((head, content)) = slotted::row(&page, other.slot()) else { continue };
             let is_mine = self.writes.as_ref().is_some_and(|writes| writes.id == head.writer);
@@ -117,7 +124,13 @@ impl Transaction<'_> {
         let store = &self.store.pages;
         // The last one that was added: those before it are to go already.
         let last = entries(tree, store, &[key, &row.0.to_be_bytes()].concat()).last().transpose()?;
-        let Some(entry) = last else { return Ok(false) };
+        let Some(entry) = last else {
+            if let Some(missed) = self.store.building.lock().get_mut(&tree) {
+                // It may be added behind this.
+                missed.push((key.to_vec(), row));
+            }
+            return Ok(false);
+        };
         let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
         let mut change = store.change();
         let (_, undo) = self.append(&mut change, EntryKind::IndexRemove, &[&body])?;
@@ -181,7 +194,9 @@ impl<'s> IndexRange<'s> {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
             };
-            let Some((key, row)) = parse(entry) else { unreachable!("every entry of an index has a row") };
+            let Some((key, row)) = parse(entry) else {
+                return Some(Err(self.range.damaged(NO_ROW)));
+            };
             // One that was taken away and added again is there twice for a while.
             if self.row == Some(row) && self.key == key {
                 continue;
@@ -205,6 +220,62 @@ impl Iterator for IndexRange<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.next_key().map(|found| found.map(|(key, row)| (key.to_vec(), row)))
     }
+}
+
+/// An index that is being built: keys that are removed from it before they are there are remembered.
+struct Building<'s> {
+    store: &'s RowStore,
+    tree: Tree,
+}
+
+impl<'s> Building<'s> {
+    fn begin(store: &'s RowStore, tree: Tree) -> Self {
+        let before = store.building.lock().insert(tree, Vec::new());
+        assert!(before.is_none(), "an index is built once at a time");
+        Self { store, tree }
+    }
+
+    /// The keys that were removed too early.
+    fn end(self) -> Vec<(Vec<u8>, RowId)> {
+        self.store.building.lock().remove(&self.tree).unwrap_or_default()
+    }
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        self.store.building.lock().remove(&self.tree);
+    }
+}
+
+/// Fails if two rows of an index have the same key.
+fn check_each_once(
+    transaction: &Transaction<'_>,
+    tree: Tree,
+    is_there: impl Fn(&[u8], RowId) -> Result<bool>,
+) -> Result<()> {
+    let check = |key: &[u8], rows: &[RowId]| -> Result<()> {
+        if let [_, _, ..] = rows {
+            let mut has_one = false;
+            for row in rows {
+                if is_there(key, *row)? && std::mem::replace(&mut has_one, true) {
+                    return Err(Error::DuplicateKey { row: *row });
+                }
+            }
+        }
+        Ok(())
+    };
+    let mut all = transaction.index_range(tree, Bound::Unbounded, Bound::Unbounded, false);
+    let (mut last, mut rows): (Vec<u8>, Vec<RowId>) = (Vec::new(), Vec::new());
+    while let Some(found) = all.next_key() {
+        let (key, row) = found?;
+        if last != key {
+            check(&last, &rows)?;
+            rows.clear();
+            last = key.to_vec();
+        }
+        rows.push(row);
+    }
+    check(&last, &rows)
 }
 
 impl RowStore {
@@ -242,6 +313,53 @@ impl RowStore {
             Ok(entry)
         });
         tree.fill(&self.pages, percent, entries)
+    }
+
+    /// Builds an index while others change rows of its table, who add and remove their keys from before this begins; the transactions of
+    /// those who did not have ended by then. `keys` are those of the rows that a transaction sees, best in their order, and
+    /// `has_key` tells whether the bytes of a row have a key. Transactions that began before this returns do not read the index.
+    ///
+    /// What was removed before it had been added is taken out at the end. It waits twice until all transactions have ended that
+    /// are changing something: of two that add the same unique key at the same time, neither may have seen the other, and one of them
+    /// then is an error here. What fails leaves some of the keys, for [`drop_index`](Self::drop_index).
+    pub fn build_index<K>(
+        &self,
+        tree: Tree,
+        table: TableId,
+        is_unique: bool,
+        has_key: &dyn Fn(&[u8], &[u8]) -> bool,
+        keys: impl FnOnce(&Transaction<'_>) -> K,
+    ) -> Result<()>
+    where
+        K: IntoIterator<Item = Result<(Vec<u8>, RowId)>>,
+    {
+        let building = Building::begin(self, tree);
+        self.clock.wait_for_writers();
+        let writer = self.clock.number_of_none(&self.pages)?;
+        let transaction = self.begin();
+        for key in keys(&transaction) {
+            let (key, row) = key?;
+            check_length(&self.pages, &key)?;
+            tree.insert(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
+            self.pages.throttle()?;
+            self.pages.checkpoint_if_due()?;
+        }
+        drop(transaction);
+        self.clock.wait_for_writers();
+        let missed = building.end();
+        let now = self.begin();
+        let is_there = |key: &[u8], row: RowId| match now.get(table, row) {
+            Ok(bytes) => Ok(bytes.is_some_and(|bytes| has_key(key, &bytes))),
+            // Its page is one of another table by now.
+            Err(Error::NoSuchRow { .. }) => Ok(false),
+            Err(error) => Err(error),
+        };
+        for (key, row) in missed {
+            if !is_there(&key, row)? {
+                tree.remove(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
+            }
+        }
+        if is_unique { check_each_once(&now, tree, is_there) } else { Ok(()) }
     }
 
     /// Takes all keys out of an index that no transaction uses any more, and gives its pages back, but for the first one, which undo

@@ -29,10 +29,8 @@ mod rollback;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nandina_device::Device;
-use parking_lot::Mutex;
 
 use self::clock::Clock;
 pub use self::clock::Time;
@@ -47,7 +45,10 @@ use crate::log::Lsn;
 use crate::page::PageId;
 use crate::pool::PageRead;
 use crate::store::{PageStore, StoreOptions};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tier::Access;
+use crate::tree::Tree;
 use crate::undo::{EntryKind, TransactionId, Undo, UndoAddress};
 
 const CLOCK_ROOT: usize = 0;
@@ -70,6 +71,8 @@ pub struct RowStore {
     /// Streams that no transaction writes to, and how many there are of all.
     streams: Mutex<(VecDeque<PurgedStream>, usize)>,
     tables: Mutex<HashMap<TableId, Arc<Table>>>,
+    /// Indexes that are being built, and the keys that were removed from them before they were there.
+    building: Mutex<HashMap<Tree, Vec<(Vec<u8>, RowId)>>>,
     is_relaxed: AtomicBool,
 }
 
@@ -91,6 +94,7 @@ impl RowStore {
             clock,
             streams: Mutex::new((VecDeque::new(), count)),
             tables: Mutex::default(),
+            building: Mutex::default(),
             is_relaxed: AtomicBool::new(false),
         };
         for mut stream in streams {
@@ -275,6 +279,7 @@ impl<'s> Transaction<'s> {
             let page = table.target(store, number)?;
             let mut change = store.change();
             let latched = change.latch(page)?;
+            table.id.check(store, page, change.page(latched))?;
             let may_shrink = |writer| clock.has_committed(writer);
             if !slotted::has_room(change.page(latched), content.len(), &may_shrink) {
                 // Another thread may have filled it since it was offered.
@@ -567,6 +572,7 @@ impl Rows<'_, '_> {
                 store.pool().prefetch(&ahead, Access::Sequential);
             }
             let latched = store.read(page, Access::Sequential)?;
+            self.table.check(store, page, &latched)?;
             for slot in 0..slotted::slots(&latched) {
                 if let Some(bytes) = self.transaction.version(&latched, slot)? {
                     self.rows.push_back((RowId::new(page, slot), bytes.into_owned()));

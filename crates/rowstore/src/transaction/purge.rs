@@ -5,6 +5,7 @@
 
 use super::clock::Time;
 use super::entry::{CONTENT_AT, OldRow};
+use super::rollback::{NOT_AS_LEFT, last_version};
 use super::{RowStore, slotted};
 use crate::error::Result;
 use crate::heap::directory::TableId;
@@ -116,7 +117,7 @@ impl RowStore {
         let reference = Reference::parse(old.content).ok_or_else(|| self.damaged_entry(entry))?;
         let mut first = reference.first;
         while first != PageId(0) {
-            let (pages, next) = overflow::pages(&self.pages, first, OVERFLOW_PAGES)?;
+            let (pages, next) = overflow::pages(&self.pages, first, OVERFLOW_PAGES, None)?;
             let mut change = self.pages.change();
             let left = Reference { first: next, ..reference }.to_bytes();
             Undo::set_part(&mut change, entry.address, CONTENT_AT, &left)?;
@@ -138,16 +139,11 @@ impl RowStore {
         loop {
             let mut change = self.pages.change();
             let page = change.latch(old.row.page())?;
-            let Some((head, content)) = slotted::row(change.page(page), old.row.slot()) else {
-                unreachable!("a deleted row is there until it is cleared away")
-            };
-            assert!(
-                head.writer == entry.transaction && head.undo == entry.address && head.is_deleted(),
-                "a deleted row is not changed"
-            );
+            let row = last_version(change.page(page), old.row, entry).filter(|(head, _)| head.is_deleted());
+            let Some((head, content)) = row else { return Err(change.damaged(page, NOT_AS_LEFT)) };
             let reference = if head.is_long() { Reference::parse(content) } else { None };
             let first = reference.map_or(PageId(0), |reference| reference.first);
-            let (pages, next) = overflow::pages(&self.pages, first, OVERFLOW_PAGES)?;
+            let (pages, next) = overflow::pages(&self.pages, first, OVERFLOW_PAGES, Some(old.row.page()))?;
             if let Some(reference) = reference.filter(|_| next != PageId(0)) {
                 let left = Reference { first: next, ..reference }.to_bytes();
                 slotted::update(&mut change, page, old.row.slot(), head, &left, &|_| false);

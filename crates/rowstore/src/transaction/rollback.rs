@@ -8,8 +8,8 @@ use super::entry::{OldRow, inserted};
 use crate::change::{Change, Changed};
 use crate::error::Result;
 use crate::heap::RowId;
-use crate::heap::slotted;
-use crate::page::PageId;
+use crate::heap::slotted::{self, HEAP_KIND, RowHead};
+use crate::page::{self, PageId};
 use crate::undo::{Entry, EntryKind, Stream, Undo};
 
 impl RowStore {
@@ -71,14 +71,20 @@ impl RowStore {
     }
 }
 
+pub(super) const NOT_AS_LEFT: &str = "a row is not as the transaction left it that changed it last";
+
+/// The version of a row that an entry belongs to, if it is the last one.
+pub(super) fn last_version<'p>(page: &'p [u8], row: RowId, entry: &Entry) -> Option<(RowHead, &'p [u8])> {
+    let is_heap = page::kind(page) == HEAP_KIND;
+    let last = if is_heap { slotted::row(page, row.slot()) } else { None };
+    last.filter(|(head, _)| head.writer == entry.transaction && head.undo == entry.address)
+}
+
 /// Latches the page of a row whose last version an entry belongs to.
 fn latch_row(change: &mut Change<'_>, row: RowId, entry: &Entry) -> Result<Changed> {
     let page = change.latch(row.page())?;
-    let head = slotted::row(change.page(page), row.slot()).map(|(head, _)| head);
-    assert!(
-        head.is_some_and(|head| head.writer == entry.transaction && head.undo == entry.address),
-        "row {row} is as the transaction left it: {head:?}, {:?}",
-        entry.address
-    );
-    Ok(page)
+    match last_version(change.page(page), row, entry) {
+        Some(_) => Ok(page),
+        None => Err(change.damaged(page, NOT_AS_LEFT)),
+    }
 }

@@ -165,7 +165,7 @@ impl Tree {
     ) -> Result<(Option<PageWrite<'s>>, PageWrite<'s>)> {
         let (mut parent, mut page) = (None, self.write(store, self.root)?);
         while !Node(&page).is_leaf() {
-            let child = self.write(store, Node(&page).child(Node(&page).count()))?;
+            let child = self.child_to_change(store, &page, Node(&page).count(), None)?;
             parent = Some(std::mem::replace(&mut page, child));
         }
         let is_as_left = Node(&page).count() == 0 && Node(&page).lower() == lower;

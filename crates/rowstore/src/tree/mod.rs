@@ -85,8 +85,11 @@ impl Tree {
         let mut page = self.read(store, self.root)?;
         while !Node(&page).is_leaf() {
             let node = Node(&page);
+            let number = child(node);
             // The parent is latched until its child is.
-            page = self.read(store, node.child(child(node)))?;
+            let below = self.read(store, other_page(store, node.child(number), &[page.id()])?)?;
+            check_child(store, node, number, &below)?;
+            page = below;
         }
         Ok(page)
     }
@@ -97,6 +100,21 @@ impl Tree {
 
     fn write(self, store: &PageStore, page: PageId) -> Result<PageWrite<'_>> {
         self.check(store, store.write(page, Access::Random)?, PageWrite::id)
+    }
+
+    /// A child of a node that is latched to be changed, beside another one that may be.
+    fn child_to_change<'a>(
+        self,
+        store: &'a PageStore,
+        parent: &PageWrite<'a>,
+        number: usize,
+        sibling: Option<PageId>,
+    ) -> Result<PageWrite<'a>> {
+        let node = Node(parent);
+        let latched = [parent.id(), sibling.unwrap_or(PageId::NONE)];
+        let child = self.write(store, other_page(store, node.child(number), &latched)?)?;
+        check_child(store, node, number, &child)?;
+        Ok(child)
     }
 
     fn check<P: std::ops::Deref<Target = [u8]>>(
@@ -128,11 +146,16 @@ impl Tree {
             let mut parent = root;
             loop {
                 let node = Node(&parent);
-                let child = node.child(node.child_for(key));
+                let number = node.child_for(key);
+                let child = other_page(store, node.child(number), &[parent.id()])?;
                 if node.level() == 1 {
-                    return self.write(store, child);
+                    let leaf = self.write(store, child)?;
+                    check_child(store, node, number, &leaf)?;
+                    return Ok(leaf);
                 }
-                parent = self.read(store, child)?;
+                let below = self.read(store, child)?;
+                check_child(store, node, number, &below)?;
+                parent = below;
             }
         }
     }
@@ -195,7 +218,7 @@ impl Tree {
         let mut parent = root;
         while !Node(&parent).is_leaf() {
             let number = Node(&parent).child_for(key);
-            let child = self.write(store, Node(&parent).child(number))?;
+            let child = self.child_to_change(store, &parent, number, None)?;
             if is_full(Node(&child)) {
                 return Self::split_child(store, parent, number, child);
             }
@@ -272,7 +295,7 @@ impl Tree {
                 return self.lower_root(store, parent);
             }
             let number = Node(&parent).child_for(key);
-            let child = self.write(store, Node(&parent).child(number))?;
+            let child = self.child_to_change(store, &parent, number, None)?;
             // A parent of few children goes first, so that no node but the root ever has one child only.
             if is_small(Node(&child)) && (Node(&child).is_leaf() || Node(&child).count() < 2) {
                 return self.merge_child(store, parent, number, child);
@@ -294,10 +317,11 @@ impl Tree {
         let left_number = if is_last { number - 1 } else { number };
         let (left, right) = if is_last {
             drop(child);
-            let left = self.write(store, Node(&parent).child(left_number))?;
-            (left, self.write(store, Node(&parent).child(number))?)
+            let left = self.child_to_change(store, &parent, left_number, None)?;
+            let right = self.child_to_change(store, &parent, number, Some(left.id()))?;
+            (left, right)
         } else {
-            let right = self.write(store, Node(&parent).child(number + 1))?;
+            let right = self.child_to_change(store, &parent, number + 1, Some(child.id()))?;
             (child, right)
         };
         let separator = Node(&parent).key(left_number);
@@ -326,7 +350,7 @@ impl Tree {
     }
 
     fn lower_root<'a>(self, store: &'a PageStore, root: PageWrite<'a>) -> Result<()> {
-        let child = self.write(store, Node(&root).child(0))?;
+        let child = self.child_to_change(store, &root, 0, None)?;
         let parts = Node(&child).parts();
         let mut change = store.change();
         let (root, child) = (change.add(root), change.add(child));
@@ -381,6 +405,25 @@ impl Tree {
     }
 }
 
+/// A page that is none of those that are latched, which would be waited for without end.
+fn other_page(store: &PageStore, page: PageId, latched: &[PageId]) -> Result<PageId> {
+    if latched.contains(&page) {
+        Err(store.damaged(page, "a node of a tree leads back to it"))
+    } else {
+        Ok(page)
+    }
+}
+
+/// Every way down checks each step (Graefe and Stonecipher, *Efficient Verification of B-tree Integrity*, BTW 2009): so it ends, and at the
+/// leaf of the key.
+fn check_child(store: &PageStore, parent: Node<'_>, number: usize, below: &[u8]) -> Result<()> {
+    if parent.has_child(number, Node(below)) {
+        Ok(())
+    } else {
+        Err(store.damaged(parent.child(number), "its fences are not the keys beside it in the node above"))
+    }
+}
+
 /// See [`Tree::range`]. Keys that are added or removed meanwhile may or may not be among them.
 #[derive(Debug)]
 pub struct Range<'s> {
@@ -426,6 +469,11 @@ impl Keys {
 }
 
 impl<'s> Range<'s> {
+    /// What to report of a key that cannot be.
+    pub fn damaged(&self, reason: &'static str) -> Error {
+        self.store.damaged(self.tree.root, reason)
+    }
+
     /// The next key. [`Iterator::next`] copies it.
     pub fn next_key(&mut self) -> Option<Result<&[u8]>> {
         while self.keys.taken == self.keys.ends.len() {
@@ -526,7 +574,10 @@ impl<'s> Range<'s> {
             if node.level() == 1 && self.is_ahead {
                 self.read_ahead(node, number);
             }
-            page = self.tree.read(self.store, node.child(number))?;
+            let child = other_page(self.store, node.child(number), &[page.id()])?;
+            let below = self.tree.read(self.store, child)?;
+            check_child(self.store, node, number, &below)?;
+            page = below;
         }
         Ok(page)
     }

@@ -126,6 +126,20 @@ impl<'p> Node<'p> {
         PageId(u64::from_le_bytes(field))
     }
 
+    /// Whether a node is what a child of this one must be: of the level below, between the keys beside it.
+    pub fn has_child(self, number: usize, child: Node<'_>) -> bool {
+        let is_key = |number: usize, key: &[u8]| key.strip_prefix(self.prefix()) == Some(self.suffix(number));
+        let is_above = match number.checked_sub(1) {
+            None => child.lower() == self.lower(),
+            Some(before) => is_key(before, child.lower()),
+        };
+        let is_below = match child.upper() {
+            upper if number == self.count() => upper == self.upper(),
+            upper => upper.is_some_and(|upper| is_key(number, upper)),
+        };
+        u16::from(child.level()) + 1 == u16::from(self.level()) && is_above && is_below
+    }
+
     /// Where a key is, or would be. It is between the fences, but for searches of what is behind or before them.
     pub fn search(self, key: &[u8]) -> Place {
         let prefix = self.prefix();
@@ -184,6 +198,41 @@ impl<'p> Node<'p> {
         self.gap() >= needed || self.0.len() - self.used() >= needed
     }
 
+    /// Whether fences and keys are within the page, and take no more than there is.
+    fn is_sound(self) -> bool {
+        let (cells, end) = (self.short(CELLS_AT), self.0.len());
+        let slots_end = SLOTS_AT + self.count() * SLOT_BYTES;
+        let is_within = |at: usize, bytes: usize| at >= cells && at + bytes <= end;
+        let fence = |at: usize| (self.short(at), self.short(at + 2));
+        let (lower, upper) = (fence(LOWER_AT), fence(UPPER_AT));
+        let is_fenced = is_within(lower.0, lower.1) && (upper.1 == UNBOUNDED || is_within(upper.0, upper.1));
+        slots_end <= cells
+            && cells <= end
+            && is_fenced
+            && self.short(PREFIX_AT) == prefix_bytes(self.lower(), self.upper())
+            && (0..self.count()).all(|number| {
+                let (at, bytes) = self.slot(number);
+                is_within(at, bytes + self.child_bytes())
+            })
+            && self.used() <= end
+            && self.is_in_order()
+    }
+
+    /// Whether keys ascend, between the fences, and heads are theirs.
+    fn is_in_order(self) -> bool {
+        let prefix = self.prefix().len();
+        let mut before = &self.lower()[prefix..];
+        for number in 0..self.count() {
+            let suffix = self.suffix(number);
+            let follows = if number == 0 { before <= suffix } else { before < suffix };
+            if !follows || self.head(number) != head_of(suffix) {
+                return false;
+            }
+            before = suffix;
+        }
+        self.count() == 0 || self.upper().is_none_or(|upper| before < &upper[prefix..])
+    }
+
     /// Everything in it, as parts to build others from.
     pub fn parts(self) -> Parts {
         let keys = (0..self.count()).map(|number| self.key(number)).collect();
@@ -200,6 +249,11 @@ impl<'p> Node<'p> {
             children,
         }
     }
+}
+
+/// Whether a page has what a node must have.
+pub fn is_sound(page: &[u8]) -> bool {
+    Node(page).is_sound()
 }
 
 /// The first four bytes, in the order of their values.

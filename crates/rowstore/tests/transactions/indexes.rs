@@ -237,6 +237,145 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
     assert_eq!(keyed.all(&store.begin(), "opened again"), rows);
 }
 
+fn build(store: &RowStore, keyed: Keyed, is_unique: bool) -> Result<()> {
+    let has_key = |key: &[u8], bytes: &[u8]| key_of(bytes) == key;
+    store.build_index(keyed.index, keyed.table, is_unique, &has_key, |transaction| {
+        let rows = transaction.scan(keyed.table).unwrap();
+        let mut keys: Vec<(Vec<u8>, RowId)> =
+            rows.map(|row| row.map(|(row, bytes)| (key_of(&bytes).to_vec(), row)).unwrap()).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(Ok)
+    })
+}
+
+#[test]
+fn an_index_is_built_while_threads_change_its_table() {
+    const THREADS: u32 = 3;
+    const KEYS: u32 = 400;
+    for seed in 0..6 {
+        let devices = Devices::new();
+        let store = store(&devices).unwrap();
+        let keyed = keyed(&store).unwrap();
+        // Each thread has keys, and rows, of its own.
+        let own = |thread: u32, number: u64| thread + THREADS * number as u32;
+        let mut transaction = store.begin();
+        for key in (0..KEYS).filter(|key| key % 4 > 0) {
+            transaction.insert(keyed.table, &[&key.to_be_bytes()[..], &[7; 40]].concat()).unwrap();
+        }
+        transaction.commit().unwrap();
+        // The index is known to transactions that begin once it is.
+        let is_known = parking_lot::RwLock::new(false);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (store, is_known, is_over) = (&store, &is_known, &is_over);
+                scope.spawn(move || {
+                    let mut random = Random::new(seed * 100 + u64::from(thread));
+                    let mut steps = 0;
+                    while steps < 60 || !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        steps += 1;
+                        let known = is_known.read();
+                        let mut transaction = store.begin();
+                        let rows = transaction.scan(keyed.table).unwrap().map(Result::unwrap);
+                        let rows: BTreeMap<u32, (RowId, Vec<u8>)> = rows
+                            .map(|(row, bytes)| {
+                                (u32::from_be_bytes(key_of(&bytes).try_into().unwrap()), (row, bytes))
+                            })
+                            .collect();
+                        for _ in 0..3 {
+                            let key = own(thread, random.below(u64::from(KEYS / THREADS)));
+                            let bytes = key.to_be_bytes();
+                            match rows.get(&key) {
+                                Some((row, old)) => {
+                                    // One that was changed by this transaction already has gone.
+                                    if transaction.get(keyed.table, *row).unwrap().as_ref() != Some(old) {
+                                        continue;
+                                    }
+                                    if *known {
+                                        transaction.index_remove(keyed.index, &bytes, *row).unwrap();
+                                    }
+                                    assert!(transaction.delete(keyed.table, *row).unwrap());
+                                }
+                                None => {
+                                    let content = [&bytes[..], &[9; 40]].concat();
+                                    let savepoint = transaction.savepoint();
+                                    let row = transaction.insert(keyed.table, &content).unwrap();
+                                    if *known {
+                                        let has_key = |found: &[u8]| key_of(found) == bytes;
+                                        let added = transaction.index_insert(
+                                            keyed.index,
+                                            &bytes,
+                                            row,
+                                            Some(&has_key),
+                                        );
+                                        match added {
+                                            Ok(()) => {}
+                                            // This transaction has added it before.
+                                            Err(Error::DuplicateKey { .. }) => {
+                                                transaction.roll_back_to(savepoint).unwrap();
+                                            }
+                                            Err(error) => panic!("{error}"),
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                        if random.below(4) == 0 {
+                            transaction.roll_back().unwrap();
+                        } else {
+                            transaction.commit().unwrap();
+                        }
+                    }
+                });
+            }
+            *is_known.write() = true;
+            build(&store, keyed, false).unwrap();
+            keyed.index.shape(store.pages()).unwrap();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let transaction = store.begin();
+        let mut rows: Vec<(Vec<u8>, RowId)> = transaction
+            .scan(keyed.table)
+            .unwrap()
+            .map(|row| row.map(|(row, bytes)| (key_of(&bytes).to_vec(), row)).unwrap())
+            .collect();
+        rows.sort_unstable();
+        let has_row = |(key, row): &(Vec<u8>, RowId)| {
+            let bytes = transaction.get(keyed.table, *row).unwrap_or(None);
+            bytes.is_some_and(|bytes| key_of(&bytes) == *key)
+        };
+        let all = transaction.index_range(keyed.index, Bound::Unbounded, Bound::Unbounded, false);
+        let mut found: Vec<(Vec<u8>, RowId)> = all.map(Result::unwrap).filter(has_row).collect();
+        found.sort_unstable();
+        assert!(found == rows, "seed {seed}: {} keys of {} rows", found.len(), rows.len());
+        drop(transaction);
+        store.purge_all().unwrap();
+        let entries = keyed.index.range(store.pages(), Bound::Unbounded, Bound::Unbounded).count();
+        assert_eq!(entries, rows.len(), "nothing is left of keys that are gone");
+    }
+}
+
+#[test]
+fn an_index_that_is_built_tells_of_keys_that_are_there_twice() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let mut transaction = store.begin();
+    let mut rows = Vec::new();
+    for key in [1_u32, 2, 3, 2] {
+        rows.push(transaction.insert(keyed.table, &key.to_be_bytes()).unwrap());
+    }
+    transaction.commit().unwrap();
+    let error = build(&store, keyed, true).unwrap_err();
+    assert!(matches!(error, Error::DuplicateKey { row } if row == rows[3]), "{error}");
+    store.drop_index(keyed.index).unwrap();
+    let mut transaction = store.begin();
+    transaction.delete(keyed.table, rows[1]).unwrap();
+    transaction.commit().unwrap();
+    build(&store, keyed, true).unwrap();
+    assert_eq!(keyed.all(&store.begin(), "built").len(), 3);
+}
+
 #[test]
 fn keys_not_yet_committed_count() {
     let devices = Devices::new();

@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "for tests of pages")]
 mod setup;
 
+mod any_page_is_safe;
+mod backups;
 mod crashes_keep_whole_transactions;
 mod histories;
 mod indexes;

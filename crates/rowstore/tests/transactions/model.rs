@@ -9,6 +9,9 @@ use nandina_rowstore::{Error, RowStore, Transaction};
 
 use crate::setup::Random;
 
+/// Rows of a table; at so many, rows are deleted in place of being added.
+const MOST_ROWS: usize = 300;
+
 pub type Rows = BTreeMap<RowId, Vec<u8>>;
 /// Rows that were changed: what they are, or that they were deleted.
 pub type Changes = BTreeMap<RowId, Option<Vec<u8>>>;
@@ -62,7 +65,7 @@ impl<'s> Open<'s> {
                 || others.iter().any(|other| other.changed.contains_key(&row))
         };
         match random.below(12) {
-            0..5 => {
+            0..5 if self.rows.len() < MOST_ROWS => {
                 let bytes = bytes(random);
                 let row = self.transaction.insert(table, &bytes).unwrap();
                 assert!(!self.rows.contains_key(&row), "row {row} is there");
@@ -86,7 +89,7 @@ impl<'s> Open<'s> {
                     Err(error) => panic!("{error}"),
                 }
             }
-            9 => {
+            0..5 | 9 => {
                 let Some(row) = self.pick(random) else { return };
                 let is_mine = self.changed.contains_key(&row);
                 match self.transaction.delete(table, row) {

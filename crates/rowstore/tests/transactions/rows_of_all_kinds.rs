@@ -10,47 +10,55 @@ fn store(devices: &Devices) -> RowStore {
 }
 
 /// Transactions take turns, in a store with few frames.
-#[test]
-fn several_transactions_see_what_they_should() {
-    for seed in 0..12 {
-        let devices = Devices::new();
-        let store = store(&devices);
-        let table = store.create_table().unwrap();
-        let mut random = Random::new(seed);
-        let mut committed = Rows::new();
-        let mut open: Vec<Open<'_>> = Vec::new();
-        for step in 0..700 {
-            let context = format!("seed {seed}, step {step}");
-            if open.is_empty() || open.len() < 4 && random.below(6) == 0 {
-                open.push(Open::begin(&store, &committed));
+fn take_turns(seed: u64, steps: usize) {
+    let devices = Devices::new();
+    let store = store(&devices);
+    let table = store.create_table().unwrap();
+    let mut random = Random::new(seed);
+    let mut committed = Rows::new();
+    let mut open: Vec<Open<'_>> = Vec::new();
+    for step in 0..steps {
+        let context = format!("seed {seed}, step {step}");
+        if open.is_empty() || open.len() < 4 && random.below(6) == 0 {
+            open.push(Open::begin(&store, &committed));
+        }
+        let mut one = open.swap_remove(random.below(open.len() as u64) as usize);
+        match random.below(14) {
+            0 => one.commit(&mut committed),
+            1 if random.below(2) == 0 => one.transaction.roll_back().unwrap(),
+            1 => drop(one),
+            2 => {
+                one.check(table, &context);
+                open.push(one);
             }
-            let mut one = open.swap_remove(random.below(open.len() as u64) as usize);
-            match random.below(14) {
-                0 => one.commit(&mut committed),
-                1 if random.below(2) == 0 => one.transaction.roll_back().unwrap(),
-                1 => drop(one),
-                2 => {
-                    one.check(table, &context);
-                    open.push(one);
-                }
-                _ => {
-                    let others: Vec<&Open<'_>> = open.iter().collect();
-                    one.step(table, &mut random, &committed, &others);
-                    open.push(one);
-                }
-            }
-            if step % 150 == 0 {
-                store.pages().checkpoint().unwrap();
+            _ => {
+                let others: Vec<&Open<'_>> = open.iter().collect();
+                one.step(table, &mut random, &committed, &others);
+                open.push(one);
             }
         }
-        open.iter().for_each(|one| one.check(table, "at the end"));
-        drop(open);
-        Open::begin(&store, &committed).check(table, "all others are gone");
-        store.pages().log().wait_until_all_durable().unwrap();
-        drop(store);
-        let store = crate::rows_of_all_kinds::store(&devices);
-        Open::begin(&store, &committed).check(table, "opened again");
+        if step % 150 == 0 {
+            store.pages().checkpoint().unwrap();
+        }
     }
+    open.iter().for_each(|one| one.check(table, "at the end"));
+    drop(open);
+    Open::begin(&store, &committed).check(table, "all others are gone");
+    store.pages().log().wait_until_all_durable().unwrap();
+    drop(store);
+    let store = crate::rows_of_all_kinds::store(&devices);
+    Open::begin(&store, &committed).check(table, "opened again");
+}
+
+#[test]
+fn several_transactions_see_what_they_should() {
+    (0..12).for_each(|seed| take_turns(seed, 700));
+}
+
+#[test]
+#[ignore = "two million steps take minutes: cargo test --release -p nandina-rowstore -- --ignored"]
+fn transactions_see_what_they_should_for_long() {
+    (100..120).for_each(|seed| take_turns(seed, 100_000));
 }
 
 #[test]

@@ -66,39 +66,43 @@ fn step(
     Ok(())
 }
 
+/// Grows, stays, shrinks, to nothing at last.
+fn grow_and_shrink(kind: u64, seed: u64, steps: usize) {
+    let devices = Devices::new();
+    let store = devices.open().unwrap();
+    let tree = create(&store).unwrap();
+    let mut random = Random::new(seed);
+    let mut keys = Keys::new();
+    let empty = store.used_pages().unwrap();
+    for (phase, share) in [9, 5, 2, 7, 0].into_iter().enumerate() {
+        for number in 0..steps {
+            step(tree, &store, &mut keys, kind, &mut random, share).unwrap();
+            if number % 500 == 0 {
+                store.checkpoint_if_due().unwrap();
+            }
+        }
+        check(tree, &store, &keys, &format!("kind {kind}, phase {phase}"));
+        ranges(tree, &store, &keys, kind, &mut random);
+        let shape = tree.shape(&store).unwrap();
+        let used = store.used_pages().unwrap();
+        assert_eq!(used - empty + 1, shape.iter().sum::<usize>() as u64, "every page is a node: {shape:?}");
+    }
+    for key in std::mem::take(&mut keys) {
+        assert!(tree.remove(&store, &key, |_| Ok(())).unwrap().is_some());
+    }
+    check(tree, &store, &keys, "without keys");
+    assert!(tree.shape(&store).unwrap().iter().sum::<usize>() <= 3, "{:?}", tree.shape(&store));
+}
+
 #[test]
 fn a_tree_has_the_keys_of_a_sorted_set() {
-    for kind in 0..4 {
-        let devices = Devices::new();
-        let store = devices.open().unwrap();
-        let tree = create(&store).unwrap();
-        let mut random = Random::new(kind + 7);
-        let mut keys = Keys::new();
-        let empty = store.used_pages().unwrap();
-        // Grows, stays, shrinks, to nothing at last.
-        for (phase, share) in [9, 5, 2, 7, 0].into_iter().enumerate() {
-            for number in 0..6000 {
-                step(tree, &store, &mut keys, kind, &mut random, share).unwrap();
-                if number % 500 == 0 {
-                    store.checkpoint_if_due().unwrap();
-                }
-            }
-            check(tree, &store, &keys, &format!("kind {kind}, phase {phase}"));
-            ranges(tree, &store, &keys, kind, &mut random);
-            let shape = tree.shape(&store).unwrap();
-            let used = store.used_pages().unwrap();
-            assert_eq!(
-                used - empty + 1,
-                shape.iter().sum::<usize>() as u64,
-                "every page is a node: {shape:?}"
-            );
-        }
-        for key in std::mem::take(&mut keys) {
-            assert!(tree.remove(&store, &key, |_| Ok(())).unwrap().is_some());
-        }
-        check(tree, &store, &keys, "without keys");
-        assert!(tree.shape(&store).unwrap().iter().sum::<usize>() <= 3, "{:?}", tree.shape(&store));
-    }
+    (0..4).for_each(|kind| grow_and_shrink(kind, kind + 7, 6000));
+}
+
+#[test]
+#[ignore = "six million keys take minutes: cargo test --release -p nandina-rowstore -- --ignored"]
+fn trees_have_the_keys_of_sorted_sets_for_long() {
+    (0..4).for_each(|kind| grow_and_shrink(kind, kind + 70, 300_000));
 }
 
 /// Ranges with and without bounds, both ways.
