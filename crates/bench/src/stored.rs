@@ -106,7 +106,9 @@ impl Bed {
         see: &mut (dyn FnMut(&RecordBatch) + Send),
     ) -> Result<Option<Measured>> {
         let failed = |error: nandina::Error| BenchError::Setup(format!("{sql}: {error}"));
-        for (name, value) in settings {
+        // Every query reads what it needs.
+        let settings = settings.iter().map(|(name, value)| (*name, value.as_str()));
+        for (name, value) in settings.chain([("table_cache", "off")]) {
             self.session.run(&format!("SET {name} = '{value}'")).await.map_err(failed)?;
         }
         let before = self.device.counters().total();

@@ -65,6 +65,7 @@ impl Engine {
     ) -> Result<Self> {
         let governor = MemoryGovernor::new(Some(settings.memory_limit_bytes as usize));
         let governor = Arc::new(governor.with_resident_bound(resident));
+        governor.set_caching(settings.table_cache);
         let config = SessionConfig::new()
             .with_default_catalog_and_schema(crate::catalog::CATALOG, crate::catalog::SCHEMA)
             .with_create_default_catalog_and_schema(false)
@@ -72,13 +73,15 @@ impl Engine {
             .set_str("datafusion.execution.time_zone", "+00:00")
             // Of several functions DataFusion forgets those whose argument is no column, as in `min(x), max(x + 1)`, and
             // leaves out rows that they need.
-            .set_bool("datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown", false);
+            .set_bool("datafusion.optimizer.enable_aggregate_dynamic_filter_pushdown", false)
+            .with_extension(governor.read_cache());
         Self::with_new_temp_space(settings, media, governor, config)
     }
 
     /// For a session whose settings change. What runs keeps what it has.
     pub(crate) fn changed(&self, old: &Settings, new: &Settings, config: SessionConfig) -> Result<Self> {
         self.governor.set_limit_bytes(Some(new.memory_limit_bytes as usize));
+        self.governor.set_caching(new.table_cache);
         if (&old.temp_directory, old.io_backend) != (&new.temp_directory, new.io_backend) {
             let media = if old.io_backend == new.io_backend {
                 Arc::clone(&self.media)

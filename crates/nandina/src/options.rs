@@ -175,6 +175,8 @@ pub struct Settings {
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
+    /// Whether what was read of tables stays in memory that no query needs. Set by `SET` alone.
+    pub table_cache: bool,
     /// How long a statement may take, from its text to its last row. Set by `SET` alone.
     pub statement_timeout: Option<Duration>,
     pub open_device: OpenDevice,
@@ -200,6 +202,7 @@ impl Settings {
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
+            table_cache: true,
             statement_timeout: None,
             open_device: options.open_device.clone(),
             batch_size: options.batch_size,

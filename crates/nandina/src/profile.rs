@@ -65,6 +65,8 @@ pub struct Operator {
     pub spilled_page_bytes: u64,
     /// Bytes read from tables or files.
     pub scanned_bytes: u64,
+    /// Bytes of tables that an earlier query had read, and that were still in memory.
+    pub cached_bytes: u64,
     /// Requests in flight on average while any was.
     pub mean_queue_depth: f64,
     pub inputs: Vec<Operator>,
@@ -152,7 +154,8 @@ impl Operator {
                 "spilled_bytes" => operator.spilled_bytes += value,
                 "spilled_page_bytes" => operator.spilled_page_bytes += value,
                 "spill_read_bytes" => operator.spill_read_bytes += value,
-                "bytes_scanned" => operator.scanned_bytes += value,
+                "bytes_scanned" | "bytes_read" => operator.scanned_bytes += value,
+                "bytes_cached" => operator.cached_bytes += value,
                 "mean_queue_depth_x100" if value > 0 => depths.push(value as f64 / 100.0),
                 _ if is_peak => operator.peak_memory_bytes += value,
                 _ => {}
@@ -212,6 +215,7 @@ impl Operator {
             (written.as_str(), self.spilled_bytes),
             ("read", self.spill_read_bytes),
             ("scanned", self.scanned_bytes),
+            ("found in memory", self.cached_bytes),
         ];
         for (name, bytes) in sizes {
             if bytes > 0 {

@@ -20,7 +20,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 16] = [
+pub const NAMES: [(&str, &str); 17] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -52,6 +52,7 @@ pub const NAMES: [(&str, &str); 16] = [
         "statement_timeout",
         "how long a statement may take, e.g. '30s', '5min' or 1500 (milliseconds), or 'none'",
     ),
+    ("table_cache", "whether what was read of tables stays in memory that no query needs: on or off"),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
     (
         NULL_ORDER,
@@ -265,6 +266,7 @@ impl Settings {
             "io_backend" => changed.io_backend = value.parse::<IoBackend>()?,
             "statement_timeout" if is_none => changed.statement_timeout = None,
             "statement_timeout" => changed.statement_timeout = timeout(name, value)?,
+            "table_cache" => changed.table_cache = switch(name, value)?,
             "auto_calibrate" => changed.auto_calibrate = switch(name, value)?,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -288,6 +290,7 @@ impl Settings {
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
             "statement_timeout" => changed.statement_timeout = start.statement_timeout,
+            "table_cache" => changed.table_cache = start.table_cache,
             "auto_calibrate" => changed.auto_calibrate = start.auto_calibrate,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -314,6 +317,7 @@ impl Settings {
             "statement_timeout" => {
                 self.statement_timeout.map_or_else(|| "none".to_owned(), |timeout| format!("{timeout:?}"))
             }
+            "table_cache" => if self.table_cache { "on" } else { "off" }.to_owned(),
             "auto_calibrate" => if self.auto_calibrate { "on" } else { "off" }.to_owned(),
             _ => String::new(),
         }

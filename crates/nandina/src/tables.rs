@@ -20,6 +20,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
+use nandina_exec::batch::compact;
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
 use nandina_storage::{IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, parts, qualified};
@@ -380,7 +381,9 @@ async fn in_memory(
     let mut batches = Vec::new();
     let mut count = 0;
     while let Some(batch) = rows.try_next().await? {
-        reservation.try_grow(batch.get_array_memory_size()).map_err(|_| Error::Resources {
+        // Slices of one batch would each count, and keep, all of it.
+        let (batch, bytes) = compact(batch)?;
+        reservation.try_grow(bytes).map_err(|_| Error::Resources {
             message: format!(
                 "table '{name}' does not fit into the memory limit; open a database directory (nandina DIR) \
                  to keep tables on disk"

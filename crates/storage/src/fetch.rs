@@ -22,7 +22,8 @@ use nandina_pages::{MiniPageMeta, decode_mini_page};
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, RowId};
 use crate::page_index::{Stripe, StripeIndex, index_columns};
-use crate::read_plan::{Needed, Place, plan};
+use crate::read_cache::CacheVisit;
+use crate::read_plan::{Needed, Place, plan_beside};
 use crate::segment::{Segment, into_buffer};
 use crate::table::Table;
 
@@ -37,6 +38,8 @@ pub struct FetchOptions {
     pub whole_pages: bool,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
+    /// What others have read is looked for there first.
+    pub cache: Option<CacheVisit>,
     /// Pages are counted here, each once per fetch.
     pub pages: Option<Arc<AtomicU64>>,
 }
@@ -68,8 +71,13 @@ struct FoundPage {
     mini_pages: Vec<(usize, MiniPageMeta)>,
 }
 
-/// A read: of which segment, from where, and how long.
-type PlannedRead = (Arc<Segment>, u64, u64);
+/// A read: of which segment, from where, and how long; what is there already has no length.
+struct PlannedRead {
+    segment: Arc<Segment>,
+    offset: u64,
+    length: u64,
+    kept: Option<Buffer>,
+}
 
 impl Table {
     /// The rows of the given ids, in their order, repeated where ids are repeated. Ids must come from this snapshot.
@@ -163,13 +171,17 @@ impl Table {
             mini_pages.sort_unstable_by_key(|(_, meta)| meta.offset_bytes);
             found.push(FoundPage { segment, number, slots, rows: rows as usize, start, mini_pages });
         }
-        let (pages, extents) = self.planned(found)?;
+        let (pages, extents) = self.planned(found, options)?;
         self.read_pages(pages, extents, projection, options, pieces).await
     }
 
     /// The reads for ascending pages: those of neighbouring pages are merged as a scan's are, so that fetching most pages is
     /// a scan of them.
-    fn planned(&self, found: Vec<FoundPage>) -> Result<(Vec<WantedPage>, Vec<PlannedRead>)> {
+    fn planned(
+        &self,
+        found: Vec<FoundPage>,
+        options: &FetchOptions,
+    ) -> Result<(Vec<WantedPage>, Vec<PlannedRead>)> {
         let sizes = self.store().device().sizes();
         let mut pages: Vec<WantedPage> = Vec::with_capacity(found.len());
         let mut extents: Vec<PlannedRead> = Vec::new();
@@ -188,8 +200,15 @@ impl Table {
                 return Err(StorageError::damaged(segment.location(), "a page index contradicts itself"));
             }
             let base = extents.len();
-            let (planned, places) = plan(&needed, sizes.gap_bytes as u64, sizes.read_bytes as u64);
-            extents.extend(planned.iter().map(|extent| (Arc::clone(&segment), extent.offset, extent.length)));
+            let kept = options.cache.as_ref().map(|cache| cache.find(segment.key(), &needed));
+            let (gap_bytes, read_bytes) = (sizes.gap_bytes as u64, sizes.read_bytes as u64);
+            let (planned, places) = plan_beside(kept.unwrap_or_default(), &needed, gap_bytes, read_bytes);
+            extents.extend(planned.into_iter().map(|(extent, kept)| PlannedRead {
+                segment: Arc::clone(&segment),
+                offset: extent.offset,
+                length: if kept.is_some() { 0 } else { extent.length },
+                kept,
+            }));
             let mut places = places.into_iter();
             for page in of_segment {
                 let placed = page.mini_pages.into_iter().zip(places.by_ref());
@@ -218,7 +237,7 @@ impl Table {
     async fn read_pages(
         &self,
         pages: Vec<WantedPage>,
-        extents: Vec<PlannedRead>,
+        mut extents: Vec<PlannedRead>,
         projection: &[usize],
         options: &FetchOptions,
         pieces: &mut Vec<Vec<ArrayRef>>,
@@ -227,7 +246,8 @@ impl Table {
         let window_bytes =
             options.window_bytes.unwrap_or_else(|| device.sizes().small_read_window_bytes()) as u64;
         let mut batch = device.batch(options.account.as_ref());
-        let mut buffers: Vec<Option<Buffer>> = vec![None; extents.len()];
+        let mut buffers: Vec<Option<Buffer>> = extents.iter_mut().map(|extent| extent.kept.take()).collect();
+        let mut requested = Vec::new();
         let (mut submitted, mut released, mut held_bytes) = (0, 0, 0);
         let mut pages = pages.into_iter().peekable();
         while let Some(page) = pages.next() {
@@ -235,12 +255,16 @@ impl Table {
                 let mut requests = Vec::new();
                 // In groups: refill when a quarter of the window is free, or when this page waits for it.
                 if submitted < page.end_extent || held_bytes <= window_bytes / 4 * 3 {
-                    while let Some((segment, offset, length)) = extents.get(submitted) {
+                    while let Some(PlannedRead { segment, offset, length, .. }) = extents.get(submitted) {
                         if submitted >= page.end_extent && held_bytes + length > window_bytes {
                             break;
                         }
-                        let request = Request::read(*offset, device.buffer(*length as usize));
-                        requests.push((segment.file()?.clone(), request));
+                        let is_kept = *length == 0;
+                        if !is_kept {
+                            let request = Request::read(*offset, device.buffer(*length as usize));
+                            requests.push((segment.file()?.clone(), request));
+                            requested.push(submitted);
+                        }
                         held_bytes += length;
                         submitted += 1;
                     }
@@ -255,12 +279,20 @@ impl Table {
                     page: page.number,
                     source,
                 })?;
-                buffers[at] = completion.into_buffer().map(into_buffer);
+                let (at, buffer) = (requested[at], completion.into_buffer().map(into_buffer));
+                if let Some((cache, buffer)) = options.cache.as_ref().zip(buffer.as_ref()) {
+                    let PlannedRead { segment, offset, .. } = &extents[at];
+                    cache.offer(segment.key(), *offset, buffer);
+                }
+                buffers[at] = buffer;
             }
-            pieces.push(self.take_rows(&page, &buffers, projection)?);
+            let rows = self.take_rows(&page, &buffers, projection).inspect_err(|_| {
+                options.cache.iter().for_each(|cache| cache.forget(page.segment.key()));
+            });
+            pieces.push(rows?);
             let needed_from = pages.peek().map_or(page.end_extent, |next| next.first_extent);
             while released < needed_from {
-                held_bytes -= extents[released].2;
+                held_bytes -= extents[released].length;
                 buffers[released] = None;
                 released += 1;
             }

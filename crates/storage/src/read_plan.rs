@@ -85,6 +85,36 @@ pub(crate) fn plan(
     (extents, places)
 }
 
+/// Requests and what is kept, in the order of the ranges: extents of the second kind are there already, and end where the range does.
+pub(crate) type Extents = Vec<(Extent, Option<Buffer>)>;
+
+/// Plans the requests for those of the ranges that are not `kept`, which has a place for each of them or none at all.
+pub(crate) fn plan_beside(
+    kept: Vec<Option<Buffer>>,
+    needed: &[Needed],
+    merge_gap_bytes: u64,
+    max_request_bytes: u64,
+) -> (Extents, Vec<Place>) {
+    let mut extents: Extents = Vec::new();
+    let mut places = Vec::with_capacity(needed.len());
+    let mut missing_from = 0;
+    let mut kept = kept.into_iter().enumerate().filter_map(|(number, kept)| Some((number, kept?)));
+    loop {
+        let next = kept.next();
+        let missing_to = next.as_ref().map_or(needed.len(), |(number, _)| *number);
+        let base = extents.len();
+        let (planned, placed) = plan(&needed[missing_from..missing_to], merge_gap_bytes, max_request_bytes);
+        extents.extend(planned.into_iter().map(|extent| (extent, None)));
+        places.extend(placed.into_iter().map(|place| Place { extent: base + place.extent, ..place }));
+        let Some((number, buffer)) = next else { break };
+        let Needed { offset, length } = needed[number];
+        places.push(Place { extent: extents.len(), start: 0, length: length as usize });
+        extents.push((Extent { offset, length }, Some(buffer)));
+        missing_from = number + 1;
+    }
+    (extents, places)
+}
+
 fn joins(last: &Extent, start: u64, end: u64, merge_gap_bytes: u64, max_request_bytes: u64) -> bool {
     let last_end = last.offset + last.length;
     assert!(start >= last.offset, "ranges ascend");
@@ -128,6 +158,26 @@ mod tests {
     fn requests_do_not_grow_beyond_the_limit() {
         assert_eq!(extents(&[(0, 4096), (4096, 4096), (8192, 4096)], 0, 8192), [(0, 8192), (8192, 4096)]);
         assert_eq!(extents(&[(0, 1 << 20)], 0, 8192), [(0, 1 << 20)]);
+    }
+
+    #[test]
+    fn what_is_kept_is_not_read() {
+        let ranges = needed(&[(0, 100), (4096, 50), (5000, 20), (8192, 4096), (20000, 8), (20100, 8)]);
+        let buffer = |bytes: usize| Some(Buffer::from_vec(vec![7_u8; bytes]));
+        let kept = vec![None, buffer(50), None, None, buffer(8), None];
+        let (extents, places) = plan_beside(kept, &ranges, 1 << 20, 1 << 20);
+        let shown: Vec<_> =
+            extents.iter().map(|(extent, kept)| (extent.offset, extent.length, kept.is_some())).collect();
+        assert_eq!(
+            shown,
+            [(0, 4096, false), (4096, 50, true), (4096, 8192, false), (20000, 8, true), (16384, 4096, false)]
+        );
+        let shown: Vec<_> = places.iter().map(|place| (place.extent, place.start, place.length)).collect();
+        assert_eq!(shown, [(0, 0, 100), (1, 0, 50), (2, 904, 20), (2, 4096, 4096), (3, 0, 8), (4, 3716, 8)]);
+        let (all, places_of_all) = plan_beside(Vec::new(), &ranges, 0, 1 << 20);
+        let (planned, placed) = plan(&ranges, 0, 1 << 20);
+        assert_eq!(all.iter().map(|(extent, _)| *extent).collect::<Vec<_>>(), planned);
+        assert_eq!(places_of_all, placed);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, PageNumber, SegmentId, TableId};
 use crate::manifest::SegmentRecord;
 use crate::page_index::{Directory, IndexLayout, Stripe, StripeIndex};
+use crate::read_cache::SegmentKey;
 use crate::read_plan::{Needed, Place, plan};
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
@@ -61,6 +62,7 @@ pub(crate) struct Segment {
     pub record: SegmentRecord,
     pub shape: Arc<TableShape>,
     database: DatabaseId,
+    key: SegmentKey,
     device: Device,
     file: OnceLock<File>,
     directory: OnceLock<Arc<Directory>>,
@@ -167,7 +169,11 @@ pub(crate) fn database_in_header(device: &Device, name: &str) -> Result<Option<D
 impl Segment {
     pub fn new(record: SegmentRecord, shape: Arc<TableShape>, database: DatabaseId, device: Device) -> Self {
         let (file, directory, obsolete) = Default::default();
-        Self { record, shape, database, device, file, directory, obsolete }
+        Self { record, shape, database, key: SegmentKey::next(), device, file, directory, obsolete }
+    }
+
+    pub fn key(&self) -> SegmentKey {
+        self.key
     }
 
     pub fn file_name(&self) -> String {

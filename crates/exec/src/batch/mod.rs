@@ -7,6 +7,7 @@ pub mod row_width;
 mod rows_exec;
 
 pub(crate) use bytes::{array_bytes, data_bytes};
-pub(crate) use compact::{compact, compact_column, with_own_buffers};
+pub use compact::compact;
+pub(crate) use compact::{compact_column, with_own_buffers};
 pub(crate) use held::HeldBatch;
 pub use rows_exec::BatchRowsExec;

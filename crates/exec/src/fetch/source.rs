@@ -9,7 +9,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::common::Result;
 use nandina_device::IoAccount;
 use nandina_spill::RowFile;
-use nandina_storage::{FetchOptions, RowId};
+use nandina_storage::{FetchOptions, ReadCache, RowId};
 
 use super::exec::FetchedTable;
 use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
@@ -32,6 +32,7 @@ pub(super) struct Reads {
     /// Whether all columns of a table's page are read.
     pub whole_pages: bool,
     pub account: Arc<IoAccount>,
+    pub cache: Option<Arc<ReadCache>>,
     /// Pages are counted here.
     pub pages: Arc<AtomicU64>,
 }
@@ -94,6 +95,8 @@ async fn of_table(table: &FetchedTable, ids: &UInt64Array, reads: &Reads) -> Res
         window_bytes: Some(reads.window_bytes),
         whole_pages: reads.whole_pages,
         account: Some(Arc::clone(&reads.account)),
+        // A visit for each window: pages that rows of two of them stand on are kept.
+        cache: reads.cache.as_ref().map(|cache| cache.visit()),
         pages: Some(Arc::clone(&reads.pages)),
     };
     let fetched = table.table.fetch(&known, &columns, &options).await.map_err(storage_error)?;

@@ -16,6 +16,7 @@ use datafusion::physical_plan::metrics::{
 };
 use futures::{Stream, StreamExt as _};
 use nandina_device::{IoAccount, Priority};
+use nandina_storage::ReadCache;
 
 use super::sort::SortByRowId;
 use super::source::{Reads, Source};
@@ -24,7 +25,7 @@ use crate::batch::{HeldBatch, array_bytes, data_bytes};
 use crate::execution::meter::inherited;
 use crate::execution::query_flow;
 use crate::memory::{HeldMemory, output_bytes, pool_limit};
-use crate::scan::PageReads;
+use crate::scan::{PageReads, read_cache};
 
 /// Rows of the first window. Each has twice those of the one before, until it is as large as windows get.
 const FIRST_ROWS: usize = 1 << 10;
@@ -85,6 +86,7 @@ pub(crate) struct Fetching {
     memory: HeldMemory,
     whole_pages: bool,
     account: Arc<IoAccount>,
+    cache: Option<Arc<ReadCache>>,
     /// Pages of which columns were read, once per window: by all partitions, and by this one.
     page_reads: Arc<AtomicU64>,
     own_page_reads: Arc<AtomicU64>,
@@ -115,6 +117,7 @@ impl Fetching {
             memory: HeldMemory::new(pool, "FetchExec", metrics.peak_memory.clone()),
             whole_pages: PageReads::of(context).are_whole(),
             account: IoAccount::of_flow(query_flow(context), Priority::Scan),
+            cache: read_cache(context),
             page_reads,
             own_page_reads: Arc::default(),
             metrics,
@@ -135,6 +138,7 @@ impl Fetching {
             window_bytes: (self.read_bytes / self.sources.len().max(1)).max(1),
             whole_pages: self.whole_pages,
             account: Arc::clone(&self.account),
+            cache: self.cache.clone(),
             pages: Arc::default(),
         };
         let counts = [Arc::clone(&self.page_reads), Arc::clone(&self.own_page_reads)];

@@ -10,17 +10,19 @@
 //! - Resident memory beside reservations makes spilling begin earlier, and causes no request to be refused.
 //! - `used` exceeds the limit through [`MemoryPool::try_grow`] only for consumers that are [never refused](NEVER_REFUSED); the
 //!   infallible [`MemoryPool::grow`], which DataFusion uses for memory that is already allocated, may pass it.
+//! - What is cached of segments ([`MemoryGovernor::read_cache`]) is not part of `used`: nothing is refused and nothing spilled
+//!   for it, as it leaves when its memory is wanted.
 //! - [`Reclaim::reclaim`] runs on the thread that asks, which must hold no lock that a reclaim may want.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+use nandina_storage::{CacheBudget, ReadCache};
 use parking_lot::Mutex;
 
 use super::resident::{ResidentBound, ResidentMeter};
@@ -102,6 +104,10 @@ pub struct MemoryGovernor {
     reclaimers: Mutex<Vec<Weak<dyn Reclaim>>>,
     order: ReclaimOrder,
     resident: Option<ResidentMeter>,
+    /// What of segments is kept in memory that is not reserved, and takes so much of it.
+    cache: OnceLock<Weak<dyn Cached>>,
+    cached_bytes: AtomicUsize,
+    most_cached_bytes: AtomicUsize,
 }
 
 /// Keeps a [`Reclaim`] registered; dropping it ends the registration.
@@ -130,6 +136,48 @@ impl MemoryGovernor {
             reclaimers: Mutex::new(Vec::new()),
             order: ReclaimOrder::default(),
             resident: None,
+            cache: OnceLock::new(),
+            cached_bytes: AtomicUsize::new(0),
+            most_cached_bytes: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// Makes a cache of what is read, in memory that is not reserved. It gives way to everybody, and so needs no reservation.
+    pub fn read_cache(self: &Arc<Self>) -> Arc<ReadCache> {
+        let cache = ReadCache::new(Arc::clone(self) as Arc<dyn CacheBudget>);
+        self.give_way(Arc::<ReadCache>::downgrade(&cache));
+        cache
+    }
+
+    fn give_way(&self, cache: Weak<dyn Cached>) {
+        assert!(self.cache.set(cache).is_ok(), "a governor has one cache");
+    }
+
+    /// Whether something may be kept in the cache from now on.
+    pub fn set_caching(&self, is_on: bool) {
+        self.most_cached_bytes.store(if is_on { usize::MAX } else { 0 }, Ordering::Relaxed);
+        self.make_way(0);
+    }
+
+    /// Bytes that are cached now.
+    pub fn cached_bytes(&self) -> usize {
+        self.cached_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has the cache leave memory that is reserved now, or is needed for `pressure` bytes that are resident beside it.
+    fn make_way(&self, pressure: usize) {
+        let cached = self.cached_bytes();
+        if cached == 0 {
+            return;
+        }
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let left = limit.saturating_sub(self.used_bytes()).saturating_sub(pressure);
+        let excess = cached.saturating_sub(left.min(self.most_cached_bytes.load(Ordering::Relaxed)));
+        if excess > 0
+            && let Some(cache) = self.cache.get().and_then(Weak::upgrade)
+        {
+            // A little more, so that the next few requests find it free.
+            cache.evict(excess.max(wanted_bytes(0, limit).min(cached)));
         }
     }
 
@@ -157,6 +205,7 @@ impl MemoryGovernor {
     /// Changes the limit for reservations made from now on; granted memory stays granted.
     pub fn set_limit_bytes(&self, limit_bytes: Option<usize>) {
         self.limit_bytes.store(limit_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.make_way(0);
     }
 
     /// Bytes reserved now.
@@ -187,6 +236,7 @@ impl MemoryGovernor {
         });
         if let Ok(before) = taken {
             self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
+            self.make_way(0);
         }
         taken.is_ok()
     }
@@ -200,7 +250,9 @@ impl MemoryGovernor {
         const KEPT_PART: usize = 4;
         let Some(meter) = &self.resident else { return };
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let aim_bytes = limit_bytes - meter.pressure(limit_bytes, self.used_bytes());
+        let pressure = meter.pressure(limit_bytes, self.used_bytes().saturating_add(self.cached_bytes()));
+        self.make_way(pressure);
+        let aim_bytes = limit_bytes - pressure;
         let wanted = wanted_bytes(additional, limit_bytes);
         for _ in 0..MOST_ROUNDS {
             if self.used_bytes().saturating_add(additional) <= aim_bytes {
@@ -303,6 +355,7 @@ impl MemoryPool for MemoryGovernor {
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
         let before = self.used_bytes.fetch_add(additional, Ordering::Relaxed);
         self.peak_bytes.fetch_max(before + additional, Ordering::Relaxed);
+        self.make_way(0);
     }
 
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
@@ -330,6 +383,45 @@ impl MemoryPool for MemoryGovernor {
 
     fn memory_limit(&self) -> MemoryLimit {
         self.limit_bytes().map_or(MemoryLimit::Infinite, MemoryLimit::Finite)
+    }
+}
+
+/// What is in memory only as long as nobody else needs it.
+trait Cached: Send + Sync {
+    /// Has so many bytes leave, or all there are.
+    fn evict(&self, bytes: usize);
+}
+
+impl Cached for ReadCache {
+    fn evict(&self, bytes: usize) {
+        Self::evict(self, bytes);
+    }
+}
+
+/// Below this limit nothing is cached: operators hold more beside their reservations than would be of use.
+const LEAST_CACHING_LIMIT_BYTES: usize = 64 << 20;
+/// The cache has half of the limit at most: what operators do not reserve has to fit in beside it.
+const CACHED_SHARE: usize = 2;
+/// It leaves this share of the limit free.
+const KEPT_FREE_SHARE: usize = 8;
+
+impl CacheBudget for MemoryGovernor {
+    fn try_take(&self, bytes: usize) -> bool {
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        if limit < LEAST_CACHING_LIMIT_BYTES {
+            return false;
+        }
+        // What is about to be reserved need not evict at once.
+        let free = limit.saturating_sub(self.used_bytes()).saturating_sub(limit / KEPT_FREE_SHARE);
+        let most = (limit / CACHED_SHARE).min(self.most_cached_bytes.load(Ordering::Relaxed)).min(free);
+        let taken = self.cached_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |cached| {
+            cached.checked_add(bytes).filter(|&sum| sum <= most)
+        });
+        taken.is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.cached_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -449,6 +541,67 @@ mod tests {
         assert_eq!(asked(ReclaimOrder::Largest, holders), ["join", "groups", "sort"]);
         let starved = vec![(400, 20.0, "join"), (99, 2.0, "sort"), (300, 6.0, "groups")];
         assert_eq!(asked(ReclaimOrder::LeastIo, starved), ["groups", "join", "sort"]);
+    }
+
+    /// Gives cached memory back when it is asked to.
+    struct Cache(Arc<MemoryGovernor>);
+
+    impl Cached for Cache {
+        fn evict(&self, bytes: usize) {
+            self.0.give_back(bytes.min(self.0.cached_bytes()));
+        }
+    }
+
+    #[test]
+    fn what_is_cached_leaves_when_its_memory_is_wanted() {
+        const MB: usize = 1 << 20;
+        let governor = Arc::new(MemoryGovernor::new(Some(100 * MB)));
+        let cache = Arc::new(Cache(Arc::clone(&governor)));
+        governor.give_way(Arc::<Cache>::downgrade(&cache));
+        assert!(governor.try_take(50 * MB) && !governor.try_take(1), "half of the limit at most");
+        let pool: Arc<dyn MemoryPool> = Arc::clone(&governor) as _;
+        let sort = MemoryConsumer::new("sort").with_can_spill(true).register(&pool);
+        sort.try_grow(40 * MB).unwrap();
+        assert_eq!(governor.cached_bytes(), 50 * MB, "there is room for both");
+        // Whatever is cached, what fits into the limit is granted, and a little more leaves than has to.
+        sort.try_grow(30 * MB).unwrap();
+        let cached = governor.cached_bytes();
+        assert!((28 * MB..=30 * MB).contains(&cached), "{cached}");
+        assert!(!governor.try_take(1), "an eighth of the limit stays free");
+        sort.try_grow(30 * MB).unwrap();
+        assert_eq!((governor.used_bytes(), governor.cached_bytes()), (100 * MB, 0));
+        drop(sort);
+        assert!(governor.try_take(40 * MB));
+        governor.set_limit_bytes(Some(70 * MB));
+        assert_eq!(governor.cached_bytes(), 40 * MB);
+        governor.set_limit_bytes(Some(30 * MB));
+        assert!(governor.cached_bytes() <= 30 * MB && !governor.try_take(1), "such a limit has no cache");
+        governor.set_limit_bytes(Some(100 * MB));
+        governor.set_caching(false);
+        assert!(governor.cached_bytes() == 0 && !governor.try_take(1));
+        governor.set_caching(true);
+        assert!(governor.try_take(1));
+    }
+
+    #[test]
+    fn resident_memory_makes_the_cache_leave_before_others_spill() {
+        const MB: usize = 1 << 20;
+        // 130 MB are resident, of which 30 are neither reserved nor cached, and none of these is allowed.
+        let bound = ResidentBound { allowed_bytes: 0, measure: || Some(130 << 20), give_back: || {} };
+        let governor = MemoryGovernor::new(Some(100 * MB)).with_resident_bound(Some(bound));
+        let governor = Arc::new(governor);
+        let cache = Arc::new(Cache(Arc::clone(&governor)));
+        governor.give_way(Arc::<Cache>::downgrade(&cache));
+        let pool: Arc<dyn MemoryPool> = Arc::clone(&governor) as _;
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.grow(55 * MB);
+        let holder: Arc<dyn Reclaim> = Arc::new(Holder(reservation));
+        let _handle = MemoryGovernor::register_reclaimer(&pool, Arc::downgrade(&holder));
+        governor.cached_bytes.store(45 * MB, Ordering::Relaxed);
+        let scan = MemoryConsumer::new("scan").register(&pool);
+        scan.try_grow(10 * MB).unwrap();
+        assert_eq!(holder.reclaimable_bytes(), 55 * MB, "nothing was spilled");
+        assert!(governor.cached_bytes() <= 15 * MB, "{}", governor.cached_bytes());
     }
 
     #[test]

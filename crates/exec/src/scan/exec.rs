@@ -36,8 +36,8 @@ use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
 use super::page_reads::PageReads;
 use super::row_filter::TableRowFilter;
-use super::storage_error;
 use super::stream::{ScanMetrics, ScanStream};
+use super::{read_cache, storage_error};
 
 /// Bytes of table from which on another partition is worth its while: the length of the stripes that partitions share.
 const PARTITION_BYTES: u64 = 16 << 20;
@@ -237,6 +237,7 @@ impl TableScanExec {
             row_filter: row_filter.map(|filter| Arc::new(filter) as _),
             whole_pages: PageReads::of(context).are_whole(),
             account: Some(Arc::clone(&account)),
+            cache: read_cache(context).map(|cache| cache.visit()),
             ..Default::default()
         };
         let run = Run {

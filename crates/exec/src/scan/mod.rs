@@ -37,8 +37,16 @@ pub use page_reads::PageReads;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;
 
+use std::sync::Arc;
+
 use datafusion::common::DataFusionError;
-use nandina_storage::StorageError;
+use datafusion::execution::TaskContext;
+use nandina_storage::{ReadCache, StorageError};
+
+/// Where the session of a query keeps what was read of segments.
+pub(crate) fn read_cache(context: &TaskContext) -> Option<Arc<ReadCache>> {
+    context.session_config().get_extension()
+}
 
 /// A table that could not be read or written.
 pub fn storage_error(error: StorageError) -> DataFusionError {

@@ -30,6 +30,7 @@ pub(super) struct ScanMetrics {
     reported: Mutex<ScanFigures>,
     rows_filtered: Count,
     bytes_read: Count,
+    bytes_cached: Count,
     requests: Count,
     pages_read: Count,
     pages_pruned: Count,
@@ -47,6 +48,7 @@ impl ScanMetrics {
             reported: Mutex::default(),
             rows_filtered: count("rows_filtered"),
             bytes_read: count("bytes_read"),
+            bytes_cached: count("bytes_cached"),
             requests: count("read_requests"),
             pages_read: count("pages_read"),
             pages_pruned: count("pages_pruned"),
@@ -61,6 +63,7 @@ impl ScanMetrics {
         let add = |count: &Count, now: u64, before: u64| count.add(now.saturating_sub(before) as usize);
         add(&self.rows_filtered, figures.rows_filtered, reported.rows_filtered);
         add(&self.bytes_read, figures.bytes_read, reported.bytes_read);
+        add(&self.bytes_cached, figures.bytes_cached, reported.bytes_cached);
         add(&self.requests, figures.requests, reported.requests);
         add(&self.pages_read, figures.pages_read, reported.pages_read);
         add(&self.pages_pruned, figures.pages_pruned, reported.pages_pruned);

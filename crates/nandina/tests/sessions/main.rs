@@ -14,4 +14,5 @@ mod mutated_inputs_are_refused;
 mod objects_last;
 mod progress_is_told;
 mod session_runs_sql;
+mod tables_stay_in_memory;
 mod tpch;

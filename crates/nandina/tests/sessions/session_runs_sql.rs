@@ -8,6 +8,8 @@
     reason = "a test"
 )]
 
+use arrow::array::AsArray as _;
+use arrow::datatypes::Int64Type;
 use arrow::util::pretty::pretty_format_batches;
 use nandina::{Answer, Database, Options, Session};
 
@@ -201,4 +203,17 @@ async fn explain_shows_what_was_expected_of_ways_that_were_not_chosen() {
     session.run("SET join_algorithm = 'rare'").await.unwrap();
     let joined = estimated("EXPLAIN SELECT a.k, b.text FROM t a JOIN t b ON a.k = b.k").await;
     assert!(joined.contains("FetchExec") && joined.contains(", hybrid "), "{joined}");
+}
+
+#[tokio::test]
+async fn tables_in_memory_take_what_their_rows_take() {
+    // Batches of a sort's output are slices of larger ones, each of which would count as all of it.
+    let options = Options { memory_limit: Some(128 << 20), ..Options::default() };
+    let session = Database::in_memory(options).unwrap().session().unwrap();
+    session
+        .run("CREATE TABLE t AS SELECT range AS x, md5(range::VARCHAR) AS y FROM range(400000) ORDER BY y")
+        .await
+        .unwrap();
+    let rows = session.sql("SELECT count(*) FROM t").await.unwrap().collect().await.unwrap();
+    assert_eq!(rows[0].column(0).as_primitive::<Int64Type>().value(0), 400_000);
 }

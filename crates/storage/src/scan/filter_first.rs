@@ -210,8 +210,9 @@ impl ScanReader {
             survivor.later.iter().map(|(_, meta)| Needed::mini_page(survivor.start, meta))
         });
         let needed: Vec<Needed> = ranges.collect();
-        let (extents, places) = plan(&needed, self.scan().merge_gap_bytes, self.max_request_bytes());
-        let base = self.add_extents(&Arc::clone(&page.segment), &extents);
+        let segment = Arc::clone(&page.segment);
+        let (extents, places) = self.scan().planned(&segment, &needed, self.max_request_bytes());
+        let base = self.add_extents(&segment, extents);
         let mut places = places.into_iter();
         for (page, Survivor { kept, later, .. }) in pages {
             let placed = later.into_iter().map(|(position, meta)| {

@@ -20,6 +20,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use nandina_device::IoAccount;
 use parking_lot::Mutex;
@@ -29,7 +30,8 @@ pub use self::reader::ScanReader;
 use self::reader::{PlannedPage, StripePlan};
 use crate::error::{Result, StorageError};
 use crate::page_index::{PageRanges, Stripe, StripeIndex, index_columns};
-use crate::read_plan::{Needed, plan};
+use crate::read_cache::CacheVisit;
+use crate::read_plan::{Extents, Needed, Place, plan_beside};
 use crate::row_filter::RowFilter;
 use crate::segment::Segment;
 use crate::table::Table;
@@ -68,6 +70,8 @@ pub struct ScanOptions {
     pub request_bytes: Option<u64>,
     /// Traffic is counted for this query too.
     pub account: Option<Arc<IoAccount>>,
+    /// What others have read is looked for there first.
+    pub cache: Option<CacheVisit>,
 }
 
 /// Figures of a scan so far, all readers together.
@@ -84,6 +88,8 @@ pub struct ScanFigures {
     pub pages_filtered: u64,
     /// Bytes of table pages requested, without page indexes.
     pub bytes_read: u64,
+    /// Bytes that were still in memory.
+    pub bytes_cached: u64,
     pub requests: u64,
 }
 
@@ -95,6 +101,7 @@ struct Counts {
     pages_pruned: AtomicU64,
     pages_filtered: AtomicU64,
     bytes_read: AtomicU64,
+    bytes_cached: AtomicU64,
     requests: AtomicU64,
 }
 
@@ -204,6 +211,7 @@ impl Scan {
             pages_pruned: of(&self.counts.pages_pruned),
             pages_filtered: of(&self.counts.pages_filtered),
             bytes_read: of(&self.counts.bytes_read),
+            bytes_cached: of(&self.counts.bytes_cached),
             requests: of(&self.counts.requests),
         }
     }
@@ -337,8 +345,17 @@ impl Scan {
                 later,
             });
         }
-        let (extents, places) = plan(&needed, self.merge_gap_bytes, max_request_bytes);
+        let (extents, places) = self.planned(segment, &needed, max_request_bytes);
         Ok(StripePlan { extents, places, pages })
+    }
+
+    /// The requests for some ranges of a segment, and those that are still in memory.
+    fn planned(&self, segment: &Segment, needed: &[Needed], max_request_bytes: u64) -> (Extents, Vec<Place>) {
+        let kept = self.options.cache.as_ref().map(|cache| cache.find(segment.key(), needed));
+        let kept = kept.unwrap_or_default();
+        let bytes: usize = kept.iter().flatten().map(Buffer::len).sum();
+        self.counts.bytes_cached.fetch_add(bytes as u64, Ordering::Relaxed);
+        plan_beside(kept, needed, self.merge_gap_bytes, max_request_bytes)
     }
 }
 

@@ -19,7 +19,7 @@ use super::Scan;
 use super::filter_first::{Kept, Survivors, Undecided};
 use crate::error::{Result, StorageError};
 use crate::ids::RowId;
-use crate::read_plan::{Extent, Place};
+use crate::read_plan::{Extent, Extents, Place};
 use crate::row_filter::{PageColumns, ReadColumn};
 use crate::segment::{Segment, into_buffer};
 
@@ -28,7 +28,7 @@ const PAGES_PER_POLL: usize = 16;
 
 /// The reads of one stripe.
 pub(super) struct StripePlan {
-    pub extents: Vec<Extent>,
+    pub extents: Extents,
     pub places: Vec<Place>,
     pub pages: VecDeque<PlannedPage>,
 }
@@ -76,6 +76,13 @@ pub(super) enum Work {
     Finish(Kept),
 }
 
+/// An extent that the device was asked for.
+struct Requested {
+    number: usize,
+    segment: Arc<Segment>,
+    offset: u64,
+}
+
 /// Reads its share of a [`Scan`], as a [`Stream`] or blocking.
 pub struct ScanReader {
     scan: Arc<Scan>,
@@ -87,7 +94,10 @@ pub struct ScanReader {
     /// Length of all `buffers`, and what is known of rows whose other columns are to be read.
     held_bytes: u64,
     pages: VecDeque<PendingPage>,
-    unsubmitted: VecDeque<(Arc<Segment>, Extent)>,
+    unsubmitted: VecDeque<(Arc<Segment>, Extent, Option<Buffer>)>,
+    /// The extents of the batch's requests, from number `first_request` on.
+    requested: VecDeque<Requested>,
+    first_request: usize,
     preparing: Option<BoxFuture<'static, Result<Option<StripePlan>>>>,
     prepared: Option<StripePlan>,
     exhausted: bool,
@@ -110,6 +120,8 @@ impl ScanReader {
             held_bytes: 0,
             pages: VecDeque::new(),
             unsubmitted: VecDeque::new(),
+            requested: VecDeque::new(),
+            first_request: 0,
             preparing: None,
             prepared: None,
             exhausted: false,
@@ -154,7 +166,11 @@ impl ScanReader {
             if self.first_page_is_complete()
                 && let Some(page) = self.pages.pop_front()
             {
+                let segment = page.segment.key();
                 if let Some(batch) = self.work(page).transpose() {
+                    if let (Err(_), Some(cache)) = (&batch, &self.scan.options.cache) {
+                        cache.forget(segment);
+                    }
                     return Poll::Ready(Some(batch));
                 }
                 pages_without_rows += 1;
@@ -227,7 +243,7 @@ impl ScanReader {
 
     fn enqueue(&mut self, plan: StripePlan) {
         let last = plan.pages.len() - 1;
-        let base = self.add_extents(&plan.pages[0].segment, &plan.extents);
+        let base = self.add_extents(&plan.pages[0].segment, plan.extents);
         for (number, page) in plan.pages.into_iter().enumerate() {
             let placed = page
                 .mini_pages
@@ -243,9 +259,10 @@ impl ScanReader {
     }
 
     /// Adds extents to be submitted, and says which number the first of them has.
-    pub(super) fn add_extents(&mut self, segment: &Arc<Segment>, extents: &[Extent]) -> usize {
+    pub(super) fn add_extents(&mut self, segment: &Arc<Segment>, extents: Extents) -> usize {
         let base = self.first_buffer + self.buffers.len() + self.unsubmitted.len();
-        self.unsubmitted.extend(extents.iter().map(|&extent| (Arc::clone(segment), extent)));
+        let extents = extents.into_iter().map(|(extent, kept)| (Arc::clone(segment), extent, kept));
+        self.unsubmitted.extend(extents);
         base
     }
 
@@ -295,18 +312,27 @@ impl ScanReader {
             return;
         }
         let device = self.scan.table.store().device().clone();
-        let mut requests = Vec::new();
-        while let Some((segment, extent)) = self.unsubmitted.front() {
-            let fits = self.held_bytes + extent.length <= window_bytes;
-            if !fits && requests.len() >= first_needs && !self.buffers.is_empty() {
+        let (mut requests, mut taken) = (Vec::new(), 0);
+        while let Some((_, extent, _)) = self.unsubmitted.front() {
+            // What is kept counts, too: it may leave the cache while this reader holds it.
+            let length = extent.length;
+            let fits = self.held_bytes + length <= window_bytes;
+            if !fits && taken >= first_needs && !self.buffers.is_empty() {
                 break;
             }
-            let Ok(file) = segment.file() else { unreachable!("it was opened for the page index") };
-            requests
-                .push((file.clone(), Request::read(extent.offset, device.buffer(extent.length as usize))));
-            self.buffers.push_back((None, extent.length));
-            self.held_bytes += extent.length;
-            self.unsubmitted.pop_front();
+            let Some((segment, extent, kept)) = self.unsubmitted.pop_front() else {
+                unreachable!("it is there")
+            };
+            if kept.is_none() {
+                let Ok(file) = segment.file() else { unreachable!("it was opened for the page index") };
+                let buffer = device.buffer(extent.length as usize);
+                requests.push((file.clone(), Request::read(extent.offset, buffer)));
+                let number = self.first_buffer + self.buffers.len();
+                self.requested.push_back(Requested { number, segment, offset: extent.offset });
+            }
+            self.buffers.push_back((kept, length));
+            self.held_bytes += length;
+            taken += 1;
         }
         if requests.is_empty() {
             return;
@@ -314,12 +340,17 @@ impl ScanReader {
         let bytes = requests.iter().map(|(_, request)| request_bytes(request)).sum();
         self.scan.counts.bytes_read.fetch_add(bytes, Ordering::Relaxed);
         self.scan.counts.requests.fetch_add(requests.len() as u64, Ordering::Relaxed);
-        // Requests of a batch are numbered in the order they are added, as the extents are.
+        // Requests of a batch are numbered in the order they are added.
         self.batch.add(requests);
     }
 
     fn store(&mut self, index: usize, completion: Completion) {
-        self.buffers[index - self.first_buffer].0 = completion.into_buffer().map(into_buffer);
+        let Requested { number, segment, offset } = &self.requested[index - self.first_request];
+        let buffer = completion.into_buffer().map(into_buffer);
+        if let Some((cache, buffer)) = self.scan.options.cache.as_ref().zip(buffer.as_ref()) {
+            cache.offer(segment.key(), *offset, buffer);
+        }
+        self.buffers[number - self.first_buffer].0 = buffer;
     }
 
     fn batch_is_idle(&self) -> bool {
@@ -442,6 +473,10 @@ impl ScanReader {
             let Some((_, length)) = self.buffers.pop_front() else { unreachable!("it was read") };
             self.first_buffer += 1;
             self.held_bytes -= length;
+        }
+        while self.requested.front().is_some_and(|request| request.number < self.first_buffer) {
+            self.requested.pop_front();
+            self.first_request += 1;
         }
     }
 

@@ -1,6 +1,7 @@
 //! A store keeps what it has acknowledged, whatever happens.
 
 mod a_full_disk_leaves_the_database_intact;
+mod caches_change_no_answer;
 mod crashes_lose_nothing_acknowledged;
 mod damage_is_named;
 mod filters_first;
