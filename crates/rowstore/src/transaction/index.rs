@@ -58,6 +58,9 @@ fn named(entry: &Entry) -> Option<(Tree, &[u8])> {
     Some((Tree::at(PageId(u64::from_le_bytes(*root))), key))
 }
 
+/// A key, and a row that it leads to.
+pub type KeyOfRow = (Vec<u8>, RowId);
+
 /// Whether a row that is there now has a key that must be unique.
 pub type HasKey<'k> = &'k dyn Fn(&[u8]) -> bool;
 
@@ -236,7 +239,7 @@ impl<'s> Building<'s> {
     }
 
     /// The keys that were removed too early.
-    fn end(self) -> Vec<(Vec<u8>, RowId)> {
+    fn end(self) -> Vec<KeyOfRow> {
         self.store.building.lock().remove(&self.tree).unwrap_or_default()
     }
 }
@@ -331,7 +334,7 @@ impl RowStore {
         keys: impl FnOnce(&Transaction<'_>) -> K,
     ) -> Result<()>
     where
-        K: IntoIterator<Item = Result<(Vec<u8>, RowId)>>,
+        K: IntoIterator<Item = Result<KeyOfRow>>,
     {
         let building = Building::begin(self, tree);
         self.clock.wait_for_writers();

@@ -35,6 +35,7 @@ use nandina_device::Device;
 use self::clock::Clock;
 pub use self::clock::Time;
 use self::entry::OldRow;
+use self::index::KeyOfRow;
 use self::purge::PurgedStream;
 use crate::error::{Error, Result};
 use crate::heap::RowId;
@@ -72,7 +73,7 @@ pub struct RowStore {
     streams: Mutex<(VecDeque<PurgedStream>, usize)>,
     tables: Mutex<HashMap<TableId, Arc<Table>>>,
     /// Indexes that are being built, and the keys that were removed from them before they were there.
-    building: Mutex<HashMap<Tree, Vec<(Vec<u8>, RowId)>>>,
+    building: Mutex<HashMap<Tree, Vec<KeyOfRow>>>,
     is_relaxed: AtomicBool,
 }
 
