@@ -282,6 +282,15 @@ pub enum Edit<'r> {
 }
 
 impl<'r> PageEdits<'r> {
+    /// Edits of a page, as [`bytes`](Self::bytes) gave them.
+    pub fn new(page: PageId, edits: &'r [u8]) -> Self {
+        Self { page, edits }
+    }
+
+    pub fn bytes(&self) -> &'r [u8] {
+        self.edits
+    }
+
     /// The kind of page that is made, whatever was there before.
     pub fn creates(&self) -> Option<PageKind> {
         match self.edits().next()? {

@@ -64,6 +64,9 @@ pub enum Error {
     #[error("page {page} of {} is damaged: {reason}; restore the database from a backup", path.display())]
     PageDamaged { path: PathBuf, page: PageId, reason: &'static str },
 
+    #[error("{} was opened to be read only; open it without that to change something", path.display())]
+    ReadOnly { path: PathBuf },
+
     #[error("{} has files of a row store already: a backup goes to an empty folder", path.display())]
     BackupExists { path: PathBuf },
 

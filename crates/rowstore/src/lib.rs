@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`log`] | records in the order in which they happened, on the device before anybody is told that they have |
 //! | [`page`] | what all pages have in front of their content |
+//! | `read_only` | a store to be read as it is, also where its log is damaged |
 //! | [`shape`] | whether a page that was read can be one of its kind |
 //! | [`change`] | changes of several pages that happen together or not at all |
 //! | [`pool`] | the pages in memory |
@@ -30,6 +31,7 @@ pub mod log;
 pub mod page;
 pub mod page_file;
 pub mod pool;
+mod read_only;
 pub mod shape;
 pub mod space;
 pub mod store;

@@ -18,6 +18,7 @@ use crate::log::{Log, LogFiles, LogOptions, Lsn};
 use crate::page::{self, PageId, PageKind};
 use crate::page_file::{Control, PageFile, backup_error, control};
 use crate::pool::{BufferPool, PageRead, PageWrite};
+use crate::read_only::ReadOnlyPages;
 use crate::space::Space;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -54,7 +55,8 @@ impl Default for StoreOptions {
 pub struct PageStore {
     pool: BufferPool,
     log: Log,
-    file: Arc<PageFile>,
+    /// `None` where the store is only read.
+    file: Option<Arc<PageFile>>,
     space: Space,
     most_log_bytes: u64,
     /// What the control block says. One checkpoint at a time.
@@ -85,21 +87,40 @@ impl PageStore {
         let store = Self {
             pool,
             log,
-            file,
+            file: Some(Arc::clone(&file)),
             space,
             most_log_bytes: options.most_log_bytes,
             control: Mutex::new(control),
             redo: AtomicU64::new(control.redo.0),
         };
         if control.redo == Lsn::default() && records == 0 {
-            if store.file.has(store.space.root_page())? {
-                return Err(store.file.without_log());
+            if file.has(store.space.root_page())? {
+                return Err(file.without_log());
             }
             store.create()?;
         } else {
             store.redo(control.redo, made)?;
         }
         Ok(store)
+    }
+
+    /// Opens the store to read it, whatever is wrong with its log, which is told; see `read_only`. Nothing on the devices is
+    /// changed, and whoever tries to change something gets an error.
+    pub fn open_read_only(pages: Device, log: Device, frames: usize) -> Result<(Self, Option<Error>)> {
+        let (tier, control, damage) = ReadOnlyPages::open(&pages, log.clone())?;
+        let why = Error::ReadOnly { path: pages.path().to_path_buf() };
+        let log = Log::closed(log, control.log_id, control.redo, why)?;
+        let pool = BufferPool::new(pages, Arc::new(tier), log.clone(), frames, frames);
+        let store = Self {
+            space: Space::new(pool.page_bytes()),
+            pool,
+            log,
+            file: None,
+            most_log_bytes: u64::MAX,
+            control: Mutex::new(control),
+            redo: AtomicU64::new(control.redo.0),
+        };
+        Ok((store, damage))
     }
 
     fn create(&self) -> Result<()> {
@@ -127,7 +148,7 @@ impl PageStore {
     }
 
     fn redo_page(&self, lsn: Lsn, edits: &PageEdits<'_>) -> Result<Option<()>> {
-        self.file.grow(PageId(edits.page.0 + 1))?;
+        self.pool.tier().grow(PageId(edits.page.0 + 1))?;
         let mut page = match edits.creates() {
             Some(kind) => self.pool.create(edits.page, kind)?.0,
             None => self.pool.write(edits.page, Access::Random)?,
@@ -136,11 +157,16 @@ impl PageStore {
             return Ok(Some(()));
         }
         if page.frame().mark_dirty(lsn, edits.creates().is_some()).is_first {
-            self.file.first_update(edits.page);
+            self.pool.tier().first_update(edits.page);
         }
         let applied = edits.apply(page.bytes_mut());
         page::set_lsn(page.bytes_mut(), lsn);
         Ok(applied)
+    }
+
+    fn file(&self) -> Result<&PageFile> {
+        let read_only = || Error::ReadOnly { path: self.pool.device().path().to_path_buf() };
+        self.file.as_deref().ok_or_else(read_only)
     }
 
     pub fn page_bytes(&self) -> usize {
@@ -170,7 +196,7 @@ impl PageStore {
 
     /// What to report of a page whose content cannot be.
     pub fn damaged(&self, page: PageId, reason: &'static str) -> Error {
-        self.file.damaged(page, reason)
+        self.pool.tier().damaged(page, reason)
     }
 
     /// Begins a change of pages.
@@ -245,10 +271,11 @@ impl PageStore {
     }
 
     fn copy(&self, pages: &Device, log: &Device) -> Result<()> {
+        let file = self.file()?;
         self.checkpoint()?;
         // Nobody moves the beginning of the log meanwhile.
         let control = self.control.lock();
-        self.file.copy(pages, &control)?;
+        file.copy(pages, &control)?;
         // The log has every change of a page that was copied: pages are written after it.
         self.log.wait_until_all_durable()?;
         self.log.copy(control.redo, log)?;
@@ -262,7 +289,7 @@ impl PageStore {
             return Ok(());
         }
         let next = Control { sequence: control.sequence + 1, redo, ..*control };
-        self.file.write_control(&next)?;
+        self.file()?.write_control(&next)?;
         *control = next;
         self.redo.store(redo.0, Ordering::Relaxed);
         self.log.release_before(redo)

@@ -49,6 +49,11 @@ pub trait PageTier: Send + Sync {
     /// bring is those pages is for the caller to check.
     fn read(&self, pages: Vec<(PageId, AlignedBuffer)>) -> Batch;
 
+    /// Whether [`read`](Self::read) brings pages as [`read_one`](Self::read_one) does.
+    fn reads_many(&self) -> bool {
+        true
+    }
+
     /// Reads one page, in this thread: nobody has to be woken for it.
     fn read_one(&self, page: PageId, buffer: AlignedBuffer) -> Result<AlignedBuffer, nandina_device::Error>;
 

@@ -21,7 +21,8 @@
 
 use crate::change::Change;
 use crate::error::{Error, Result};
-use crate::page::{HEADER_BYTES, PageId, PageKind, long_at, short_at};
+use crate::page::{self, HEADER_BYTES, PageId, PageKind, long_at, short_at};
+use crate::pool::PageRead;
 use crate::store::PageStore;
 use crate::tier::Access;
 
@@ -212,7 +213,7 @@ impl Undo {
 
     /// The entry at an address.
     pub fn read(store: &PageStore, address: UndoAddress) -> Result<Entry> {
-        let page = store.read(address.page(), Access::Random)?;
+        let page = undo_page(store, address.page())?;
         entry_at(&page, address).ok_or_else(|| damaged(store, address.page()))
     }
 
@@ -220,7 +221,7 @@ impl Undo {
     pub fn last(store: &PageStore, stream: &Stream) -> Result<Option<Entry>> {
         let mut id = stream.tail;
         loop {
-            let page = store.read(id, Access::Random)?;
+            let page = undo_page(store, id)?;
             let used = used(&page);
             if used > ENTRIES_AT {
                 let length = short_at(&page, used - 2);
@@ -241,7 +242,7 @@ impl Undo {
     pub fn next(store: &PageStore, from: UndoAddress) -> Result<Option<Entry>> {
         let (mut id, mut at) = (from.page(), from.at());
         loop {
-            let page = store.read(id, Access::Random)?;
+            let page = undo_page(store, id)?;
             if at < used(&page) {
                 let entry = entry_at(&page, UndoAddress::new(id, at));
                 return entry.map(Some).ok_or_else(|| damaged(store, id));
@@ -310,7 +311,7 @@ impl Undo {
     pub fn release(&self, store: &PageStore, stream: &mut Stream, kept_from: UndoAddress) -> Result<()> {
         while stream.kept_from.page() != kept_from.page() {
             let head = stream.kept_from.page();
-            let next = PageId(long_at(&store.read(head, Access::Random)?, NEXT_AT));
+            let next = PageId(long_at(&*undo_page(store, head)?, NEXT_AT));
             let mut change = store.change();
             let following = change.latch(next)?;
             change.write(following, PREVIOUS_AT, &[0; 8]);
@@ -323,6 +324,11 @@ impl Undo {
         stream.kept_from = kept_from;
         Ok(())
     }
+}
+
+fn undo_page(store: &PageStore, id: PageId) -> Result<PageRead<'_>> {
+    let page = store.read(id, Access::Random)?;
+    if page::kind(&page) == UNDO_KIND { Ok(page) } else { Err(damaged(store, id)) }
 }
 
 fn damaged(store: &PageStore, page: PageId) -> Error {

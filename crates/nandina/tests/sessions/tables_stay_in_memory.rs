@@ -42,7 +42,7 @@ async fn numbers(session: &Session, query: &str) -> Vec<i64> {
     row.columns().iter().map(|column| column.as_primitive::<Int64Type>().value(0)).collect()
 }
 
-const QUERY: &str = "SELECT count(*), count(DISTINCT text), sum(k), sum(other) FROM t";
+const QUERY: &str = "SELECT count(*), count(DISTINCT text), sum(k)::BIGINT, sum(other)::BIGINT FROM t";
 
 #[tokio::test]
 async fn the_third_query_reads_nothing() {
@@ -52,7 +52,6 @@ async fn the_third_query_reads_nothing() {
     for _ in 0..2 {
         let shown = plan(&session, QUERY).await;
         assert!(shown.contains("scanned") && !shown.contains("found in memory"), "{shown}");
-        assert_eq!(numbers(&session, "SELECT 1").await, [1]);
     }
     let shown = plan(&session, QUERY).await;
     assert!(!shown.contains("scanned") && shown.contains("found in memory"), "{shown}");
@@ -85,11 +84,9 @@ async fn queries_that_need_the_memory_get_it() {
         let shown = plan(&session, scan).await;
         assert!(shown.contains("found in memory"), "{shown}");
         // A join and a sort that spill answer as ever.
-        let joined =
-            "SELECT count(*), sum(a.k), sum(length(b.text || a.text)) FROM t a JOIN t b ON a.k = b.other";
+        let joined = "SELECT count(*), sum(a.k)::BIGINT, sum(length(b.text || a.text))::BIGINT FROM t a JOIN t b ON a.k = b.other";
         assert_eq!(numbers(&session, joined).await, [ROWS, ROWS * (ROWS - 1) / 2, ROWS * 64]);
-        let sorted =
-            "SELECT sum(k), count(*) FROM (SELECT k, text FROM t ORDER BY text LIMIT 1000 OFFSET 300000)";
+        let sorted = "SELECT sum(k)::BIGINT, count(*) FROM (SELECT k, text FROM t ORDER BY text LIMIT 1000 OFFSET 300000)";
         let found = numbers(&session, sorted).await;
         session.run("SET table_cache = off").await.unwrap();
         assert_eq!(numbers(&session, sorted).await, found);

@@ -186,6 +186,25 @@ impl Log {
         Ok(Self { shared: Arc::new(Shared { id, options, device, files, state, waiting }) })
     }
 
+    /// A log that takes no records, and says why.
+    pub fn closed(device: Device, id: u64, base: Lsn, why: Error) -> Result<Self> {
+        let files = LogFiles::open_to_read(device.clone())?;
+        let state = State {
+            records: Vec::new(),
+            base: base.0,
+            last: base.0,
+            ready: base.0,
+            durable: base.0,
+            chain: 0,
+            writing: None,
+            threads: Vec::new(),
+            failed: Some(why),
+        };
+        let (files, state, waiting) = (Mutex::new(files), Mutex::new(state), Arc::default());
+        let options = LogOptions::default();
+        Ok(Self { shared: Arc::new(Shared { id, options, device, files, state, waiting }) })
+    }
+
     /// Hands the durable records from `start` on over, as [`Log::open`] does.
     pub fn read(&self, start: Lsn, take: impl FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
         let files = self.shared.files.lock().clone();

@@ -39,6 +39,16 @@ impl DoubleWrite {
         Ok(Self { file, page_bytes })
     }
 
+    /// The file as it is, if it is there.
+    pub fn open_to_read(device: &Device, page_bytes: usize) -> Result<Option<Self>> {
+        let failed = |source| Error::PagesRead { path: device.path().join(NAME), source: Arc::new(source) };
+        if !device.exists(NAME).map_err(failed)? {
+            return Ok(None);
+        }
+        let file = device.open_file(NAME, FileClass::Table, OpenMode::Read).map_err(failed)?;
+        Ok(Some(Self { file, page_bytes }))
+    }
+
     /// Makes copies of pages durable.
     pub fn write(&self, pages: &[(PageId, Bytes)]) -> Result<()> {
         assert!(pages.len() <= MOST_PAGES, "no more pages are written together than fit");

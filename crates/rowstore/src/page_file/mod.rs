@@ -86,8 +86,7 @@ impl PageFile {
 
     /// What the control block of the page file in a directory says; nothing is changed.
     pub fn control(device: &Device) -> Result<Control> {
-        let file = device.open_file(NAME, FileClass::Table, OpenMode::Read);
-        control::read(&file.map_err(|source| read_error(device, source))?)
+        open_to_read(device).map(|(_, control)| control)
     }
 
     fn create(device: &Device, new: Control) -> Result<()> {
@@ -217,12 +216,28 @@ impl PageFile {
     }
 }
 
+/// The page file of a directory, and what its control block says; nothing is changed.
+pub fn open_to_read(device: &Device) -> Result<(File, Control)> {
+    let file = device.open_file(NAME, FileClass::Table, OpenMode::Read);
+    let file = file.map_err(|source| read_error(device, source))?;
+    let control = control::read(&file)?;
+    Ok((file, control))
+}
+
+/// The second copies of pages that were written last in a directory; nothing is changed.
+pub fn copies(device: &Device, page_bytes: usize) -> Result<Vec<(PageId, Bytes)>> {
+    match DoubleWrite::open_to_read(device, page_bytes)? {
+        Some(double) => double.images(),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// An error to report of a copy.
 pub fn backup_error(to: &Device, source: DeviceError) -> Error {
     Error::BackupWrite { path: to.path().to_path_buf(), source: Arc::new(source) }
 }
 
-fn read_error(device: &Device, source: DeviceError) -> Error {
+pub fn read_error(device: &Device, source: DeviceError) -> Error {
     Error::PagesRead { path: device.path().join(NAME), source: Arc::new(source) }
 }
 

@@ -135,6 +135,10 @@ impl BufferPool {
         self.page_bytes
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
@@ -244,6 +248,9 @@ impl BufferPool {
     /// Begins to read pages that will be wanted, all at once, as far as there are frames for them that nobody has to be waited
     /// for.
     pub fn prefetch(&self, pages: &[PageId], access: Access) {
+        if !self.tier.reads_many() {
+            return;
+        }
         let missing: Vec<PageId> =
             pages.iter().copied().filter(|page| self.table.find(&self.frames, *page).is_none()).collect();
         let most = (self.frames() / 4).max(1);

@@ -66,6 +66,12 @@ impl Clock {
         })
     }
 
+    /// A transaction that was not committed when the store was last used, and is not rolled back: nobody sees what it did.
+    pub fn leave_unfinished(&self, id: TransactionId) {
+        self.states.write().of.insert(id, State::Active);
+        self.settled.fetch_min(id.0, Ordering::AcqRel);
+    }
+
     /// Makes sure that numbers are left, which no lock may be held for.
     fn reserve(&self, store: &PageStore) -> Result<()> {
         let is_short = || self.next.load(Ordering::Relaxed) + STEP / 2 > self.bound.load(Ordering::Acquire);

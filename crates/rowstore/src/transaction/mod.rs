@@ -105,6 +105,34 @@ impl RowStore {
         Ok(store)
     }
 
+    /// Opens a store to read it, whatever is wrong with its log, which is told. Nothing on the devices is changed: what was not
+    /// committed when it was last used stays where it is, and is not seen. `frames` pages are kept in memory, beside what the log has
+    /// of all pages.
+    pub fn open_read_only(pages: Device, log: Device, frames: usize) -> Result<(Self, Option<Error>)> {
+        let (pages, damage) = PageStore::open_read_only(pages, log, frames)?;
+        let (undo, streams) = Undo::open(&pages, STREAMS_ROOT)?;
+        let clock = Clock::open(&pages, CLOCK_ROOT)?;
+        for stream in &streams {
+            match Undo::last(&pages, stream) {
+                Ok(Some(last)) if last.kind != EntryKind::Commit => clock.leave_unfinished(last.transaction),
+                Ok(_) => {}
+                // With a part of the log, the pages of a stream need not go together.
+                Err(error) if damage.is_some() => log::warn!("what was not committed may be seen: {error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        let store = Self {
+            pages,
+            undo,
+            clock,
+            streams: Mutex::new((VecDeque::new(), streams.len())),
+            tables: Mutex::default(),
+            building: Mutex::default(),
+            is_relaxed: AtomicBool::new(false),
+        };
+        Ok((store, damage))
+    }
+
     pub fn pages(&self) -> &PageStore {
         &self.pages
     }

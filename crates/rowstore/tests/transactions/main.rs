@@ -13,5 +13,6 @@ mod histories;
 mod indexes;
 mod isolation;
 mod model;
+mod read_only;
 mod rows_of_all_kinds;
 mod threads_see_one_state;
