@@ -311,7 +311,7 @@ impl Undo {
     pub fn release(&self, store: &PageStore, stream: &mut Stream, kept_from: UndoAddress) -> Result<()> {
         while stream.kept_from.page() != kept_from.page() {
             let head = stream.kept_from.page();
-            let next = PageId(long_at(&*undo_page(store, head)?, NEXT_AT));
+            let next = PageId(long_at(&undo_page(store, head)?, NEXT_AT));
             let mut change = store.change();
             let following = change.latch(next)?;
             change.write(following, PREVIOUS_AT, &[0; 8]);
