@@ -105,7 +105,7 @@ impl PageStore {
     }
 
     /// Opens the store to read it, whatever is wrong with its log, which is told; see `read_only`. Nothing on the devices is
-    /// changed, and whoever tries to change something gets an error.
+    /// changed: writes are errors.
     pub fn open_read_only(pages: Device, log: Device, frames: usize) -> Result<(Self, Option<Error>)> {
         let (tier, control, damage) = ReadOnlyPages::open(&pages, log.clone())?;
         let why = Error::ReadOnly { path: pages.path().to_path_buf() };

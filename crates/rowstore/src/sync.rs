@@ -1,6 +1,6 @@
 //! Locks and atomic numbers of everything but the log, and the wait of a thread that has nothing to do.
 //!
-//! They are `parking_lot`'s and the standard library's. `schedules` builds the same sources with locks of `shuttle`, whose scheduler
+//! They are `parking_lot`'s and the standard library's. `rowstore-schedules` builds the same sources with locks of `shuttle`, whose scheduler
 //! decides before every step which thread goes on.
 
 #[cfg(not(feature = "scheduled"))]
@@ -64,7 +64,7 @@ mod scheduled {
     pub struct RwLock<T> {
         holders: Mutex<Holders>,
         changed: shuttle::sync::Condvar,
-        /// Of one operating system's thread, which runs all of a schedule: whoever holds this lock finds that one free.
+        /// All threads of a schedule run on one thread of the operating system, so that this lock is free for the holder of the other.
         value: std::sync::RwLock<T>,
     }
 
@@ -200,7 +200,7 @@ mod scheduled {
         }
     }
 
-    const HELD: &str = "whoever holds the lock finds its value free";
+    const HELD: &str = "the value is free for the holder of the lock";
 
     impl<T> Deref for RwLockReadGuard<'_, T> {
         type Target = T;

@@ -13,7 +13,7 @@ const KEY_BYTES: usize = 500;
 
 fn key(number: usize) -> Vec<u8> {
     let mut key = vec![b'k'; KEY_BYTES];
-    // In front, so that separators are as long as keys where numbers differ at the end only.
+    // At the end, so that separators are as long as keys.
     key[KEY_BYTES - 8..].copy_from_slice(&(number as u64).to_be_bytes());
     key
 }

@@ -15,7 +15,7 @@ use nandina_rowstore::{Result, RowStore};
 
 use crate::setup::{Devices, PAGE_BYTES, Random, STORE_ID, options};
 
-/// More rows than there are: whoever reads so many does not come to an end.
+/// More rows than there are: a scan of so many does not end.
 const MOST_ROWS: usize = 10_000;
 
 fn open(devices: &Devices) -> Result<RowStore> {
