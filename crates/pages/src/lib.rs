@@ -40,6 +40,7 @@ mod page;
 mod pieces;
 pub mod prefetch;
 mod row_bytes;
+mod row_codec;
 mod rows;
 mod schema;
 mod staging;
@@ -57,5 +58,6 @@ pub use mini_page::{
 pub use own_buffers::with_own_buffers;
 pub use page::{Page, Verify};
 pub use row_bytes::row_bytes;
+pub use row_codec::{RowCodec, RowDecoder, RowEncoder};
 pub use rows::Rows;
 pub use schema::{ColumnLayout, PageSchema};

@@ -362,7 +362,7 @@ fn view_array<T: ByteViewType>(
     }))
 }
 
-fn fixed_array(
+pub(crate) fn fixed_array(
     bytes: Buffer,
     field: &Field,
     rows: usize,

@@ -339,7 +339,7 @@ fn count_nulls(array: &dyn Array, rows: &Rows<'_>) -> usize {
 }
 
 /// The value bytes of a fixed-width array, whatever its type.
-fn fixed_bytes(array: &dyn Array) -> &[u8] {
+pub(crate) fn fixed_bytes(array: &dyn Array) -> &[u8] {
     macro_rules! primitive {
         ($type:ty) => {
             array.as_primitive::<$type>().values().inner().as_slice()

@@ -11,3 +11,4 @@ mod mutated_pages_never_panic;
 #[allow(dead_code, reason = "only the schemas are used here")]
 mod page_decoder;
 mod random_batches_round_trip;
+mod single_rows;
