@@ -18,14 +18,16 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-QUERIES = HERE.parents[1] / "plan" / "tests" / "tpch"
+QUERIES = HERE.parents[1] / "nandina" / "tests" / "tpch"
 TABLES = "customer lineitem nation orders part partsupp region supplier".split()
 THREADS = 2
 GIB = 1 << 30
 
 
 def queries():
-    return [path.read_text().strip().rstrip(";") for path in sorted(QUERIES.glob("q*.sql"))]
+    found = [path.read_text().strip().rstrip(";") for path in sorted(QUERIES.glob("q*.sql"))]
+    assert len(found) == 22, f"there are 22 queries, {len(found)} of them in {QUERIES}"
+    return found
 
 
 def bytes_of(text):

@@ -91,6 +91,12 @@ pub enum Command {
     Import(ImportArguments),
     /// Generate the TPC-H benchmark's data.
     Tpch(TpchArguments),
+    /// Copy a database into an empty folder.
+    ///
+    /// A program that has the database open copies it with VACUUM INTO 'folder'.
+    Backup(BackupArguments),
+    /// Show the log of a database: what changed rows, and opening it would read.
+    Log(LogArguments),
     /// Measure the device behind a folder, for later sessions to plan with.
     Calibrate(CalibrateArguments),
     /// Show a join whose build side is several times the memory limit.
@@ -116,6 +122,27 @@ pub struct ImportArguments {
     /// Replace a table that exists.
     #[arg(long)]
     pub replace: bool,
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// Folder of the database.
+    #[arg(value_name = "DB")]
+    pub database: PathBuf,
+    /// Folder for the copy; made if it does not exist.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct LogArguments {
+    /// Folder of the database.
+    #[arg(value_name = "DB")]
+    pub database: PathBuf,
     #[command(flatten)]
     pub engine: EngineArguments,
 }

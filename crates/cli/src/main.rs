@@ -6,6 +6,7 @@
 //! ```
 
 mod arguments;
+mod backup;
 mod calibrate;
 mod demo;
 mod engine;
@@ -77,6 +78,8 @@ fn engine_arguments(arguments: &Arguments) -> &EngineArguments {
     match &arguments.command {
         Some(Command::Import(import)) => &import.engine,
         Some(Command::Tpch(tpch)) => &tpch.engine,
+        Some(Command::Backup(backup)) => &backup.engine,
+        Some(Command::Log(log)) => &log.engine,
         Some(Command::Calibrate(calibrate)) => &calibrate.engine,
         Some(Command::Demo(demo)) => &demo.engine,
         Some(Command::Measure(measure)) => &measure.engine,
@@ -115,6 +118,8 @@ async fn run(arguments: Arguments, work: scripts::Work) -> Result<()> {
     match &arguments.command {
         Some(Command::Import(import)) => import::run(import, interrupt).await,
         Some(Command::Tpch(tpch)) => tpch::run(tpch, interrupt).await,
+        Some(Command::Backup(arguments)) => backup::run(arguments).await,
+        Some(Command::Log(arguments)) => backup::list_log(arguments),
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments, interrupt).await,
         Some(Command::Demo(demo)) => demo::run(demo, interrupt).await,
         Some(Command::Measure(measure)) => demo::run_measure(measure, interrupt).await,

@@ -19,6 +19,7 @@ pub mod partitioned_write;
 mod plan_properties;
 pub mod projection;
 pub mod recursion;
+pub mod rows;
 pub mod scan;
 pub mod sort;
 pub mod spill;

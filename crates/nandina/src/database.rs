@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nandina_storage::{Mode, Store};
+use nandina_storage::{MANIFEST, Mode, Store};
 
 use crate::catalog::databases::Databases;
 use crate::engine;
@@ -49,6 +49,16 @@ impl Database {
         Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, databases, media }) })
     }
 
+    /// The same, of a database that is there.
+    pub fn open_existing(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let directory = directory.as_ref();
+        if !directory.join(MANIFEST).exists() {
+            let message = "has no database".to_owned();
+            return Err(Error::Database { path: directory.to_path_buf(), message });
+        }
+        Self::open(directory, options)
+    }
+
     /// A database whose tables live in memory and vanish with it.
     pub fn in_memory(options: Options) -> Result<Self> {
         let settings = Settings::resolve(&options, None)?;
@@ -81,10 +91,28 @@ impl Database {
         &self.inner.databases
     }
 
+    /// A directory that is made if it does not exist.
+    pub(crate) fn new_directory(directory: &Path) -> Result<PathBuf> {
+        existing(directory, false)
+    }
+
     /// The tables of another database, which is opened through the same devices.
     pub(crate) fn tables_in(directory: &Path, options: &Options, media: &Media) -> Result<Arc<Tables>> {
         stored_tables(&existing(directory, options.read_only)?, options.read_only, media)
     }
+}
+
+/// Hands over the log of the changed rows of a database, a line for each change, as opening it would read it. Nothing is changed.
+pub fn list_log(directory: impl AsRef<Path>, options: &Options, mut take: impl FnMut(&str)) -> Result<()> {
+    let directory = existing(directory.as_ref(), true)?;
+    let settings = Settings::resolve(options, Some(&directory))?;
+    let media = Media::new(engine::device_options(&settings), settings.open_device.clone(), Some(&directory));
+    let device = media.directory(&directory);
+    let device = device.map_err(|error| Error::Database { path: directory, message: error.to_string() })?;
+    Ok(Store::list_log(&device, |line| {
+        take(&line);
+        Ok(())
+    })?)
 }
 
 /// The directory of a database, which is made if rows may be written into it.

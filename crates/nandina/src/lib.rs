@@ -43,9 +43,10 @@ mod statements;
 pub mod suggestion;
 mod tables;
 pub mod tpch;
+mod transactions;
 
 pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};
-pub use database::Database;
+pub use database::{Database, list_log};
 pub use error::{Error, Result};
 pub use error_place::Place;
 pub use files::names::{expand as expand_files, looks_like_path};

@@ -9,6 +9,7 @@ use nandina_device::{Device, DeviceOptions};
 use nandina_exec::memory::ResidentBound;
 use nandina_plan::{JoinAlgorithm, SortAlgorithm};
 use nandina_spill::{Compression, Discard, Preallocation};
+use nandina_storage::Durability;
 
 use crate::error::{Error, Result};
 use crate::{byte_size, process_memory};
@@ -177,6 +178,8 @@ pub struct Settings {
     pub auto_calibrate: bool,
     /// Whether what was read of tables stays in memory that no query needs. Set by `SET` alone.
     pub table_cache: bool,
+    /// What a crash may lose of committed transactions.
+    pub durability: Durability,
     /// How long a statement may take, from its text to its last row. Set by `SET` alone.
     pub statement_timeout: Option<Duration>,
     pub open_device: OpenDevice,
@@ -203,6 +206,7 @@ impl Settings {
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
             table_cache: true,
+            durability: Durability::Full,
             statement_timeout: None,
             open_device: options.open_device.clone(),
             batch_size: options.batch_size,

@@ -19,6 +19,7 @@ pub(crate) mod creation;
 mod distinct_on;
 mod file_alias;
 mod forms;
+pub(crate) mod index_statement;
 mod insertion;
 mod lookups;
 mod macros;
@@ -28,10 +29,12 @@ mod nesting;
 pub(crate) mod output_names;
 pub(crate) mod parameters;
 mod row_amounts;
+pub(crate) mod row_changes;
 mod row_memberships;
 mod sequence_names;
 pub(crate) mod syntax;
 mod table_functions;
+pub(crate) mod transaction_statement;
 mod trees;
 pub(crate) mod type_statement;
 mod wide_files;
@@ -59,7 +62,9 @@ use tokio::sync::oneshot;
 use self::catalog_statement::CatalogStatement;
 use self::copy_statement::CopyText;
 use self::creation::Creation;
+use self::index_statement::IndexStatement;
 use self::parameters::{Prepared, PreparedStatements};
+use self::transaction_statement::TransactionStatement;
 use crate::error::{Error, Result};
 use crate::planning::lookups::Further;
 use crate::set_on_drop::SetOnDrop;
@@ -74,6 +79,10 @@ pub(crate) enum Planned {
     Plan(LogicalPlan, Creation),
     /// One about the catalog, which has no plan.
     Catalog(CatalogStatement),
+    /// `CREATE INDEX` and `DROP INDEX`
+    Index(IndexStatement),
+    /// `BEGIN`, `COMMIT` and the like
+    Transaction(TransactionStatement),
 }
 
 /// Parses and plans one statement.
@@ -100,6 +109,15 @@ pub(crate) async fn plan_text(state: &Arc<SessionState>, text: &str) -> Result<P
 }
 
 async fn planned(state: &SessionState, mut statement: Statement) -> Result<Planned> {
+    if let Some(transaction) = transaction_statement::of(&statement)? {
+        return Ok(Planned::Transaction(transaction));
+    }
+    if let Some(index) = index_statement::of(&statement)? {
+        return Ok(Planned::Index(index));
+    }
+    if let Some(plan) = row_changes::plan(state, &statement).await? {
+        return Ok(Planned::Plan(plan, Creation::default()));
+    }
     let creation = creation::settle(&mut statement)?;
     let plan = logical_plan(state, statement).await?;
     Ok(Planned::Plan(plan, creation))
@@ -315,15 +333,12 @@ fn refuse(statement: &Statement) -> Result<()> {
         _ => return Ok(()),
     };
     match inner {
-        SqlStatement::Delete(_)
-        | SqlStatement::Update(_)
-        | SqlStatement::Merge(_)
-        | SqlStatement::Truncate(_) => Err(cannot_change()),
-        SqlStatement::StartTransaction { .. }
-        | SqlStatement::Commit { .. }
-        | SqlStatement::Rollback { .. } => Err(Error::unsupported(
-            "transactions of several statements are not supported; every statement is one of its own",
-        )),
+        SqlStatement::Delete(_) | SqlStatement::Update(_) | SqlStatement::Truncate(_) => {
+            Err(Error::bug("a statement that changes rows has a plan of its own"))
+        }
+        SqlStatement::Merge(_) => {
+            Err(Error::unsupported("MERGE is not supported; UPDATE … FROM and INSERT are"))
+        }
         _ => Ok(()),
     }
 }
@@ -351,8 +366,8 @@ fn check_copy_format(state: &SessionState, statement: &Statement) -> Result<()> 
     Err(Error::Unsupported { message })
 }
 
-pub(crate) fn cannot_change() -> Error {
-    Error::unsupported(
-        "rows cannot be changed or deleted yet; write a new table with CREATE TABLE … AS SELECT and DROP the old one",
-    )
+pub(crate) fn cannot_change(table: &str) -> Error {
+    Error::unsupported(format!(
+        "rows of '{table}' cannot be changed or deleted: that is for tables with a PRIMARY KEY, or made WITH (storage = 'row')"
+    ))
 }

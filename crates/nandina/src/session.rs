@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, StringArray, UInt64Array};
 use datafusion::catalog::{DynamicFileCatalog, TableProvider};
 use datafusion::common::{Constraints, TableReference};
-use datafusion::datasource::provider_as_source;
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, ScalarUDF, WriteOp,
@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use nandina_exec::execution::QueryFlow;
 use nandina_exec::memory::{MemoryGovernor, ResidentBound};
+use nandina_exec::rows::{RowTableProvider, blocking};
 use parking_lot::Mutex;
 
 use crate::catalog::names::{Names, Place};
@@ -37,7 +38,9 @@ use crate::files::reading::Reading;
 use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
 use crate::planning::creation::Creation;
+use crate::planning::index_statement::IndexStatement;
 use crate::planning::parameters::PreparedStatements;
+use crate::planning::row_changes::RowsToChange;
 use crate::planning::{self, Planned, type_statement};
 use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
@@ -47,6 +50,7 @@ use crate::tables::Tables;
 use crate::tables::snapshots::NewestSnapshots;
 use crate::tables::views;
 use crate::tpch::TpchFunction;
+use crate::transactions::OpenTransaction;
 use crate::{calibrate, settings, statement_text};
 
 /// What importing does about a table that exists.
@@ -68,6 +72,7 @@ pub struct Session {
     names: Arc<Names>,
     initial: Settings,
     settings: Mutex<Settings>,
+    transaction: Arc<OpenTransaction>,
 }
 
 impl Database {
@@ -93,7 +98,8 @@ impl Session {
             .with_runtime_env(Arc::clone(&engine.runtime));
         let mut state = nandina_plan::session_state(runs_on)?;
         nandina_functions::register(&mut state)?;
-        state.add_analyzer_rule(Arc::new(NewestSnapshots));
+        let transaction = Arc::new(OpenTransaction::default());
+        state.add_analyzer_rule(Arc::new(NewestSnapshots(Arc::clone(&transaction))));
         for format in partitioned::formats() {
             state.register_file_format(format, true)?;
         }
@@ -101,6 +107,7 @@ impl Session {
         context.register_udtf("tpch", Arc::new(TpchFunction));
         context.register_udtf("range", Arc::new(Series::range()));
         context.register_udtf("generate_series", Arc::new(Series::generate_series()));
+        context.register_udtf(RowsToChange::NAME, Arc::new(RowsToChange(Arc::clone(&names))));
         for function in SequenceFunction::all(&names) {
             context.register_udf(ScalarUDF::from(function));
         }
@@ -116,6 +123,7 @@ impl Session {
             names,
             initial: settings.clone(),
             settings: Mutex::new(settings),
+            transaction,
         })
     }
 
@@ -178,7 +186,21 @@ impl Session {
         match planning::plan_text(&state, text).await? {
             Planned::ShowTables => self.show_tables().await,
             Planned::Plan(plan, creation) => Box::pin(self.run_plan(&state, plan, creation, text)).await,
-            Planned::Catalog(statement) => catalog::run(&self.database, &state, statement).await,
+            Planned::Catalog(statement) => {
+                if statement.changes_database() {
+                    self.transaction.refuse("a statement about the catalog")?;
+                }
+                catalog::run(&self.database, &state, statement).await
+            }
+            Planned::Index(statement) => {
+                self.transaction.refuse("an index")?;
+                self.run_index(statement)
+            }
+            Planned::Transaction(statement) => {
+                let durability = self.settings().durability;
+                blocking(|| self.transaction.run(statement, durability))?;
+                Query::nothing()
+            }
         }
     }
 
@@ -186,6 +208,8 @@ impl Session {
     fn state(&self) -> Arc<SessionState> {
         let mut state = self.context.state();
         state.config_mut().set_extension(Arc::new(QueryFlow::unique()));
+        let durability = self.settings.lock().durability;
+        state.config_mut().set_extension(self.transaction.of_statement(durability));
         Arc::new(state)
     }
 
@@ -278,10 +302,23 @@ impl Session {
     ) -> Result<Query> {
         match plan {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
-                Err(planning::cannot_change())
+                Err(planning::cannot_change(dml.table_name.table()))
             }
-            LogicalPlan::Dml(_) => statements::start_plan(state, plan, Answer::RowsWritten).await,
+            LogicalPlan::Dml(ref dml) => {
+                let target = source_as_provider(&dml.target)?;
+                if !target.is::<RowTableProvider>() {
+                    self.transaction.refuse(&format!(
+                        "INSERT into '{}', which is not made WITH (storage = 'row'),",
+                        dml.table_name.table()
+                    ))?;
+                }
+                statements::start_plan(state, plan, Answer::RowsWritten).await
+            }
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
+            LogicalPlan::Ddl(ref ddl) if self.transaction.current().is_some() => {
+                self.transaction.refuse(ddl.name())?;
+                Err(Error::bug("a transaction that is open is none"))
+            }
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let place = self.names.place(&create.name, create.temporary)?;
                 let tables = Arc::clone(&place.tables);
@@ -327,6 +364,25 @@ impl Session {
             LogicalPlan::Explain(_) => explain::plans(state, plan).await,
             plan => statements::start_plan(state, plan, Answer::Rows).await,
         }
+    }
+
+    fn run_index(&self, statement: IndexStatement) -> Result<Query> {
+        match statement {
+            IndexStatement::Create { name, table, columns, is_unique, if_not_exists } => {
+                let Some(place) = self.existing(&table, false)? else { return Query::nothing() };
+                blocking(|| place.tables.create_index(&place, name, columns, is_unique, if_not_exists))?;
+            }
+            IndexStatement::Drop { name, if_exists } => {
+                let mut is_dropped = false;
+                for (_, attached) in self.names.databases().all() {
+                    is_dropped = is_dropped || blocking(|| attached.tables.drop_index(&name))?;
+                }
+                if !is_dropped && !if_exists {
+                    return Err(Error::Query { message: format!("there is no index '{name}'") });
+                }
+            }
+        }
+        Query::nothing()
     }
 
     /// The table or view of a name; none if it need not exist.

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use nandina_storage::Durability;
+
 use crate::catalog::names::SchemaName;
 use crate::error::{Error, Result};
 use crate::files::names;
@@ -20,7 +22,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 17] = [
+pub const NAMES: [(&str, &str); 18] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -51,6 +53,10 @@ pub const NAMES: [(&str, &str); 17] = [
     (
         "statement_timeout",
         "how long a statement may take, e.g. '30s', '5min' or 1500 (milliseconds), or 'none'",
+    ),
+    (
+        "durability",
+        "what a crash may lose of rows that were changed and committed: full (nothing) or relaxed (the last transactions)",
     ),
     ("table_cache", "whether what was read of tables stays in memory that no query needs: on or off"),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
@@ -266,6 +272,13 @@ impl Settings {
             "io_backend" => changed.io_backend = value.parse::<IoBackend>()?,
             "statement_timeout" if is_none => changed.statement_timeout = None,
             "statement_timeout" => changed.statement_timeout = timeout(name, value)?,
+            "durability" => {
+                changed.durability = match value.trim_matches('\'').to_ascii_lowercase().as_str() {
+                    "full" | "on" => Durability::Full,
+                    "relaxed" | "off" => Durability::Relaxed,
+                    _ => return Err(Error::setting(format!("{name} is full or relaxed, not {value}"))),
+                }
+            }
             "table_cache" => changed.table_cache = switch(name, value)?,
             "auto_calibrate" => changed.auto_calibrate = switch(name, value)?,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
@@ -290,6 +303,7 @@ impl Settings {
             "batch_size" => changed.batch_size = options.batch_size,
             "io_backend" => changed.io_backend = start.io_backend,
             "statement_timeout" => changed.statement_timeout = start.statement_timeout,
+            "durability" => changed.durability = start.durability,
             "table_cache" => changed.table_cache = start.table_cache,
             "auto_calibrate" => changed.auto_calibrate = start.auto_calibrate,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
@@ -317,6 +331,11 @@ impl Settings {
             "statement_timeout" => {
                 self.statement_timeout.map_or_else(|| "none".to_owned(), |timeout| format!("{timeout:?}"))
             }
+            "durability" => match self.durability {
+                Durability::Full => "full",
+                Durability::Relaxed => "relaxed",
+            }
+            .to_owned(),
             "table_cache" => if self.table_cache { "on" } else { "off" }.to_owned(),
             "auto_calibrate" => if self.auto_calibrate { "on" } else { "off" }.to_owned(),
             _ => String::new(),

@@ -5,11 +5,12 @@
 
 mod home;
 mod native;
+mod rows;
 pub(crate) mod snapshots;
 mod types;
 pub(crate) mod views;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -20,7 +21,9 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
+use nandina_device::Device;
 use nandina_exec::batch::compact;
+use nandina_exec::rows::RowTableProvider;
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
 use nandina_storage::{IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, parts, qualified};
@@ -121,7 +124,12 @@ impl Tables {
         if let Home::Directory(store) = &self.home
             && store.has_table(&full)
         {
-            return Ok(Some(Arc::new(NativeTableProvider::new(store.table(&full)?))));
+            let table = store.table(&full)?;
+            return Ok(Some(if table.has_changeable_rows() {
+                Arc::new(RowTableProvider::new(table))
+            } else {
+                Arc::new(NativeTableProvider::new(table))
+            }));
         }
         let planned = self.planned(&place.schema);
         if let Some(table) = planned.table(&place.name).await? {
@@ -156,7 +164,12 @@ impl Tables {
     pub(crate) async fn rows(&self, place: &Place) -> Result<Option<u64>> {
         let full = place.qualified();
         if let Home::Directory(store) = &self.home {
-            return Ok(if store.has_table(&full) { Some(store.table(&full)?.rows()) } else { None });
+            return Ok(match store.has_table(&full) {
+                true => Some(store.table(&full)?)
+                    .filter(|table| !table.has_changeable_rows())
+                    .map(|table| table.rows()),
+                false => None,
+            });
         }
         let Some(table) = self.planned(&place.schema).table(&place.name).await? else { return Ok(None) };
         let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
@@ -198,7 +211,16 @@ impl Tables {
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let or_replace = create.or_replace;
         let schema = if creation.is_query { with_nulls(&plan.schema()) } else { plan.schema() };
-        let definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
+        let mut definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
+        if creation.has_rows {
+            if let Home::Memory(_) = self.home {
+                return Err(Error::unsupported(format!(
+                    "table '{name}': keys, and rows that are changed one by one, are for databases in a directory (nandina DIR)"
+                )));
+            }
+            let indexes = rows::indexes(&self.index_names(), name, &definition.schema, creation.keys)?;
+            definition = definition.with_rows(indexes);
+        }
         let work = async move { count_row(tables.fill(place, definition, or_replace, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
@@ -215,7 +237,10 @@ impl Tables {
         match &self.home {
             Home::Directory(store) => {
                 let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
-                let rows = native::create_with_rows(store, definition, if_exists, plan, task).await?;
+                let rows = match definition.rows {
+                    Some(_) => rows::create_with_rows(store, definition, if_exists, plan, task).await?,
+                    None => native::create_with_rows(store, definition, if_exists, plan, task).await?,
+                };
                 // One over files that it has replaced.
                 self.planned(&place.schema).deregister_table(&place.name)?;
                 Ok(rows)
@@ -230,6 +255,85 @@ impl Tables {
                 Ok(rows)
             }
         }
+    }
+
+    /// `CHECKPOINT`
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        match &self.home {
+            Home::Directory(store) => Ok(store.checkpoint()?),
+            Home::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Copies the database into an empty directory.
+    pub(crate) fn backup(&self, to: &Device) -> Result<()> {
+        match &self.home {
+            Home::Directory(store) => Ok(store.backup(to)?),
+            Home::Memory(_) => {
+                Err(Error::unsupported("a database in memory has no directory that could be copied"))
+            }
+        }
+    }
+
+    /// The table of a place, if its rows are changed one by one.
+    pub(crate) fn changeable(&self, place: &Place) -> Option<nandina_storage::Table> {
+        let Home::Directory(store) = &self.home else { return None };
+        store.table(&place.qualified()).ok().filter(|table| table.has_changeable_rows())
+    }
+
+    /// Tables with their indexes, of those that have some.
+    fn indexed(&self) -> Vec<nandina_storage::Table> {
+        let Home::Directory(store) = &self.home else { return Vec::new() };
+        let snapshot = store.snapshot();
+        let tables = store.table_names().into_iter().filter_map(|name| snapshot.table(&name).ok());
+        tables.filter(|table| table.indexes().next().is_some()).collect()
+    }
+
+    fn index_names(&self) -> HashSet<String> {
+        let names = |table: &nandina_storage::Table| {
+            table.indexes().map(|(_, index)| index.name.clone()).collect::<Vec<_>>()
+        };
+        self.indexed().iter().flat_map(names).collect()
+    }
+
+    /// `CREATE INDEX`
+    pub(crate) fn create_index(
+        &self,
+        place: &Place,
+        name: Option<String>,
+        columns: Vec<String>,
+        is_unique: bool,
+        if_not_exists: bool,
+    ) -> Result<()> {
+        let table = self.changeable(place).ok_or_else(|| rows::no_index(place))?;
+        let taken = self.index_names();
+        if let Some(name) = name.as_ref().filter(|name| taken.contains(*name)) {
+            if if_not_exists {
+                return Ok(());
+            }
+            return Err(Error::unsupported(format!("there is an index '{name}' already")));
+        }
+        let index = rows::index(&taken, &place.name, table.schema(), name, &columns, is_unique)?;
+        Ok(table.store().create_index(&table, index)?)
+    }
+
+    /// `DROP INDEX`, if there is one of this name.
+    pub(crate) fn drop_index(&self, name: &str) -> Result<bool> {
+        let of_name = |table: &nandina_storage::Table| {
+            table.indexes().find(|(_, index)| index.name == name).map(|(_, index)| index.clone())
+        };
+        for table in self.indexed() {
+            let Some(index) = of_name(&table) else { continue };
+            if index.is_primary {
+                return Err(Error::unsupported(format!(
+                    "index '{name}' is that of the primary key of {:?}",
+                    table.name()
+                )));
+            }
+            table.store().drop_index(&table, name)?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// `DROP TABLE`, of one that exists.

@@ -19,7 +19,7 @@ use arrow_array::types::{
 use arrow_array::{
     Array, ArrayRef, BooleanArray, NullArray, RecordBatch, RecordBatchOptions, new_null_array,
 };
-use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{BooleanBufferBuilder, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::error::{PageError, Result};
@@ -284,7 +284,7 @@ struct ColumnBuilder {
     layout: ColumnLayout,
     validity: BooleanBufferBuilder,
     nulls: usize,
-    fixed: Vec<u8>,
+    fixed: MutableBuffer,
     bits: BooleanBufferBuilder,
     ends: Vec<i32>,
     bytes: Vec<u8>,
@@ -298,7 +298,7 @@ impl ColumnBuilder {
             layout,
             validity: BooleanBufferBuilder::new(0),
             nulls: 0,
-            fixed: Vec::new(),
+            fixed: MutableBuffer::new(0),
             bits: BooleanBufferBuilder::new(0),
             ends: vec![0],
             bytes: Vec::new(),
@@ -315,9 +315,7 @@ impl ColumnBuilder {
             ColumnLayout::Null => {}
             ColumnLayout::Bits if is_null => self.bits.append(false),
             ColumnLayout::Bits => self.bits.append(row.fixed[before.fixed_bytes] != 0),
-            ColumnLayout::Fixed { width_bytes } if is_null => {
-                self.fixed.resize(self.fixed.len() + width_bytes, 0)
-            }
+            ColumnLayout::Fixed { width_bytes } if is_null => self.fixed.extend_zeros(width_bytes),
             ColumnLayout::Fixed { width_bytes } => {
                 let at = before.fixed_bytes;
                 self.fixed.extend_from_slice(&row.fixed[at..at + width_bytes]);
@@ -356,7 +354,7 @@ impl ColumnBuilder {
             ColumnLayout::Null => Ok(Arc::new(NullArray::new(rows))),
             ColumnLayout::Bits => Ok(Arc::new(BooleanArray::new(self.bits.finish(), validity))),
             ColumnLayout::Fixed { width_bytes } => fixed_array(
-                Buffer::from_vec(std::mem::take(&mut self.fixed)),
+                std::mem::replace(&mut self.fixed, MutableBuffer::new(0)).into(),
                 field,
                 rows,
                 width_bytes,

@@ -8,6 +8,7 @@ use nandina_pages::PageSchema;
 
 use crate::error::{Result, StorageError};
 use crate::objects::TableRules;
+use crate::rows::{HeapRecord, IndexDefinition};
 use crate::segment::TableShape;
 
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
@@ -22,11 +23,13 @@ pub struct TableDefinition {
     /// A power of two from [`MIN_PAGE_BYTES`] to [`MAX_PAGE_BYTES`]; what suits the device if `None`.
     pub page_bytes: Option<usize>,
     pub rules: TableRules,
+    /// Whether rows are changed one by one, and which indexes there are then.
+    pub rows: Option<Vec<IndexDefinition>>,
 }
 
 impl TableDefinition {
     pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        Self { name: name.into(), schema, page_bytes: None, rules: TableRules::default() }
+        Self { name: name.into(), schema, page_bytes: None, rules: TableRules::default(), rows: None }
     }
 
     pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
@@ -36,6 +39,12 @@ impl TableDefinition {
 
     pub fn with_rules(mut self, rules: TableRules) -> Self {
         self.rules = rules;
+        self
+    }
+
+    /// Its rows are changed one by one, and are found by these indexes.
+    pub fn with_rows(mut self, indexes: Vec<IndexDefinition>) -> Self {
+        self.rows = Some(indexes);
         self
     }
 
@@ -67,6 +76,6 @@ pub enum IfExists {
 /// What a commit does to the catalog.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    Create { definition: TableDefinition, if_exists: IfExists },
+    Create { definition: TableDefinition, if_exists: IfExists, rows: Option<HeapRecord> },
     Rows { shape: Arc<TableShape>, overwrite: bool },
 }

@@ -81,6 +81,44 @@ pub enum StorageError {
     )]
     IndexTooLong { max_bytes: usize },
 
+    #[error("table {table:?} has a row with {key} already, which is unique ({index})")]
+    DuplicateKey { table: String, index: String, key: String },
+
+    #[error(
+        "index {index:?}: column {column:?} is of type {data_type}, which has no order that an index can keep"
+    )]
+    NoKeyType { index: String, column: String, data_type: arrow_schema::DataType },
+
+    #[error("there is an index {name:?} already: drop it first or choose another name")]
+    IndexExists { name: String },
+
+    #[error("there is no index {name:?}")]
+    NoIndex { name: String },
+
+    #[error("table {table:?}, row {row:#x}: {source}; restore the database from a copy")]
+    Row { table: String, row: u64, source: PageError },
+
+    #[error(
+        "table {name:?} keeps its rows in segments, which are only added to: CREATE TABLE … WITH (storage = 'row') makes one whose rows \
+         can be changed"
+    )]
+    NotChangeable { name: String },
+
+    #[error(
+        "rows of database {} that can be changed are read by the process that has it open for writing alone: close it there, or \
+         query it there", path.display()
+    )]
+    RowsInUse { path: PathBuf },
+
+    #[error("{} is not empty: a backup goes into an empty folder", path.display())]
+    BackupIntoSomething { path: PathBuf },
+
+    #[error("a table was made in database {} after this transaction began: begin another one", path.display())]
+    NewerTable { path: PathBuf },
+
+    #[error(transparent)]
+    Rows(#[from] nandina_rowstore::Error),
+
     #[error("writing rows that cannot be stored: {0}")]
     Encode(PageError),
 

@@ -19,6 +19,8 @@
 //! * A segment file is never changed after that; it is deleted when no reader's snapshot names it any more.
 //! * What the manifest does not name is removed when the database is opened for writing.
 //!
+//! Tables whose rows are changed one by one have none of this: their rows are in a row store beside the manifest (`rows`).
+//!
 //! Byte-level diagrams and the assumptions about the medium: `docs/format.md`.
 
 #![allow(
@@ -26,6 +28,7 @@
     reason = "indices are made here, or checked where they are read from a file: a wrong one must not lose rows"
 )]
 
+mod backup;
 mod definition;
 mod error;
 mod fetch;
@@ -40,6 +43,7 @@ mod page_index;
 mod read_cache;
 mod read_plan;
 mod row_filter;
+mod rows;
 mod scan;
 mod segment;
 mod statistics;
@@ -52,10 +56,12 @@ pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
 pub use names::{MAIN, parts, qualified};
+pub use nandina_rowstore::transaction::Savepoint;
 pub use objects::{ColumnDefault, Made, Objects, Sequence, TableRules};
 pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
+pub use rows::{Deferred, Durability, IndexDefinition, NewRows, RowPages, Transaction};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};
 pub use table::{ColumnStatistics, Table, TableStatistics};

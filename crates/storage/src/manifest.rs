@@ -1,7 +1,7 @@
 //! The manifest: the one small file that says which tables there are and which segments they consist of.
 //!
 //! ```text
-//!  NANDINA MANIFEST 3 <crc32c of the version and the rest, 8 hex digits> <length of the rest>\n
+//!  NANDINA MANIFEST 4 <crc32c of the version and the rest, 8 hex digits> <length of the rest>\n
 //!  { "database": …, "generation": …, "next_segment": …, "next_table": …, "tables": [ … ], "views": [ … ], … }
 //! ```
 //!
@@ -16,13 +16,16 @@ use crate::error::{Result, StorageError};
 use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::names::{MAIN, qualified};
 use crate::objects::{Objects, TableRules};
+use crate::rows::HeapRecord;
 
 const MAGIC: &str = "NANDINA MANIFEST";
 /// Version 2 added the database's identity and the checksums of directories; version 3 schemas, which names tell since, and
-/// the other objects than tables and views. Manifests of versions 1 and 2 are read as ever.
-const VERSION: u32 = 3;
+/// the other objects than tables and views; version 4 tables whose rows are in a heap. Older manifests are read as ever, and one
+/// without such tables is of version 3.
+const VERSION: u32 = 4;
 const OLDEST_VERSION: u32 = 1;
 const FIRST_VERSION_WITH_SCHEMAS: u32 = 3;
+const FIRST_VERSION_WITH_HEAPS: u32 = 4;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -52,6 +55,9 @@ pub(crate) struct TableRecord {
     pub segments: Vec<SegmentRecord>,
     #[serde(flatten)]
     pub rules: TableRules,
+    /// Where its rows are, if they are changed one by one: then it has no segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<HeapRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,7 +93,9 @@ impl Manifest {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let body = serde_json::to_vec_pretty(self)
             .map_err(|error| StorageError::damaged("manifest", format!("cannot be written: {error}")))?;
-        let mut out = first_line(VERSION, &body).into_bytes();
+        let has_heaps = self.tables.iter().any(|table| table.rows.is_some());
+        let version = if has_heaps { FIRST_VERSION_WITH_HEAPS } else { FIRST_VERSION_WITH_SCHEMAS };
+        let mut out = first_line(version, &body).into_bytes();
         out.push(b'\n');
         out.extend_from_slice(&body);
         Ok(out)
@@ -188,6 +196,7 @@ mod tests {
                 defaults: vec![ColumnDefault { column: "key".to_owned(), expression: "7".to_owned() }],
                 checks: vec!["key > 0".to_owned()],
             },
+            rows: None,
         };
         let view = Made { name: "new".to_owned(), statement: "CREATE VIEW new AS …".to_owned() };
         Manifest {
@@ -225,10 +234,10 @@ mod tests {
         assert!(message(b"").starts_with("db/nandina.manifest is damaged: its first line is cut off"));
         assert!(message(&bytes[..bytes.len() - 10]).contains("longer or shorter than its first line says"));
         assert!(message(b"PAR1 something\n").contains("it is not a Nandina manifest"));
-        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 3 ", "MANIFEST 4 ", 1);
+        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 3 ", "MANIFEST 5 ", 1);
         assert!(
             message(newer.as_bytes())
-                .starts_with("db/nandina.manifest has format version 4, this build reads")
+                .starts_with("db/nandina.manifest has format version 5, this build reads")
         );
     }
 

@@ -6,7 +6,7 @@
 //!   crash after it:          the new manifest, and everything it names is durable already
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_schema::SchemaRef;
 use nandina_device::{Device, DeviceOptions, DirectoryLock};
 use nandina_pages::PageSchema;
+use nandina_rowstore::RowStore;
 use parking_lot::{Mutex, RwLock};
 
 use crate::definition::{IfExists, TableDefinition, Target};
@@ -22,8 +23,9 @@ use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
 use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
+use crate::rows::{Heap, IndexRecord, RowStores, Transaction};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
-use crate::table::TableStatistics;
+use crate::table::{Table, TableStatistics};
 
 /// Name of the manifest in the database's directory.
 pub const MANIFEST: &str = "nandina.manifest";
@@ -60,6 +62,9 @@ struct StoreInner {
     /// Held while the manifest is replaced.
     commit: Mutex<CommitState>,
     next_segment: AtomicU64,
+    rows: RowStores,
+    /// Held to read while rows are changed, and to write while a table gets an index: so every change is seen by it.
+    shapes: RwLock<()>,
     /// Last, so that it is given back after everything else.
     _lock: Option<DirectoryLock>,
 }
@@ -99,6 +104,12 @@ impl Snapshot {
         &self.store
     }
 
+    /// What the manifest of this state says, and the segments that it names.
+    pub(crate) fn contents(&self) -> (Manifest, Vec<Arc<Segment>>) {
+        let segments = self.catalog.tables.values().flat_map(|entry| entry.segments.iter().cloned());
+        (self.catalog.manifest.clone(), segments.collect())
+    }
+
     pub(crate) fn entry(&self, name: &str) -> Result<&Arc<TableEntry>> {
         self.catalog.tables.get(name).ok_or_else(|| self.catalog.missing(name))
     }
@@ -115,6 +126,8 @@ pub(crate) struct TableEntry {
     pub shape: Arc<TableShape>,
     pub segments: Vec<Arc<Segment>>,
     pub rules: Arc<TableRules>,
+    /// Of a table whose rows are changed one by one.
+    pub heap: Option<Arc<Heap>>,
     pub index_cache: IndexCache,
     /// Once they have been asked for: every plan with the table does.
     pub statistics: OnceLock<Arc<TableStatistics>>,
@@ -206,7 +219,9 @@ impl Store {
         let next_segment = AtomicU64::new(manifest.next_segment);
         let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
-        let inner = StoreInner { device, mode, database, catalog, commit, next_segment, _lock: lock };
+        let (rows, shapes) = (RowStores::new(device.clone(), database), RwLock::default());
+        let inner =
+            StoreInner { device, mode, database, catalog, commit, next_segment, rows, shapes, _lock: lock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -244,7 +259,86 @@ impl Store {
         self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
             let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
             Ok(entry.segments.clone())
-        })
+        })?;
+        self.clear_dropped();
+        Ok(())
+    }
+
+    /// Begins a transaction over tables whose rows are changed one by one.
+    pub fn begin(&self) -> Result<Transaction> {
+        // Tables that the snapshot has are in the row store, and what it has of them is seen by the transaction.
+        let _unchanged = self.inner.shapes.read();
+        self.begin_unlocked()
+    }
+
+    /// The same, where no index can come or go meanwhile.
+    pub(crate) fn begin_unlocked(&self) -> Result<Transaction> {
+        let snapshot = self.snapshot();
+        let rows = if snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
+        Ok(Transaction::new(snapshot, rows))
+    }
+
+    pub(crate) fn row_store(&self) -> Result<Arc<RowStore>> {
+        match self.inner.mode {
+            Mode::Write => self.inner.rows.to_write(|| self.catalog().heaps_and_indexes()),
+            Mode::ReadOnly => self.inner.rows.to_read(LOCK),
+        }
+    }
+
+    pub(crate) fn rows(&self) -> &RowStores {
+        &self.inner.rows
+    }
+
+    pub(crate) fn shapes(&self) -> &RwLock<()> {
+        &self.inner.shapes
+    }
+
+    /// Pages of rows that are changed one by one may take so many bytes of memory.
+    pub fn set_pool_bytes(&self, bytes: usize) -> Result<()> {
+        self.inner.rows.set_pool_bytes(bytes)
+    }
+
+    /// Writes back what was changed of rows, so that opening the database again reads little of the log.
+    pub fn checkpoint(&self) -> Result<()> {
+        if self.inner.mode == Mode::Write && self.catalog().has_rows() {
+            self.row_store()?.pages().checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// The log of changes of rows as opening the database would read it, a line for each change, for people. Nothing is changed.
+    pub fn list_log(device: &Device, mut take: impl FnMut(String) -> Result<()>) -> Result<()> {
+        if !device.exists(MANIFEST)? {
+            return Err(StorageError::NoDatabase { path: device.path().to_owned() });
+        }
+        if !nandina_rowstore::page_file::PageFile::is_in(device)? {
+            return Ok(());
+        }
+        let mut failed = None;
+        let listed = nandina_rowstore::listing::list(device, device.clone(), |change| {
+            if failed.is_none() {
+                failed = take(change.to_string()).err();
+            }
+            Ok(())
+        });
+        failed.map_or(Ok(listed?), Err)
+    }
+
+    /// The state of a table now, with the indexes that it has got since.
+    pub(crate) fn newest(&self, table: &Table) -> Result<Arc<TableEntry>> {
+        if table.is_being_made() {
+            return Ok(Arc::clone(table.entry()));
+        }
+        let catalog = self.catalog();
+        let entry = catalog.tables.get(table.name()).filter(|entry| entry.shape.id == table.id());
+        entry.cloned().ok_or_else(|| StorageError::TableGone { name: table.name().to_owned() })
+    }
+
+    /// Gives the pages of heaps and indexes back that are no longer there.
+    pub(crate) fn clear_dropped(&self) {
+        if let Err(error) = self.inner.rows.clear_others(self.catalog().heaps_and_indexes()) {
+            log::warn!("what a dropped table took is given back when the database is opened next: {error}");
+        }
     }
 
     /// Schemas, views, macros and sequences as they are now.
@@ -288,7 +382,30 @@ impl Store {
             Ok(obsolete)
         })?;
         let Some(outcome) = outcome else { unreachable!("a change that succeeded was made") };
+        if !dropped_tables.is_empty() {
+            self.clear_dropped();
+        }
         Ok(outcome)
+    }
+
+    /// Changes what indexes a table has. Nothing is changed if `edit` fails.
+    pub(crate) fn change_indexes(
+        &self,
+        table: &Table,
+        edit: impl FnOnce(&mut Vec<IndexRecord>) -> Result<()>,
+    ) -> Result<()> {
+        let _changing = self.inner.shapes.write();
+        self.change(ManifestSpace::FreeOrReserved, |_, tables, _| -> Result<_> {
+            let entry = tables.get(table.name()).filter(|entry| entry.shape.id == table.id());
+            let gone = || StorageError::TableGone { name: table.name().to_owned() };
+            let entry = entry.ok_or_else(gone)?;
+            let heap = entry.heap.as_ref().ok_or_else(|| table.not_changeable())?;
+            let mut record = heap.record.clone();
+            edit(&mut record.indexes)?;
+            let changed = entry.with_heap(Heap::new(record, &entry.shape)?);
+            tables.insert(table.name().to_owned(), changed);
+            Ok(Vec::new())
+        })
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -315,7 +432,7 @@ impl Store {
         let device = &self.inner.device;
         self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
             match target {
-                Target::Create { definition, if_exists } => {
+                Target::Create { definition, if_exists, rows } => {
                     let replaced = tables.remove(&definition.name);
                     if replaced.is_some() && if_exists == IfExists::Fail {
                         return Err(StorageError::TableExists { name: definition.name });
@@ -326,7 +443,8 @@ impl Store {
                     let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
                     let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
                     let rules = Arc::new(definition.rules);
-                    tables.insert(definition.name, TableEntry::new(shape, segments, rules));
+                    let heap = rows.map(|record| Heap::new(record, &shape)).transpose()?;
+                    tables.insert(definition.name, TableEntry::new(shape, segments, rules, heap));
                     Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
                 }
                 Target::Rows { shape, overwrite } => {
@@ -348,7 +466,7 @@ impl Store {
                     }
                     let shape = Arc::clone(&entry.shape);
                     let rules = Arc::clone(&entry.rules);
-                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules));
+                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, None));
                     Ok(replaced)
                 }
             }
@@ -493,11 +611,32 @@ impl Catalog {
                 return Err(damaged("page numbers of its segments overlap, or exceed 48 bits"));
             }
             let rules = Arc::new(record.rules.clone());
-            if tables.insert(record.name.clone(), TableEntry::new(shape, segments, rules)).is_some() {
+            let heap = match &record.rows {
+                Some(rows) => {
+                    let columns = shape.page_schema().columns();
+                    let mut named = rows.indexes.iter().flat_map(|index| &index.definition.columns);
+                    if named.any(|column| *column >= columns) {
+                        return Err(damaged("an index is of a column that it does not have"));
+                    }
+                    Some(Heap::new(rows.clone(), &shape)?)
+                }
+                None => None,
+            };
+            if tables.insert(record.name.clone(), TableEntry::new(shape, segments, rules, heap)).is_some() {
                 return Err(damaged("it is named twice"));
             }
         }
         Ok(Self { manifest, tables })
+    }
+
+    fn has_rows(&self) -> bool {
+        self.tables.values().any(|entry| entry.heap.is_some())
+    }
+
+    /// The first pages of all heaps and indexes.
+    fn heaps_and_indexes(&self) -> HashSet<u64> {
+        let heaps = self.tables.values().filter_map(|entry| entry.heap.as_ref());
+        heaps.flat_map(|heap| heap.first_pages()).collect()
     }
 
     fn missing(&self, name: &str) -> StorageError {
@@ -512,9 +651,18 @@ impl Catalog {
 }
 
 impl TableEntry {
-    fn new(shape: Arc<TableShape>, segments: Vec<Arc<Segment>>, rules: Arc<TableRules>) -> Arc<Self> {
+    pub fn new(
+        shape: Arc<TableShape>,
+        segments: Vec<Arc<Segment>>,
+        rules: Arc<TableRules>,
+        heap: Option<Heap>,
+    ) -> Arc<Self> {
         let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
-        Arc::new(Self { shape, segments, rules, index_cache, statistics })
+        Arc::new(Self { shape, segments, rules, heap: heap.map(Arc::new), index_cache, statistics })
+    }
+
+    fn with_heap(&self, heap: Heap) -> Arc<Self> {
+        Self::new(Arc::clone(&self.shape), Vec::new(), Arc::clone(&self.rules), Some(heap))
     }
 
     fn record(&self) -> TableRecord {
@@ -534,6 +682,7 @@ impl TableEntry {
             schema: to_hex(&encode_schema(schema)),
             segments: self.segments.iter().map(|segment| segment.record.clone()).collect(),
             rules: self.rules.as_ref().clone(),
+            rows: self.heap.as_ref().map(|heap| heap.record.clone()),
         }
     }
 }

@@ -5,15 +5,20 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, SchemaRef};
 use nandina_device::{IoAccount, block_on};
+use nandina_pages::RowCodec;
 
 use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::objects::TableRules;
 use crate::page_index::{ColumnRange, IndexCache, PageRanges, index_columns};
+use crate::rows::{Heap, IndexDefinition};
 use crate::segment::{BLOCK_BYTES, Segment, TableShape};
 use crate::statistics::{bounds, bounds_are_exact, joined};
 use crate::store::{Snapshot, Store, TableEntry};
+
+/// The number of a table that has none yet.
+pub(crate) const BEING_MADE: TableId = TableId(u64::MAX);
 
 /// A snapshot of a table. Changes made later do not show; the files stay until the last snapshot is gone.
 #[derive(Debug, Clone)]
@@ -57,6 +62,43 @@ impl Table {
 
     pub fn schema(&self) -> &SchemaRef {
         self.entry.shape.page_schema().arrow()
+    }
+
+    pub(crate) fn of_entry(store: Store, entry: Arc<TableEntry>) -> Self {
+        Self { store, entry }
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<TableEntry> {
+        &self.entry
+    }
+
+    /// Whether its rows are changed one by one.
+    pub fn has_changeable_rows(&self) -> bool {
+        self.entry.heap.is_some()
+    }
+
+    /// Its indexes that queries can use, with their numbers.
+    pub fn indexes(&self) -> impl Iterator<Item = (usize, &IndexDefinition)> {
+        let indexes = self.entry.heap.iter().flat_map(|heap| heap.record.indexes.iter().enumerate());
+        indexes.filter(|(_, index)| !index.is_building).map(|(number, index)| (number, &index.definition))
+    }
+
+    /// How its rows are written.
+    pub fn row_codec(&self) -> Result<&RowCodec> {
+        Ok(&self.heap()?.codec)
+    }
+
+    pub(crate) fn heap(&self) -> Result<&Heap> {
+        self.entry.heap.as_deref().ok_or_else(|| self.not_changeable())
+    }
+
+    pub(crate) fn not_changeable(&self) -> StorageError {
+        StorageError::NotChangeable { name: self.name().to_owned() }
+    }
+
+    /// Whether it is not in the catalog yet.
+    pub(crate) fn is_being_made(&self) -> bool {
+        self.entry.shape.id == BEING_MADE
     }
 
     /// What it says about values.
@@ -197,7 +239,10 @@ impl Store {
         definition.check()?;
         let definition = self.sized(definition);
         let name = definition.name.clone();
-        self.commit(Target::Create { definition, if_exists }, None)?;
+        if definition.rows.is_some() {
+            return self.new_rows(definition, if_exists)?.finish();
+        }
+        self.commit(Target::Create { definition, if_exists, rows: None }, None)?;
         self.table(&name)
     }
 }

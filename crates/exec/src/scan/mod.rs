@@ -36,6 +36,7 @@ pub use named_files::NamingSource;
 pub use page_reads::PageReads;
 pub use provider::NativeTableProvider;
 pub use sink::TableSink;
+pub(crate) use sink::conform;
 
 use std::sync::Arc;
 

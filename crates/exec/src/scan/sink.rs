@@ -73,7 +73,7 @@ impl DataSink for TableSink {
         let writer = self.table.writer(self.mode, options).map_err(storage_error)?;
         let mut lane = writer.lane();
         while let Some(batch) = data.next().await {
-            let batch = conform(&batch?, self.table.schema())?;
+            let batch = conform(batch?.columns(), self.table.schema())?;
             lane.append(&batch).await.map_err(storage_error)?;
         }
         lane.finish().await.map_err(storage_error)?;
@@ -87,10 +87,9 @@ impl DataSink for TableSink {
     }
 }
 
-/// The batch with the table's types: planning has made them agree but for the likes of `Utf8` and `Utf8View`.
-fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch
-        .columns()
+/// Columns with the table's types: planning has made them agree but for the likes of `Utf8` and `Utf8View`.
+pub(crate) fn conform(columns: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
+    let columns = columns
         .iter()
         .zip(schema.fields())
         .map(|(array, field)| match array.data_type() == field.data_type() {

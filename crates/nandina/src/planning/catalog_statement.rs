@@ -86,8 +86,38 @@ pub(crate) enum CatalogStatement {
         query: String,
     },
     Show(Shown),
+    Checkpoint,
+    /// `VACUUM INTO 'directory'`
+    Backup {
+        directory: String,
+    },
     /// What it asks for is done anyway: everything that is acknowledged is lasting, and statistics are always known.
     Nothing,
+}
+
+impl CatalogStatement {
+    /// Whether it changes what others see.
+    pub(crate) fn changes_database(&self) -> bool {
+        match self {
+            Self::CreateSchema { .. }
+            | Self::DropSchema { .. }
+            | Self::CreateSequence { .. }
+            | Self::DropSequence { .. }
+            | Self::CreateMacro { .. }
+            | Self::DropMacro { .. }
+            | Self::Attach { .. }
+            | Self::Detach { .. } => true,
+            Self::Use { .. }
+            | Self::Prepare { .. }
+            | Self::Execute { .. }
+            | Self::Deallocate { .. }
+            | Self::Describe { .. }
+            | Self::Show(_)
+            | Self::Checkpoint
+            | Self::Backup { .. }
+            | Self::Nothing => false,
+        }
+    }
 }
 
 /// What `SHOW` and some of `PRAGMA` list.
@@ -148,8 +178,18 @@ fn statement(parser: &mut Parser<'_>, text: &str) -> Result<Option<CatalogStatem
             CatalogStatement::Detach { name: normalized(&parser.parse_identifier()?), if_exists }
         }
         "use" => CatalogStatement::Use { name: parts(&parser.parse_object_name(false)?) },
-        "checkpoint" | "vacuum" | "analyze" => rest(parser),
-        "force" if word(parser, "CHECKPOINT") => rest(parser),
+        "vacuum" if parser.parse_keyword(Keyword::INTO) => {
+            CatalogStatement::Backup { directory: parser.parse_literal_string()? }
+        }
+        "checkpoint" => {
+            rest(parser);
+            CatalogStatement::Checkpoint
+        }
+        "vacuum" | "analyze" => rest(parser),
+        "force" if word(parser, "CHECKPOINT") => {
+            rest(parser);
+            CatalogStatement::Checkpoint
+        }
         "call" => {
             let name = parser.parse_object_name(false)?.to_string().to_lowercase();
             // Nothing is logged into tables.

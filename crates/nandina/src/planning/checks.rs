@@ -75,7 +75,12 @@ pub(crate) fn add(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan
     Ok(checked.data()?)
 }
 
-fn checked(state: &SessionState, rows: LogicalPlan, check: &str, table: &str) -> Result<LogicalPlan> {
+pub(super) fn checked(
+    state: &SessionState,
+    rows: LogicalPlan,
+    check: &str,
+    table: &str,
+) -> Result<LogicalPlan> {
     let expr = new_parser(state, check)?.parse_expr().map_err(Error::from_parser)?;
     let expr = as_in_queries(state, expr)?;
     let expr = ExprWithAlias { expr, alias: None };

@@ -11,14 +11,15 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    ColumnOption, ColumnOptionDef, Expr, Ident, ObjectName, Query, SelectItem, SetExpr,
-    Statement as SqlStatement, TableConstraint, TableFactor, TableWithJoins, Visit as _, Visitor,
+    ColumnOption, ColumnOptionDef, CreateTable, CreateTableOptions, Expr, Ident, ObjectName, Query,
+    SelectItem, SetExpr, SqlOption, Statement as SqlStatement, TableConstraint, TableFactor, TableWithJoins,
+    Visit as _, Visitor,
 };
 use nandina_storage::{ColumnDefault, MAIN, TableRules};
 
 use super::catalog_statement::{object_name, parts};
-use super::checks;
 use super::wrong_plans::normalized;
+use super::{checks, index_statement};
 use crate::catalog::TEMPORARY;
 use crate::error::{Error, Result};
 use crate::statement_text;
@@ -31,6 +32,18 @@ pub(crate) struct Creation {
     pub is_query: bool,
     /// Whether a view that is there is kept.
     pub keeps_view: bool,
+    /// Whether rows are changed one by one.
+    pub has_rows: bool,
+    pub keys: Vec<Key>,
+}
+
+/// `PRIMARY KEY` or `UNIQUE`
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// As `CONSTRAINT` gives it.
+    pub name: Option<String>,
+    pub columns: Vec<String>,
+    pub is_primary: bool,
 }
 
 /// Takes what the planner does not know out of a statement.
@@ -72,6 +85,7 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
             for check in take_checks(&mut create.constraints) {
                 creation.rules.checks.push(checks::kept(&check)?);
             }
+            take_keys(create, &mut creation)?;
             creation.is_query = create.query.is_some() && create.columns.is_empty();
             if let Some(query) = &mut create.query {
                 name_apart(query, |name, count| format!("{name}_{count}"));
@@ -99,6 +113,68 @@ fn in_temporary(name: &ObjectName) -> Result<ObjectName> {
             "'{name}': what is temporary is in no schema; write just its name"
         ))),
     }
+}
+
+/// Takes keys, and where rows are stored, out of a statement.
+fn take_keys(create: &mut CreateTable, creation: &mut Creation) -> Result<()> {
+    let name = |name: &Option<Ident>| name.as_ref().map(normalized);
+    for column in &mut create.columns {
+        let own = normalized(&column.name);
+        let mut is_primary = false;
+        column.options.retain(|option| {
+            let key = match &option.option {
+                ColumnOption::PrimaryKey(_) => true,
+                ColumnOption::Unique(_) => false,
+                _ => return true,
+            };
+            is_primary |= key;
+            creation.keys.push(Key { name: name(&option.name), columns: vec![own.clone()], is_primary: key });
+            false
+        });
+        if is_primary {
+            column.options.push(ColumnOptionDef { name: None, option: ColumnOption::NotNull });
+        }
+    }
+    for constraint in std::mem::take(&mut create.constraints) {
+        match constraint {
+            TableConstraint::PrimaryKey(key) => {
+                let columns = index_statement::columns(&key.columns)?;
+                for column in &mut create.columns {
+                    if columns.contains(&normalized(&column.name)) {
+                        column.options.push(ColumnOptionDef { name: None, option: ColumnOption::NotNull });
+                    }
+                }
+                creation.keys.push(Key { name: name(&key.name), columns, is_primary: true });
+            }
+            TableConstraint::Unique(key) => {
+                let columns = index_statement::columns(&key.columns)?;
+                creation.keys.push(Key { name: name(&key.name), columns, is_primary: false });
+            }
+            other => create.constraints.push(other),
+        }
+    }
+    creation.has_rows |= !creation.keys.is_empty();
+    if let CreateTableOptions::With(options) = &mut create.table_options {
+        for option in options.extract_if(
+            ..,
+            |option| matches!(option, SqlOption::KeyValue { key, .. } if normalized(key) == "storage"),
+        ) {
+            let SqlOption::KeyValue { value, .. } = option else { continue };
+            match value.to_string().trim_matches('\'').to_ascii_lowercase().as_str() {
+                "row" => creation.has_rows = true,
+                "auto" => {}
+                other => {
+                    return Err(Error::unsupported(format!(
+                        "storage = '{other}': 'row' is for rows that are changed one by one, 'auto' is what suits the table"
+                    )));
+                }
+            }
+        }
+        if options.is_empty() {
+            create.table_options = CreateTableOptions::None;
+        }
+    }
+    Ok(())
 }
 
 fn take_checks_of_column(options: &mut Vec<ColumnOptionDef>) -> Vec<Expr> {

@@ -191,7 +191,7 @@ fn fill_in(
     Ok(())
 }
 
-fn is_default(value: &Expr) -> bool {
+pub(super) fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, ListBuilder, StringArray, StringBuilder};
 use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
+use nandina_exec::rows::blocking;
 use nandina_functions::sql_type;
 use nandina_storage::{Made, Objects, Sequence};
 
@@ -64,6 +65,12 @@ pub(crate) async fn run(
             let schemas = tables.map(|tables| tables.schema_names()).unwrap_or_default();
             return one_column("schema_name", schemas.into_iter());
         }
+        CatalogStatement::Checkpoint => {
+            for (_, attached) in names.databases().all() {
+                blocking(|| attached.tables.checkpoint())?;
+            }
+        }
+        CatalogStatement::Backup { directory } => backup(database, &names, &directory)?,
         CatalogStatement::Show(Shown::AllTables) => return show_all_tables(&names).await,
         CatalogStatement::Prepare { .. } | CatalogStatement::Execute { .. } => {
             unreachable!("they are taken care of where statements are planned")
@@ -76,6 +83,18 @@ pub(crate) async fn run(
 fn names_of(state: &SessionState) -> Result<Arc<Names>> {
     let names = state.config().get_extension::<Names>();
     names.ok_or_else(|| Error::bug("a session has no names"))
+}
+
+/// Copies the current database into a directory.
+fn backup(database: &Database, names: &Names, directory: &str) -> Result<()> {
+    let current = names.current().database;
+    let Some(tables) = names.databases().tables(&current) else {
+        return Err(names.databases().unknown(&current));
+    };
+    let directory = Database::new_directory(&absolute_path(directory)?)?;
+    let device = database.media().directory(&directory);
+    let device = device.map_err(|error| Error::Database { path: directory, message: error.to_string() })?;
+    blocking(|| tables.backup(&device))
 }
 
 fn create_schema(names: &Names, written: &[String], if_there: IfThere) -> Result<()> {

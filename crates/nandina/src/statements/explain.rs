@@ -25,7 +25,7 @@ pub(crate) async fn analyze(
 ) -> Result<Query> {
     let (plan, file) = match &*analyze.input {
         LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
-            return Err(planning::cannot_change());
+            return Err(planning::cannot_change(dml.table_name.table()));
         }
         LogicalPlan::Copy(copy) => copy_to::planned(state, copy.clone()).await?,
         other => (planning::physical_plan(state, other.clone()).await?, None),

@@ -19,17 +19,19 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan, TableSource};
 use datafusion::optimizer::AnalyzerRule;
+use nandina_exec::rows::{RowTableProvider, Transactions};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_storage::{Snapshot, Store};
 
 use crate::error::Error;
+use crate::transactions::OpenTransaction;
 
 #[derive(Debug)]
-pub(crate) struct NewestSnapshots;
+pub(crate) struct NewestSnapshots(pub Arc<OpenTransaction>);
 
 impl AnalyzerRule for NewestSnapshots {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut newest = Newest::default();
+        let mut newest = Newest { transaction: self.0.current(), databases: Vec::new() };
         let exchanged = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::TableScan(mut scan) => match newest.source(&scan)? {
                 Some(source) => {
@@ -49,8 +51,9 @@ impl AnalyzerRule for NewestSnapshots {
 }
 
 /// The states of databases that a statement sees.
-#[derive(Default)]
 struct Newest {
+    /// Sees what it saw first.
+    transaction: Option<Arc<Transactions>>,
     databases: Vec<State>,
 }
 
@@ -61,28 +64,41 @@ struct State {
 
 impl Newest {
     /// The state of a database.
-    fn of(&mut self, store: &Store) -> &mut State {
+    fn of(&mut self, store: &Store) -> Result<&mut State> {
         let known = self.databases.iter().position(|state| state.snapshot.is_of(store));
-        let at = known.unwrap_or_else(|| {
-            self.databases.push(State { snapshot: store.snapshot(), sources: HashMap::new() });
-            self.databases.len() - 1
-        });
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let snapshot = match &self.transaction {
+                    Some(transaction) => transaction.of(store)?.snapshot().clone(),
+                    None => store.snapshot(),
+                };
+                self.databases.push(State { snapshot, sources: HashMap::new() });
+                self.databases.len() - 1
+            }
+        };
         #[allow(clippy::indexing_slicing, reason = "it was found or put there")]
-        &mut self.databases[at]
+        Ok(&mut self.databases[at])
     }
 
-    /// The table of a scan in that state; none if it is not a native one.
+    /// The table of a scan in that state; none if it is not one of a database in a directory.
     fn source(&mut self, scan: &TableScan) -> Result<Option<Arc<dyn TableSource>>> {
         let Ok(provider) = source_as_provider(&scan.source) else { return Ok(None) };
-        let Some(native) = provider.downcast_ref::<NativeTableProvider>() else { return Ok(None) };
-        let (name, store) = (native.table().name(), native.table().store());
-        let State { snapshot, sources } = self.of(store);
-        let source = match sources.get(name) {
-            Some(source) => Arc::clone(source),
-            None => {
-                let table =
-                    snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error)))?;
-                let source = provider_as_source(Arc::new(NativeTableProvider::new(table)));
+        let native = provider.downcast_ref::<NativeTableProvider>().map(NativeTableProvider::table);
+        let rows = provider.downcast_ref::<RowTableProvider>();
+        let Some(table) = native.or(rows.map(RowTableProvider::table)) else { return Ok(None) };
+        let (name, store) = (table.name(), table.store());
+        let State { snapshot, sources } = self.of(store)?;
+        let table = || snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error)));
+        let source = match (sources.get(name), rows.is_some_and(RowTableProvider::has_row_ids)) {
+            (Some(source), false) => Arc::clone(source),
+            (_, true) => provider_as_source(Arc::new(RowTableProvider::new(table()?).with_row_ids())),
+            (None, false) => {
+                let table = table()?;
+                let source = match table.has_changeable_rows() {
+                    true => provider_as_source(Arc::new(RowTableProvider::new(table))),
+                    false => provider_as_source(Arc::new(NativeTableProvider::new(table))),
+                };
                 sources.insert(name.to_owned(), Arc::clone(&source));
                 source
             }

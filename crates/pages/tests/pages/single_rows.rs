@@ -105,6 +105,8 @@ fn columns_that_were_added_are_null_in_older_rows() {
     assert_eq!(found.column(1).as_primitive::<arrow_array::types::Int32Type>().value(1), 2);
     let texts = found.column(2).as_string::<i32>();
     assert_eq!((texts.value(0), texts.is_null(1), texts.value(2)), ("one", true, long.as_str()));
+    let none = decoder.finish().unwrap();
+    assert_eq!((none.num_rows(), none.num_columns()), (0, 3));
     // The other way round it is an error.
     let wide = rows_of(&codec, &RecordBatch::new_empty(Arc::clone(codec.schema())));
     assert!(wide.is_empty());

@@ -154,6 +154,32 @@ impl Table {
     }
 }
 
+/// Takes the last entry out of a page of the directory, that of a heap page which is latched by this change.
+pub fn remove_last(change: &mut Change<'_>, page: Changed) -> Result<()> {
+    let entry = slotted::directory_entry(change.page(page));
+    let directory = change.latch(entry.page)?;
+    let latched = change.page(directory);
+    if page::kind(latched) != DIRECTORY_KIND || entry.number + 1 != count(latched) {
+        return Err(change.damaged(page, "its entry in the directory is not the last one"));
+    }
+    change.write(directory, COUNT_AT, &(entry.number as u16).to_le_bytes());
+    Ok(())
+}
+
+/// Takes the page behind the first one out of the directory; the one that follows it comes in its place.
+pub fn remove_second(store: &PageStore, table: TableId) -> Result<()> {
+    let mut change = store.change();
+    let first = change.latch(table.0)?;
+    let second = PageId(long_at(change.page(first), NEXT_AT));
+    let (_, following) = read(store, table, second)?;
+    change.write(first, NEXT_AT, &following.map_or(0, |page| page.0).to_le_bytes());
+    if following.is_none() {
+        change.write(first, LAST_AT, &table.0.0.to_le_bytes());
+    }
+    store.free(&mut change, second)?;
+    change.commit().map(drop)
+}
+
 type Entries = Vec<(PageId, bool)>;
 
 /// Heap pages that a page of the directory names, whether they have room, and the next page of the directory.

@@ -145,6 +145,11 @@ impl Clock {
         snapshots.first_key_value().map_or(now, |(oldest, _)| *oldest)
     }
 
+    /// Whether there is no transaction.
+    pub fn is_idle(&self) -> bool {
+        self.snapshots.lock().is_empty()
+    }
+
     /// What became of a transaction; `None` if all see it.
     pub fn state(&self, id: TransactionId) -> Option<State> {
         if id.0 < self.settled.load(Ordering::Acquire) {

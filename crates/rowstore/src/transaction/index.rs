@@ -319,34 +319,30 @@ impl RowStore {
     }
 
     /// Builds an index while others change rows of its table, who add and remove their keys from before this begins; the transactions of
-    /// those who did not have ended by then. `keys` are those of the rows that a transaction sees, best in their order, and
+    /// those who did not have ended by then. `keys` hands over those of the rows that a transaction sees, best in their order, and
     /// `has_key` tells whether the bytes of a row have a key. Transactions that began before this returns do not read the index.
     ///
     /// What was removed before it had been added is taken out at the end. It waits twice until all transactions have ended that
     /// are changing something: of two that add the same unique key at the same time, neither may have seen the other, and one of them
     /// then is an error here. What fails leaves some of the keys, for [`drop_index`](Self::drop_index).
-    pub fn build_index<K>(
+    pub fn build_index<E: From<Error>>(
         &self,
         tree: Tree,
         table: TableId,
         is_unique: bool,
         has_key: &dyn Fn(&[u8], &[u8]) -> bool,
-        keys: impl FnOnce(&Transaction<'_>) -> K,
-    ) -> Result<()>
-    where
-        K: IntoIterator<Item = Result<KeyOfRow>>,
-    {
+        keys: impl FnOnce(&Transaction<'_>, &mut dyn FnMut(&[u8], RowId) -> Result<()>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let building = Building::begin(self, tree);
         self.clock.wait_for_writers();
         let writer = self.clock.number_of_none(&self.pages)?;
         let transaction = self.begin();
-        for key in keys(&transaction) {
-            let (key, row) = key?;
-            check_length(&self.pages, &key)?;
-            tree.insert(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
+        keys(&transaction, &mut |key, row| {
+            check_length(&self.pages, key)?;
+            tree.insert(&self.pages, &entry_of(key, row, writer), |_| Ok(()))?;
             self.pages.throttle()?;
-            self.pages.checkpoint_if_due()?;
-        }
+            self.pages.checkpoint_if_due()
+        })?;
         drop(transaction);
         self.clock.wait_for_writers();
         let missed = building.end();
@@ -362,7 +358,10 @@ impl RowStore {
                 tree.remove(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
             }
         }
-        if is_unique { check_each_once(&now, tree, is_there) } else { Ok(()) }
+        if is_unique {
+            check_each_once(&now, tree, is_there)?;
+        }
+        Ok(())
     }
 
     /// Takes all keys out of an index that no transaction uses any more, and gives its pages back, but for the first one, which undo

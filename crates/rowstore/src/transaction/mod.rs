@@ -17,10 +17,12 @@
 //! | `index` | keys that lead to rows |
 //! | `rollback` | also after a crash |
 //! | `purge` | clearing away what nobody sees any more |
+//! | `drop` | tables and indexes that are dropped give their pages back |
 //!
 //! Pages are latched in this order: nodes of a tree from the root down and from left to right, heap page, undo page, directory, streams, maps, root.
 
 mod clock;
+mod drop;
 mod entry;
 pub mod index;
 mod purge;
@@ -199,8 +201,8 @@ struct Writes {
     is_committed: bool,
 }
 
-/// A moment within a transaction that it can be rolled back to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A moment within a transaction that it can be rolled back to: by default, its begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Savepoint {
     entries: u64,
 }
@@ -296,6 +298,40 @@ impl<'s> Transaction<'s> {
             pages: VecDeque::new(),
             rows: VecDeque::new(),
         })
+    }
+
+    /// The pages that have the rows of a table.
+    pub fn heap_pages(&self, table: TableId) -> Result<Vec<PageId>> {
+        let (mut pages, mut next) = (Vec::new(), Some(table.0));
+        while let Some(directory) = next {
+            let (entries, following) = directory::read(&self.store.pages, table, directory)?;
+            pages.extend(entries.into_iter().map(|(page, _)| page));
+            next = following;
+        }
+        Ok(pages)
+    }
+
+    /// Hands over the rows of some pages of a table that this transaction sees. All pages are read at the same time; `take` must not read
+    /// or change anything of this store.
+    pub fn scan_pages(
+        &self,
+        table: TableId,
+        pages: &[PageId],
+        mut take: impl FnMut(RowId, &[u8]),
+    ) -> Result<()> {
+        if let [_, _, ..] = pages {
+            self.store.pages.pool().prefetch(pages, Access::Sequential);
+        }
+        for page in pages {
+            let latched = self.store.pages.read(*page, Access::Sequential)?;
+            table.check(&self.store.pages, *page, &latched)?;
+            for slot in 0..slotted::slots(&latched) {
+                if let Some(bytes) = self.version(&latched, slot)? {
+                    take(RowId::new(*page, slot), &bytes);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Adds a row.
@@ -466,10 +502,20 @@ impl<'s> Transaction<'s> {
     }
 
     /// Makes what was done durable, and has others see it.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        let is_relaxed = self.store.is_relaxed.load(Ordering::Relaxed);
+        self.end(!is_relaxed)
+    }
+
+    /// Has others see what was done before it is durable: a crash may lose it, with all that was committed later.
+    pub fn commit_relaxed(self) -> Result<()> {
+        self.end(false)
+    }
+
+    fn end(mut self, is_awaited: bool) -> Result<()> {
         let Some((lsn, time)) = self.append_commit()? else { return Ok(()) };
         let store = self.store;
-        if !store.is_relaxed.load(Ordering::Relaxed) {
+        if is_awaited {
             store.pages.log().wait_until_durable(lsn)?;
         }
         store.clock.advance(time);

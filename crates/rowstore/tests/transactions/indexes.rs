@@ -239,12 +239,12 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
 
 fn build(store: &RowStore, keyed: Keyed, is_unique: bool) -> Result<()> {
     let has_key = |key: &[u8], bytes: &[u8]| key_of(bytes) == key;
-    store.build_index(keyed.index, keyed.table, is_unique, &has_key, |transaction| {
+    store.build_index(keyed.index, keyed.table, is_unique, &has_key, |transaction, add| {
         let rows = transaction.scan(keyed.table).unwrap();
         let mut keys: Vec<(Vec<u8>, RowId)> =
             rows.map(|row| row.map(|(row, bytes)| (key_of(&bytes).to_vec(), row)).unwrap()).collect();
         keys.sort_unstable();
-        keys.into_iter().map(Ok)
+        keys.into_iter().try_for_each(|(key, row)| add(&key, row))
     })
 }
 

@@ -1,0 +1,30 @@
+//! Tables whose rows are changed one by one, in DataFusion's plans.
+//!
+//! ```text
+//!   RowTableProvider ──scan──► RowScanExec    pages in order, or rows found by an index ─┐
+//!         │                                                                              ├─► Transactions ─► storage
+//!         └──insert_into──► DataSinkExec over RowSink: insert, update, delete ───────────┘
+//! ```
+//!
+//! All parts of a statement are in one transaction of each database, that of the session or one of the statement's own.
+
+mod lookup;
+mod provider;
+mod scan;
+mod sink;
+mod transactions;
+
+pub use provider::{ROW_ID, RowTableProvider};
+pub use scan::RowScanExec;
+pub use sink::{RowChange, RowSink};
+pub use transactions::{Savepoints, SharedTransaction, Transactions};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Work that waits for a device, in a task: other tasks of its thread go on elsewhere, where there are several threads.
+pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Which transactions a statement is in.
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_err};
+use datafusion::execution::config::SessionConfig;
+use nandina_storage::{Durability, Savepoint, Snapshot, StorageError, Store, Transaction};
+use parking_lot::{Mutex, RwLock};
+
+use super::blocking;
+use crate::scan::storage_error;
+
+/// The transactions of a statement, or of several: one of each database that they use, begun when it is used first.
+///
+/// Those of several statements end with COMMIT or ROLLBACK, that of one ends with it.
+#[derive(Debug)]
+pub struct Transactions {
+    kind: Kind,
+    durability: Durability,
+    begun: Mutex<Vec<Begun>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    OfStatement,
+    OfSession { is_read_only: bool },
+}
+
+#[derive(Debug)]
+struct Begun {
+    store: Store,
+    transaction: Arc<SharedTransaction>,
+}
+
+/// A transaction that all parts of a statement use: many read at the same time, or one writes.
+#[derive(Debug)]
+pub struct SharedTransaction {
+    /// None once it has ended.
+    state: RwLock<Option<Transaction>>,
+    snapshot: Snapshot,
+}
+
+/// A moment that several transactions can be rolled back to.
+#[derive(Debug, Clone)]
+pub struct Savepoints(Vec<(Arc<SharedTransaction>, Option<Savepoint>)>);
+
+impl Transactions {
+    /// Those of one statement.
+    pub fn of_statement(durability: Durability) -> Arc<Self> {
+        Arc::new(Self { kind: Kind::OfStatement, durability, begun: Mutex::default() })
+    }
+
+    /// Those of the statements between BEGIN and its end.
+    pub fn of_session(is_read_only: bool, durability: Durability) -> Arc<Self> {
+        Arc::new(Self { kind: Kind::OfSession { is_read_only }, durability, begun: Mutex::default() })
+    }
+
+    /// Those that statements with this configuration are in; a plan that no session of ours has made is a statement of its own.
+    pub fn of_config(config: &SessionConfig) -> Arc<Self> {
+        config.get_extension::<Self>().unwrap_or_else(|| Self::of_statement(Durability::Full))
+    }
+
+    pub fn are_of_session(&self) -> bool {
+        self.kind != Kind::OfStatement
+    }
+
+    /// That of a database.
+    pub fn of(&self, store: &Store) -> Result<Arc<SharedTransaction>> {
+        let mut begun = self.begun.lock();
+        if let Some(known) = begun.iter().find(|begun| begun.transaction.snapshot.is_of(store)) {
+            return Ok(Arc::clone(&known.transaction));
+        }
+        let transaction = blocking(|| store.begin()).map_err(storage_error)?;
+        let snapshot = transaction.snapshot().clone();
+        let transaction = Arc::new(SharedTransaction { state: RwLock::new(Some(transaction)), snapshot });
+        begun.push(Begun { store: store.clone(), transaction: Arc::clone(&transaction) });
+        Ok(transaction)
+    }
+
+    /// That of a database, for a statement that changes rows.
+    pub fn to_write(&self, store: &Store) -> Result<Arc<SharedTransaction>> {
+        if self.kind == (Kind::OfSession { is_read_only: true }) {
+            return exec_err!("the transaction is READ ONLY: COMMIT it, and BEGIN one that changes rows");
+        }
+        let transaction = self.of(store)?;
+        let others = self.begun.lock();
+        let mut others = others.iter().filter(|other| !Arc::ptr_eq(&other.transaction, &transaction));
+        if others.any(|other| other.transaction.has_written()) {
+            return exec_err!(
+                "a transaction changes rows of one database alone: COMMIT it before rows of another one are changed"
+            );
+        }
+        Ok(transaction)
+    }
+
+    /// The end of a statement that has changed something: of its own transactions, too.
+    pub fn end_statement(&self) -> Result<()> {
+        if self.kind == Kind::OfStatement { self.commit() } else { Ok(()) }
+    }
+
+    /// Makes durable what was done.
+    pub fn commit(&self) -> Result<()> {
+        let begun = std::mem::take(&mut *self.begun.lock());
+        for Begun { transaction, .. } in begun {
+            let ended = transaction.state.write().take();
+            if let Some(transaction) = ended {
+                blocking(|| transaction.commit_as(self.durability)).map_err(storage_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rolls back what was done.
+    pub fn roll_back(&self) {
+        for Begun { transaction, .. } in std::mem::take(&mut *self.begun.lock()) {
+            let ended = transaction.state.write().take();
+            blocking(|| drop(ended));
+        }
+    }
+
+    /// This moment, in all databases that have been used.
+    pub fn savepoints(&self) -> Savepoints {
+        let begun = self.begun.lock();
+        let moment = |begun: &Begun| {
+            let savepoint = begun.transaction.state.read().as_ref().and_then(Transaction::savepoint);
+            (Arc::clone(&begun.transaction), savepoint)
+        };
+        Savepoints(begun.iter().map(moment).collect())
+    }
+
+    /// Rolls back what was done since, in databases that have been used since, too.
+    pub fn roll_back_to(&self, savepoints: &Savepoints) -> Result<()> {
+        let begun: Vec<_> = self.begun.lock().iter().map(|begun| Arc::clone(&begun.transaction)).collect();
+        for transaction in begun {
+            let known = savepoints.0.iter().find(|(other, _)| Arc::ptr_eq(other, &transaction));
+            let savepoint = known.map_or(Some(Savepoint::default()), |(_, savepoint)| *savepoint);
+            transaction.write(|transaction| transaction.roll_back_to(savepoint))?;
+        }
+        Ok(())
+    }
+
+    /// Databases that have been used.
+    pub fn stores(&self) -> Vec<Store> {
+        self.begun.lock().iter().map(|begun| begun.store.clone()).collect()
+    }
+}
+
+impl SharedTransaction {
+    /// All tables as this transaction sees them.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn has_written(&self) -> bool {
+        let state = self.state.read();
+        let savepoint = state.as_ref().and_then(Transaction::savepoint);
+        savepoint.is_some_and(|savepoint| savepoint != Savepoint::default())
+    }
+
+    pub fn read<T>(&self, work: impl FnOnce(&Transaction) -> Result<T, StorageError>) -> Result<T> {
+        blocking(|| match self.state.read().as_ref() {
+            Some(transaction) => work(transaction).map_err(storage_error),
+            None => has_ended(),
+        })
+    }
+
+    pub fn write<T>(&self, work: impl FnOnce(&mut Transaction) -> Result<T, StorageError>) -> Result<T> {
+        blocking(|| match self.state.write().as_mut() {
+            Some(transaction) => work(transaction).map_err(storage_error),
+            None => has_ended(),
+        })
+    }
+}
+
+fn has_ended<T>() -> Result<T> {
+    exec_err!(
+        "the transaction of this statement has ended: read the rows of a query before COMMIT or ROLLBACK"
+    )
+}

@@ -1,0 +1,438 @@
+//! Transactions over the tables of a database whose rows are changed one by one.
+
+use std::cell::RefCell;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::{Array as _, ArrayRef, RecordBatch, UInt64Array};
+use arrow_row::Rows as Keys;
+use nandina_pages::RowDecoder;
+use nandina_rowstore::heap::RowId as HeapRow;
+use nandina_rowstore::page::PageId;
+use nandina_rowstore::transaction::Savepoint;
+use nandina_rowstore::{Error as RowsError, RowStore};
+use self_cell::self_cell;
+
+use super::Heap;
+use crate::error::{Result, StorageError};
+use crate::store::{Snapshot, Store, TableEntry};
+use crate::table::Table;
+
+type Inner<'s> = Option<nandina_rowstore::Transaction<'s>>;
+
+self_cell! {
+    /// A transaction and the store that it is of.
+    struct Owned {
+        owner: Arc<RowStore>,
+        #[covariant]
+        dependent: Inner,
+    }
+
+    impl { Debug }
+}
+
+/// Sees one state of all tables of a database, beside what it does itself. It is rolled back when it is dropped before it was
+/// committed.
+#[derive(Debug)]
+pub struct Transaction {
+    snapshot: Snapshot,
+    /// None where the database has no table whose rows are changed one by one.
+    rows: Option<Owned>,
+}
+
+/// What a crash may lose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing that was committed.
+    #[default]
+    Full,
+    /// The last transactions that were committed, never a part of one.
+    Relaxed,
+}
+
+/// Pages of a table's rows, in the order in which they were added.
+#[derive(Debug, Clone)]
+pub struct RowPages(Arc<[PageId]>);
+
+impl RowPages {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn slice(&self, pages: std::ops::Range<usize>) -> &[PageId] {
+        self.0.get(pages).unwrap_or_default()
+    }
+}
+
+/// Rows whose new keys are not in the unique indexes yet: not before all rows of a statement are as they will be, since one may
+/// have a key that another one of them had before.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    rows: Vec<HeapRow>,
+}
+
+impl Deferred {
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<HeapRow>()
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(snapshot: Snapshot, store: Option<Arc<RowStore>>) -> Self {
+        Self { snapshot, rows: store.map(|store| Owned::new(store, |store| Some(store.begin()))) }
+    }
+
+    /// All tables as they were when it began.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn reader(&self) -> Result<&nandina_rowstore::Transaction<'_>> {
+        let rows = self.rows.as_ref().ok_or_else(|| self.no_rows())?;
+        let Some(transaction) = rows.borrow_dependent() else { unreachable!("it is there until it ends") };
+        Ok(transaction)
+    }
+
+    fn no_rows(&self) -> StorageError {
+        StorageError::NewerTable { path: self.snapshot.store().device().path().to_owned() }
+    }
+
+    fn write<T>(
+        &mut self,
+        change: impl FnOnce(&mut nandina_rowstore::Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Some(rows) = &mut self.rows else { return Err(self.no_rows()) };
+        rows.with_dependent_mut(|_, transaction| {
+            let Some(transaction) = transaction else { unreachable!("it is there until it ends") };
+            change(transaction)
+        })
+    }
+
+    /// Where the rows of a table are.
+    pub fn pages(&self, table: &Table) -> Result<RowPages> {
+        Ok(RowPages(self.reader()?.heap_pages(table.heap()?.id())?.into()))
+    }
+
+    /// Collects the rows of some pages that this transaction sees, and their ids.
+    pub fn read_pages(
+        &self,
+        table: &Table,
+        pages: &[PageId],
+        rows: &mut RowDecoder<'_>,
+        mut ids: Option<&mut Vec<u64>>,
+    ) -> Result<()> {
+        let heap = table.heap()?;
+        let mut outcome = Ok(());
+        self.reader()?.scan_pages(heap.id(), pages, |row, bytes| {
+            if outcome.is_ok() {
+                outcome = rows.push(bytes).map_err(|source| damaged_row(table, row, source));
+                if let Some(ids) = &mut ids {
+                    ids.push(row.0);
+                }
+            }
+        })?;
+        outcome
+    }
+
+    /// Collects rows by their ids, in this order; those that this transaction does not see are left out.
+    pub fn read_rows(
+        &self,
+        table: &Table,
+        wanted: &[u64],
+        rows: &mut RowDecoder<'_>,
+        mut ids: Option<&mut Vec<u64>>,
+    ) -> Result<()> {
+        let heap = table.heap()?;
+        let wanted: Vec<HeapRow> = wanted.iter().map(|id| HeapRow(*id)).collect();
+        let mut outcome = Ok(());
+        self.reader()?.get_each(heap.id(), &wanted, |row, bytes| {
+            if let Some(bytes) = bytes.filter(|_| outcome.is_ok()) {
+                outcome = rows.push(bytes).map_err(|source| damaged_row(table, row, source));
+                if let Some(ids) = &mut ids {
+                    ids.push(row.0);
+                }
+            }
+        })?;
+        outcome
+    }
+
+    /// Ids of rows whose key in an index begins with these values, as far as it tells: each of them may have another key in the state
+    /// that this transaction sees.
+    pub fn find(&self, table: &Table, index: usize, values: &[ArrayRef]) -> Result<Vec<u64>> {
+        let heap = table.heap()?;
+        let (Some(record), Some(keys)) = (heap.record.indexes.get(index), heap.keys.get(index)) else {
+            return Err(StorageError::NoColumn { table: table.name().to_owned(), column: index });
+        };
+        let keys = keys.of_columns(values)?;
+        let mut found = Vec::new();
+        for key in &keys {
+            let key = key.as_ref();
+            // Keys that go on behind these values are below this.
+            let upper = [key, &[u8::MAX]].concat();
+            let range = self.reader()?.index_range(
+                record.tree(),
+                Bound::Included(key),
+                Bound::Included(&upper),
+                false,
+            );
+            for row in range.rows() {
+                found.push(row?.0);
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Adds rows, with all columns of the table.
+    pub fn insert(&mut self, table: &Table, rows: &RecordBatch) -> Result<()> {
+        let target = Target::of(table)?;
+        let heap = target.heap()?;
+        let mut encoder = heap.codec.encoder(rows).map_err(StorageError::Encode)?;
+        target.check_nulls(rows)?;
+        let keys = heap.keys.iter().map(|keys| keys.of_rows(rows)).collect::<Result<Vec<_>>>()?;
+        self.write(|transaction| {
+            let mut bytes = Vec::new();
+            for row in 0..rows.num_rows() {
+                bytes.clear();
+                encoder.encode(row, &mut bytes).map_err(StorageError::Encode)?;
+                let id = transaction.insert(heap.id(), &bytes)?;
+                for number in 0..keys.len() {
+                    add_key(transaction, &target, number, rows, &keys, row, id)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives rows other values, of all columns. Where `deferred` is given, their keys are not in the unique indexes before
+    /// [`add_deferred`](Self::add_deferred).
+    pub fn update(
+        &mut self,
+        table: &Table,
+        ids: &UInt64Array,
+        rows: &RecordBatch,
+        deferred: &mut Deferred,
+    ) -> Result<()> {
+        let target = Target::of(table)?;
+        let heap = target.heap()?;
+        let mut encoder = heap.codec.encoder(rows).map_err(StorageError::Encode)?;
+        target.check_nulls(rows)?;
+        let keys = heap.keys.iter().map(|keys| keys.of_rows(rows)).collect::<Result<Vec<_>>>()?;
+        self.write(|transaction| {
+            let mut bytes = Vec::new();
+            for row in 0..rows.num_rows() {
+                let id = HeapRow(ids.value(row));
+                let old = old_keys(transaction, &target, id)?;
+                let mut is_deferred = false;
+                let mut added = Vec::new();
+                for (number, old) in old.iter().enumerate() {
+                    if old.row(0) == keys[number].row(row) {
+                        continue;
+                    }
+                    transaction.index_remove(heap.record.indexes[number].tree(), old.row(0).as_ref(), id)?;
+                    if heap.record.indexes[number].definition.is_unique {
+                        is_deferred = true;
+                    } else {
+                        added.push(number);
+                    }
+                }
+                bytes.clear();
+                encoder.encode(row, &mut bytes).map_err(StorageError::Encode)?;
+                if !transaction.update(heap.id(), id, &bytes)? {
+                    return Err(RowsError::Conflict.into());
+                }
+                for number in added {
+                    add_key(transaction, &target, number, rows, &keys, row, id)?;
+                }
+                if is_deferred {
+                    deferred.rows.push(id);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds the keys of rows that were updated to the unique indexes.
+    pub fn add_deferred(&mut self, table: &Table, deferred: Deferred) -> Result<()> {
+        let target = Target::of(table)?;
+        let heap = target.heap()?;
+        let all: Vec<usize> = (0..heap.codec.schema().fields().len()).collect();
+        self.write(|transaction| {
+            let mut decoder = heap.codec.decoder(&all).map_err(StorageError::Encode)?;
+            for id in deferred.rows {
+                let Some(bytes) = transaction.get(heap.id(), id)? else {
+                    unreachable!("a row that a statement has updated is there at its end")
+                };
+                decoder.push(&bytes).map_err(|source| damaged_row(table, id, source))?;
+                let row = decoder.finish().map_err(|source| damaged_row(table, id, source))?;
+                let keys = heap.keys.iter().map(|keys| keys.of_rows(&row)).collect::<Result<Vec<_>>>()?;
+                for (number, index) in heap.record.indexes.iter().enumerate() {
+                    if index.definition.is_unique {
+                        add_key(transaction, &target, number, &row, &keys, 0, id)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Deletes rows; how many of them there were.
+    pub fn delete(&mut self, table: &Table, ids: &UInt64Array) -> Result<u64> {
+        let target = Target::of(table)?;
+        let heap = target.heap()?;
+        self.write(|transaction| {
+            let mut deleted = 0;
+            for id in ids.values() {
+                let id = HeapRow(*id);
+                if transaction.get(heap.id(), id)?.is_none() {
+                    // Named twice by the statement.
+                    continue;
+                }
+                for (keys, index) in old_keys(transaction, &target, id)?.iter().zip(&heap.record.indexes) {
+                    transaction.index_remove(index.tree(), keys.row(0).as_ref(), id)?;
+                }
+                deleted += u64::from(transaction.delete(heap.id(), id)?);
+            }
+            Ok(deleted)
+        })
+    }
+
+    /// A moment that the transaction can be rolled back to.
+    pub fn savepoint(&self) -> Option<Savepoint> {
+        self.rows.as_ref().and_then(|rows| rows.borrow_dependent().as_ref()).map(|rows| rows.savepoint())
+    }
+
+    /// Rolls back what was done since.
+    pub fn roll_back_to(&mut self, savepoint: Option<Savepoint>) -> Result<()> {
+        match (savepoint, &self.rows) {
+            (Some(savepoint), Some(_)) => self.write(|rows| Ok(rows.roll_back_to(savepoint)?)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has others see what was done, once it is durable.
+    pub fn commit(self) -> Result<()> {
+        self.commit_as(Durability::Full)
+    }
+
+    /// Has others see what was done, and says so once it is as durable as this.
+    pub fn commit_as(mut self, durability: Durability) -> Result<()> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        rows.with_dependent_mut(|_, transaction| match transaction.take() {
+            Some(transaction) if durability == Durability::Full => Ok(transaction.commit()?),
+            Some(transaction) => Ok(transaction.commit_relaxed()?),
+            None => unreachable!("it is there until it ends"),
+        })
+    }
+}
+
+/// A table that is changed, with the indexes that it has now. No index is added meanwhile.
+struct Target<'t> {
+    table: &'t Table,
+    entry: Arc<TableEntry>,
+    _unchanged: parking_lot::RwLockReadGuard<'t, ()>,
+}
+
+impl<'t> Target<'t> {
+    fn of(table: &'t Table) -> Result<Self> {
+        let store: &Store = table.store();
+        let unchanged = store.shapes().read();
+        let entry = store.newest(table)?;
+        Ok(Self { table, entry, _unchanged: unchanged })
+    }
+
+    fn heap(&self) -> Result<&Heap> {
+        self.entry.heap.as_deref().ok_or_else(|| self.table.not_changeable())
+    }
+
+    fn check_nulls(&self, rows: &RecordBatch) -> Result<()> {
+        let schema = self.table.schema();
+        for (column, field) in rows.columns().iter().zip(schema.fields()) {
+            if !field.is_nullable() && column.logical_null_count() > 0 {
+                return Err(StorageError::NullValue {
+                    table: self.table.name().to_owned(),
+                    column: field.name().clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn damaged_row(table: &Table, row: HeapRow, source: nandina_pages::PageError) -> StorageError {
+    StorageError::Row { table: table.name().to_owned(), row: row.0, source }
+}
+
+/// The keys that the indexes have of a row.
+fn old_keys(
+    transaction: &nandina_rowstore::Transaction<'_>,
+    target: &Target<'_>,
+    id: HeapRow,
+) -> Result<Vec<Keys>> {
+    let heap = target.heap()?;
+    if heap.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(bytes) = transaction.get(heap.id(), id)? else { return Err(RowsError::Conflict.into()) };
+    heap.keys
+        .iter()
+        .map(|keys| keys_of(heap, &keys.columns, &bytes).and_then(|columns| keys.of_columns(&columns)))
+        .collect()
+}
+
+/// These columns of a row.
+pub(super) fn keys_of(heap: &Heap, columns: &[usize], bytes: &[u8]) -> Result<Vec<ArrayRef>> {
+    let mut decoder = heap.codec.decoder(columns).map_err(StorageError::Encode)?;
+    decoder.push(bytes).map_err(StorageError::Encode)?;
+    Ok(decoder.finish().map_err(StorageError::Encode)?.columns().to_vec())
+}
+
+/// Has the key of a row of this batch lead to a row.
+fn add_key(
+    transaction: &mut nandina_rowstore::Transaction<'_>,
+    target: &Target<'_>,
+    number: usize,
+    rows: &RecordBatch,
+    keys: &[Keys],
+    row: usize,
+    id: HeapRow,
+) -> Result<()> {
+    let heap = target.heap()?;
+    let (index, codec) = (&heap.record.indexes[number], &heap.keys[number]);
+    let key = keys[number].row(row);
+    let key: &[u8] = key.as_ref();
+    let is_unique = index.definition.is_unique && !codec.has_null(rows, row);
+    let failed = RefCell::new(None);
+    let has_key = |bytes: &[u8]| {
+        let keys = keys_of(heap, &codec.columns, bytes).and_then(|columns| codec.of_columns(&columns));
+        match keys {
+            Ok(keys) => keys.row(0).as_ref() == key,
+            Err(error) => {
+                *failed.borrow_mut() = Some(error);
+                false
+            }
+        }
+    };
+    let added = transaction.index_insert(index.tree(), key, id, is_unique.then_some(&has_key));
+    if let Some(error) = failed.into_inner() {
+        return Err(error);
+    }
+    match added {
+        Err(RowsError::DuplicateKey { .. }) => {
+            let columns: Vec<_> =
+                codec.columns.iter().map(|column| Arc::clone(rows.column(*column))).collect();
+            Err(StorageError::DuplicateKey {
+                table: target.table.name().to_owned(),
+                index: index.definition.name.clone(),
+                key: heap.key_text(number, &columns, row),
+            })
+        }
+        other => Ok(other?),
+    }
+}
