@@ -53,6 +53,9 @@ use crate::tpch::TpchFunction;
 use crate::transactions::OpenTransaction;
 use crate::{calibrate, settings, statement_text};
 
+/// The buffer pool of a database has this part of the limit.
+const POOL_SHARE: usize = 4;
+
 /// What importing does about a table that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Import {
@@ -168,12 +171,14 @@ impl Session {
             return self.run_setting(statement).await;
         }
         if let Some(statement) = type_statement::parse(text)? {
+            self.transaction.refuse("a type")?;
             main_tables(&self.database).run_type_statement(statement, text)?;
             return Query::nothing();
         }
         if let Some(from) = copy_from::parse(text)? {
             return self.copy_from(from).await;
         }
+        self.share_memory()?;
         let state = self.state();
         if let Some(asked) = report::parse(text)? {
             let Planned::Plan(LogicalPlan::Analyze(analyze), _) =
@@ -181,6 +186,7 @@ impl Session {
             else {
                 return Err(Error::unsupported("only a query can be analyzed"));
             };
+            self.refuse_lasting(&analyze.input)?;
             return Box::pin(explain::analyze(&state, &analyze, Some(self.watched(asked)))).await;
         }
         match planning::plan_text(&state, text).await? {
@@ -204,6 +210,18 @@ impl Session {
         }
     }
 
+    /// Gives pages of rows that are changed one by one their share of the limit, and statements what is left.
+    fn share_memory(&self) -> Result<()> {
+        let limit = self.settings.lock().memory_limit_bytes as usize;
+        let attached = self.names.databases().all().into_iter().map(|(_, attached)| attached.tables);
+        let mut taken = 0;
+        for tables in attached.chain(self.names.temporary().tables()) {
+            taken += blocking(|| tables.set_pool_bytes(limit / POOL_SHARE))?;
+        }
+        self.engine.lock().governor.set_limit_bytes(Some(limit - taken.min(limit / 2)));
+        Ok(())
+    }
+
     /// What one statement is planned and run with. Its requests share the devices fairly with other statements'.
     fn state(&self) -> Arc<SessionState> {
         let mut state = self.context.state();
@@ -224,6 +242,7 @@ impl Session {
     }
 
     async fn import_inner(&self, table: &str, files: &[&str], mode: Import) -> Result<Query> {
+        self.transaction.refuse("an import")?;
         let state = self.state();
         if mode == Import::Append {
             let from = copy_from::CopyFrom {
@@ -304,14 +323,8 @@ impl Session {
             LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_) | WriteOp::Ctas) => {
                 Err(planning::cannot_change(dml.table_name.table()))
             }
-            LogicalPlan::Dml(ref dml) => {
-                let target = source_as_provider(&dml.target)?;
-                if !target.is::<RowTableProvider>() {
-                    self.transaction.refuse(&format!(
-                        "INSERT into '{}', which is not made WITH (storage = 'row'),",
-                        dml.table_name.table()
-                    ))?;
-                }
+            LogicalPlan::Dml(_) => {
+                self.refuse_lasting(&plan)?;
                 statements::start_plan(state, plan, Answer::RowsWritten).await
             }
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
@@ -360,10 +373,25 @@ impl Session {
                     plan => statements::start_plan(state, plan.clone(), Answer::Rows).await,
                 }
             }
-            LogicalPlan::Analyze(analyze) => explain::analyze(state, &analyze, None).await,
+            LogicalPlan::Analyze(analyze) => {
+                self.refuse_lasting(&analyze.input)?;
+                explain::analyze(state, &analyze, None).await
+            }
             LogicalPlan::Explain(_) => explain::plans(state, plan).await,
             plan => statements::start_plan(state, plan, Answer::Rows).await,
         }
+    }
+
+    /// Refuses to insert, as part of a transaction, what could not be rolled back.
+    fn refuse_lasting(&self, plan: &LogicalPlan) -> Result<()> {
+        if let LogicalPlan::Dml(dml) = plan
+            && !source_as_provider(&dml.target)?.is::<RowTableProvider>()
+        {
+            let table = dml.table_name.table();
+            self.transaction
+                .refuse(&format!("INSERT into '{table}', which is not made WITH (storage = 'row'),"))?;
+        }
+        Ok(())
     }
 
     fn run_index(&self, statement: IndexStatement) -> Result<Query> {
@@ -374,8 +402,9 @@ impl Session {
             }
             IndexStatement::Drop { name, if_exists } => {
                 let mut is_dropped = false;
-                for (_, attached) in self.names.databases().all() {
-                    is_dropped = is_dropped || blocking(|| attached.tables.drop_index(&name))?;
+                let attached = self.names.databases().all().into_iter().map(|(_, attached)| attached.tables);
+                for tables in self.names.temporary().tables().into_iter().chain(attached) {
+                    is_dropped = is_dropped || blocking(|| tables.drop_index(&name))?;
                 }
                 if !is_dropped && !if_exists {
                     return Err(Error::Query { message: format!("there is no index '{name}'") });
@@ -405,6 +434,7 @@ impl Session {
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
         let plan = copy_from::insert_plan(self.table_of(from.table.clone()), &state, from.clone()).await?;
+        self.refuse_lasting(&plan)?;
         statements::start_plan(&state, plan, Answer::RowsWritten).await
     }
 

@@ -210,17 +210,22 @@ impl Tables {
         let task = state.task_ctx();
         let (tables, input) = (Arc::clone(self), Arc::clone(&plan));
         let or_replace = create.or_replace;
-        let schema = if creation.is_query { with_nulls(&plan.schema()) } else { plan.schema() };
-        let mut definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
+        let mut schema = if creation.is_query { with_nulls(&plan.schema()) } else { plan.schema() };
+        let mut indexes = None;
         if creation.has_rows {
             if let Home::Memory(_) = self.home {
                 return Err(Error::unsupported(format!(
                     "table '{name}': keys, and rows that are changed one by one, are for databases in a directory (nandina DIR)"
                 )));
             }
-            let indexes = rows::indexes(&self.index_names(), name, &definition.schema, creation.keys)?;
-            definition = definition.with_rows(indexes);
+            // Those of a table that is replaced go with it.
+            let taken = self.index_names(Some(&place.qualified()));
+            let made = rows::indexes(&taken, name, &schema, creation.keys)?;
+            schema = rows::with_primary_key(&schema, &made);
+            indexes = Some(made);
         }
+        let mut definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
+        definition.rows = indexes;
         let work = async move { count_row(tables.fill(place, definition, or_replace, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
@@ -257,6 +262,14 @@ impl Tables {
         }
     }
 
+    /// Pages of rows that are changed one by one may take so many bytes of memory; how many they take now at most.
+    pub(crate) fn set_pool_bytes(&self, bytes: usize) -> Result<usize> {
+        match &self.home {
+            Home::Directory(store) => Ok(store.set_pool_bytes(bytes)?),
+            Home::Memory(_) => Ok(0),
+        }
+    }
+
     /// `CHECKPOINT`
     pub(crate) fn checkpoint(&self) -> Result<()> {
         match &self.home {
@@ -289,11 +302,13 @@ impl Tables {
         tables.filter(|table| table.indexes().next().is_some()).collect()
     }
 
-    fn index_names(&self) -> HashSet<String> {
+    /// Names of all indexes, but for those of one table.
+    fn index_names(&self, but_of: Option<&str>) -> HashSet<String> {
         let names = |table: &nandina_storage::Table| {
             table.indexes().map(|(_, index)| index.name.clone()).collect::<Vec<_>>()
         };
-        self.indexed().iter().flat_map(names).collect()
+        let tables = self.indexed();
+        tables.iter().filter(|table| but_of != Some(table.name())).flat_map(names).collect()
     }
 
     /// `CREATE INDEX`
@@ -306,7 +321,7 @@ impl Tables {
         if_not_exists: bool,
     ) -> Result<()> {
         let table = self.changeable(place).ok_or_else(|| rows::no_index(place))?;
-        let taken = self.index_names();
+        let taken = self.index_names(None);
         if let Some(name) = name.as_ref().filter(|name| taken.contains(*name)) {
             if if_not_exists {
                 return Ok(());

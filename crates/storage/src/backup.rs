@@ -4,14 +4,15 @@
 //!   segments of one state ─► pages and log of changed rows ─► manifest of that state, last: without it there is no database
 //! ```
 //!
-//! A transaction is open all the time, so that nothing that the state has is cleared away, and no index comes or goes.
+//! A transaction is open all the time, so that nothing that the state has is cleared away, and no index comes or goes. Rows may be
+//! younger than the state, and sequences are as young as they.
 
 use nandina_device::{Device, FileClass};
 
 use crate::error::{Result, StorageError};
 use crate::manifest::Manifest;
 use crate::segment::Segment;
-use crate::store::{MANIFEST, Mode, Store};
+use crate::store::{MANIFEST, Store};
 
 /// Bytes that are read and written together.
 const COPIED_BYTES: u64 = 4 << 20;
@@ -22,10 +23,10 @@ impl Store {
         if to.list()?.iter().any(|name| !name.starts_with('.')) {
             return Err(StorageError::BackupIntoSomething { path: to.path().to_owned() });
         }
-        let _unchanged = self.shapes().read();
-        let transaction = self.begin_unlocked()?;
-        let (manifest, segments) = transaction.snapshot().contents();
-        let copied = self.copy(&manifest, &segments, to);
+        let _indexing = self.indexing().lock();
+        let transaction = self.begin()?;
+        let (mut manifest, segments) = transaction.snapshot().contents();
+        let copied = self.copy(&mut manifest, &segments, to);
         if copied.is_err() {
             for segment in segments {
                 match to.remove(&segment.file_name()) {
@@ -39,12 +40,19 @@ impl Store {
         copied
     }
 
-    fn copy(&self, manifest: &Manifest, segments: &[std::sync::Arc<Segment>], to: &Device) -> Result<()> {
+    fn copy(&self, manifest: &mut Manifest, segments: &[std::sync::Arc<Segment>], to: &Device) -> Result<()> {
         for segment in segments {
             copy_segment(segment, to)?;
         }
-        if self.mode() == Mode::Write && manifest.tables.iter().any(|table| table.rows.is_some()) {
+        if manifest.tables.iter().any(|table| table.rows.is_some()) {
+            self.check_writable()?;
             self.row_store()?.pages().backup(to, to)?;
+            let now = self.objects().sequences;
+            for sequence in &mut manifest.objects.sequences {
+                if let Some(newer) = now.iter().find(|newer| newer.name == sequence.name) {
+                    sequence.clone_from(newer);
+                }
+            }
         }
         to.write_small(MANIFEST, &manifest.encode()?)?;
         Ok(())

@@ -110,6 +110,9 @@ pub enum StorageError {
     )]
     RowsInUse { path: PathBuf },
 
+    #[error("database {} has changed since it was opened to be read: open it again", path.display())]
+    Outdated { path: PathBuf },
+
     #[error("{} is not empty: a backup goes into an empty folder", path.display())]
     BackupIntoSomething { path: PathBuf },
 

@@ -15,6 +15,7 @@ use arrow_schema::SchemaRef;
 use nandina_device::{Device, DeviceOptions, DirectoryLock};
 use nandina_pages::PageSchema;
 use nandina_rowstore::RowStore;
+use nandina_rowstore::page_file::PageFile;
 use parking_lot::{Mutex, RwLock};
 
 use crate::definition::{IfExists, TableDefinition, Target};
@@ -63,8 +64,11 @@ struct StoreInner {
     commit: Mutex<CommitState>,
     next_segment: AtomicU64,
     rows: RowStores,
-    /// Held to read while rows are changed, and to write while a table gets an index: so every change is seen by it.
+    /// Held to read while rows are changed and where a transaction begins, and to write while tables and indexes come and go: so an
+    /// index sees every change, and a transaction has begun before what it sees is dropped.
     shapes: RwLock<()>,
+    /// One index is made or dropped at a time, and none during a backup.
+    indexing: Mutex<()>,
     /// Last, so that it is given back after everything else.
     _lock: Option<DirectoryLock>,
 }
@@ -181,7 +185,24 @@ impl Store {
         state.reserve_bytes = store.device().read_small(RESERVE).map_or(0, |reserve| reserve.len());
         store.keep_reserve(&mut state, 0);
         drop(state);
+        store.drop_unfinished_indexes()?;
         Ok(store)
+    }
+
+    /// Removes indexes that a crash has left without some keys.
+    fn drop_unfinished_indexes(&self) -> Result<()> {
+        let catalog = self.catalog();
+        let is_unfinished = |entry: &&Arc<TableEntry>| {
+            entry.heap.as_ref().is_some_and(|heap| heap.record.indexes.iter().any(|index| index.is_building))
+        };
+        for entry in catalog.tables.values().filter(is_unfinished) {
+            let table = Table::of_entry(self.clone(), Arc::clone(entry));
+            self.change_indexes(&table, |indexes| {
+                indexes.retain(|index| !index.is_building);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// The writer may drop or replace tables at any time. All segments are opened now, as open files stay readable; if one
@@ -219,9 +240,20 @@ impl Store {
         let next_segment = AtomicU64::new(manifest.next_segment);
         let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
-        let (rows, shapes) = (RowStores::new(device.clone(), database), RwLock::default());
-        let inner =
-            StoreInner { device, mode, database, catalog, commit, next_segment, rows, shapes, _lock: lock };
+        let (rows, shapes, indexing) =
+            (RowStores::new(device.clone(), database), RwLock::default(), Mutex::default());
+        let inner = StoreInner {
+            device,
+            mode,
+            database,
+            catalog,
+            commit,
+            next_segment,
+            rows,
+            shapes,
+            indexing,
+            _lock: lock,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -256,10 +288,13 @@ impl Store {
     /// Removes a table. Snapshots of it stay readable; its files go with the last of them.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
-        self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
-            let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
-            Ok(entry.segments.clone())
-        })?;
+        {
+            let _changing = self.inner.shapes.write();
+            self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
+                let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
+                Ok(entry.segments.clone())
+            })?;
+        }
         self.clear_dropped();
         Ok(())
     }
@@ -281,7 +316,15 @@ impl Store {
     pub(crate) fn row_store(&self) -> Result<Arc<RowStore>> {
         match self.inner.mode {
             Mode::Write => self.inner.rows.to_write(|| self.catalog().heaps_and_indexes()),
-            Mode::ReadOnly => self.inner.rows.to_read(LOCK),
+            Mode::ReadOnly => {
+                let store = self.inner.rows.to_read(LOCK)?;
+                // Nobody writes any more.
+                let generation = read_manifest(self.device())?.map(|manifest| manifest.generation);
+                match generation == Some(self.catalog().manifest.generation) {
+                    true => Ok(store),
+                    false => Err(StorageError::Outdated { path: self.device().path().to_owned() }),
+                }
+            }
         }
     }
 
@@ -293,8 +336,12 @@ impl Store {
         &self.inner.shapes
     }
 
-    /// Pages of rows that are changed one by one may take so many bytes of memory.
-    pub fn set_pool_bytes(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn indexing(&self) -> &Mutex<()> {
+        &self.inner.indexing
+    }
+
+    /// Pages of rows that are changed one by one may take so many bytes of memory; how many they take now at most.
+    pub fn set_pool_bytes(&self, bytes: usize) -> Result<usize> {
         self.inner.rows.set_pool_bytes(bytes)
     }
 
@@ -311,7 +358,7 @@ impl Store {
         if !device.exists(MANIFEST)? {
             return Err(StorageError::NoDatabase { path: device.path().to_owned() });
         }
-        if !nandina_rowstore::page_file::PageFile::is_in(device)? {
+        if !PageFile::is_in(device)? {
             return Ok(());
         }
         let mut failed = None;
@@ -336,7 +383,7 @@ impl Store {
 
     /// Gives the pages of heaps and indexes back that are no longer there.
     pub(crate) fn clear_dropped(&self) {
-        if let Err(error) = self.inner.rows.clear_others(self.catalog().heaps_and_indexes()) {
+        if let Err(error) = self.inner.rows.clear_others(|| self.catalog().heaps_and_indexes()) {
             log::warn!("what a dropped table took is given back when the database is opened next: {error}");
         }
     }
@@ -372,6 +419,7 @@ impl Store {
         edit: impl FnOnce(&mut Objects) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut outcome = None;
+        let changing = (!dropped_tables.is_empty()).then(|| self.inner.shapes.write());
         self.change(space, |catalog, tables, manifest| -> Result<_, E> {
             let mut obsolete = Vec::new();
             for name in dropped_tables {
@@ -382,6 +430,7 @@ impl Store {
             Ok(obsolete)
         })?;
         let Some(outcome) = outcome else { unreachable!("a change that succeeded was made") };
+        drop(changing);
         if !dropped_tables.is_empty() {
             self.clear_dropped();
         }
@@ -430,6 +479,7 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
+        let _changing = matches!(target, Target::Create { .. }).then(|| self.inner.shapes.write());
         self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
             match target {
                 Target::Create { definition, if_exists, rows } => {
@@ -579,6 +629,7 @@ impl Store {
 impl Drop for StoreInner {
     fn drop(&mut self) {
         if self.mode == Mode::Write {
+            self.rows.close();
             let _ = self.device.remove(HOLDER);
         }
     }
@@ -716,9 +767,15 @@ fn read_manifest(device: &Device) -> Result<Option<Manifest>> {
 
 /// Segments without a manifest are not leftovers but a database that lost its manifest: nothing may be removed.
 fn refuse_lost_manifest(device: &Device) -> Result<()> {
+    let file = device.path().join(MANIFEST).display().to_string();
     if device.list()?.iter().any(|name| id_in_name(name).is_some()) {
-        let file = device.path().join(MANIFEST).display().to_string();
         return Err(StorageError::damaged(file, "it is missing, but there are segment files beside it"));
+    }
+    if PageFile::is_in(device)? {
+        return Err(StorageError::damaged(
+            file,
+            "it is missing, but there are files of changed rows beside it",
+        ));
     }
     Ok(())
 }

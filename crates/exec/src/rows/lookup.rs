@@ -27,15 +27,15 @@ pub(super) struct Lookup {
 
 impl Lookup {
     /// The best one: whole unique keys, then as many columns as possible.
-    pub fn of(table: &Table, filters: &[Expr]) -> Result<Option<Self>> {
+    pub fn of(table: &Table, indexes: &[(usize, IndexDefinition)], filters: &[Expr]) -> Result<Option<Self>> {
         let conditions: Vec<(usize, Vec<ScalarValue>)> = filters
             .iter()
             .flat_map(split_conjunction)
             .filter_map(|filter| values_of_column(filter, table.schema()))
             .collect();
         let mut best: Option<(Self, usize)> = None;
-        for (number, index) in table.indexes() {
-            let Some(found) = Self::in_index(number, index, &conditions)? else { continue };
+        for (number, index) in indexes {
+            let Some(found) = Self::in_index(*number, index, &conditions)? else { continue };
             let rank = found.values.len() + if found.is_unique { table.schema().fields().len() } else { 0 };
             if best.as_ref().is_none_or(|(_, other)| rank > *other) {
                 best = Some((found, rank));

@@ -17,7 +17,7 @@ mod transactions;
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;
 pub use sink::{RowChange, RowSink};
-pub use transactions::{Savepoints, SharedTransaction, Transactions};
+pub use transactions::{ChangingStatement, Savepoints, SharedTransaction, Transactions};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 

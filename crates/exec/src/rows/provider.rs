@@ -57,16 +57,14 @@ impl RowTableProvider {
     }
 
     fn transaction(&self, config: &SessionConfig) -> Result<Arc<SharedTransaction>> {
-        let transaction = Transactions::of_config(config).of(self.table.store())?;
-        self.check(&transaction)?;
-        Ok(transaction)
+        Transactions::of_config(config).of(self.table.store())
     }
 
-    /// What was made or dropped meanwhile is not what the transaction sees.
-    fn check(&self, transaction: &SharedTransaction) -> Result<()> {
+    /// The table as a transaction sees it: this one, unless it was made or dropped meanwhile.
+    fn seen_by(&self, transaction: &SharedTransaction) -> Result<Table> {
         let name = self.table.name();
         match transaction.snapshot().table(name) {
-            Ok(seen) if seen.id() == self.table.id() => Ok(()),
+            Ok(seen) if seen.id() == self.table.id() => Ok(seen),
             _ => exec_err!("table '{name}' was made or dropped by others meanwhile: run the statement again"),
         }
     }
@@ -90,17 +88,18 @@ impl TableProvider for RowTableProvider {
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let transaction = self.transaction(state.config())?;
-        let source = match Lookup::of(&self.table, filters)? {
+        let table = self.seen_by(&transaction)?;
+        let indexes = transaction.read(|transaction| transaction.indexes(&table))?;
+        let source = match Lookup::of(&table, &indexes, filters)? {
             Some(lookup) => Source::Index(lookup),
             None => {
-                let pages: RowPages = transaction.read(|transaction| transaction.pages(&self.table))?;
+                let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
                 Source::Pages(pages)
             }
         };
         let all = || (0..self.schema.fields().len()).collect();
         let projection = projection.cloned().unwrap_or_else(all);
         let partitions = state.config().target_partitions();
-        let table = self.table.clone();
         Ok(Arc::new(RowScanExec::try_new(table, &self.schema, transaction, source, projection, partitions)?))
     }
 
@@ -123,8 +122,8 @@ impl TableProvider for RowTableProvider {
         }
         let transactions = Transactions::of_config(state.config());
         let transaction = transactions.to_write(self.table.store())?;
-        self.check(&transaction)?;
-        let sink = RowSink::new(self.table.clone(), transactions, transaction, self.change, &input);
+        let table = self.seen_by(&transaction)?;
+        let sink = RowSink::new(table, transactions, transaction, self.change, &input);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 }

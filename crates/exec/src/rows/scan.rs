@@ -28,6 +28,8 @@ use super::transactions::SharedTransaction;
 
 /// Pages that are read together.
 const PAGES_AT_ONCE: usize = 32;
+/// Rows that an index has found which are read together.
+const ROWS_AT_ONCE: usize = 256;
 /// Pages from which on another partition is worth its while.
 const PARTITION_PAGES: usize = 256;
 /// A batch is emitted once its rows take so many bytes.
@@ -144,6 +146,7 @@ impl ExecutionPlan for RowScanExec {
             schema: self.schema(),
             batch_rows: context.session_config().batch_size(),
             rest,
+            found: None,
         };
         self.codec()?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
@@ -195,7 +198,9 @@ struct Reader {
     row_ids_at: Option<usize>,
     schema: SchemaRef,
     batch_rows: usize,
+    /// Pages, or rows that an index has found.
     rest: Range<usize>,
+    found: Option<Vec<u64>>,
 }
 
 impl Reader {
@@ -221,17 +226,32 @@ impl Reader {
         match &self.source {
             Source::Pages(pages) => {
                 while !self.rest.is_empty() && rows.rows() < self.batch_rows && rows.bytes() < BATCH_BYTES {
-                    let end = self.rest.end.min(self.rest.start + PAGES_AT_ONCE);
-                    transaction.read_pages(table, pages.slice(self.rest.start..end), rows, ids.as_mut())?;
-                    self.rest.start = end;
+                    let ahead = self.rest.end.min(self.rest.start + PAGES_AT_ONCE);
+                    transaction.read_ahead(pages.slice(self.rest.start..ahead))?;
+                    // One by one: rows of a page may be long.
+                    while self.rest.start < ahead && rows.bytes() < BATCH_BYTES {
+                        let page = self.rest.start..self.rest.start + 1;
+                        transaction.read_pages(table, pages.slice(page), rows, ids.as_mut())?;
+                        self.rest.start += 1;
+                    }
                 }
             }
             Source::Index(lookup) => {
-                if !self.rest.is_empty() {
-                    self.rest = 0..0;
-                    let found = transaction.find(table, lookup.index, &lookup.values)?;
-                    transaction.read_rows(table, &found, rows, ids.as_mut())?;
+                let found = match self.found.take() {
+                    Some(found) => found,
+                    None => {
+                        let found = transaction.find(table, lookup.index, &lookup.values)?;
+                        self.rest = 0..found.len();
+                        found
+                    }
+                };
+                while !self.rest.is_empty() && rows.rows() < self.batch_rows && rows.bytes() < BATCH_BYTES {
+                    let end = self.rest.end.min(self.rest.start + ROWS_AT_ONCE);
+                    let wanted = found.get(self.rest.start..end).unwrap_or_default();
+                    transaction.read_rows(table, wanted, rows, ids.as_mut())?;
+                    self.rest.start = end;
                 }
+                self.found = Some(found);
             }
         }
         Ok(())

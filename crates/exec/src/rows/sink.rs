@@ -26,7 +26,7 @@ use nandina_pages::PageSchema;
 use nandina_storage::{Deferred, Table};
 
 use super::scan::RowScanExec;
-use super::transactions::{Savepoints, SharedTransaction, Transactions};
+use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
 use crate::scan::conform;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
@@ -145,30 +145,6 @@ impl Applying {
     }
 }
 
-/// Rolls a statement back that does not come to its end.
-struct Unfinished<'t> {
-    transactions: &'t Transactions,
-    before: Option<Savepoints>,
-}
-
-impl Unfinished<'_> {
-    fn end(mut self) {
-        self.before = None;
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        let Some(before) = &self.before else { return };
-        if !self.transactions.are_of_session() {
-            self.transactions.roll_back();
-        } else if let Err(error) = self.transactions.roll_back_to(before) {
-            log::error!("a statement could not be rolled back, and with it its transaction: {error}");
-            self.transactions.roll_back();
-        }
-    }
-}
-
 impl DisplayAs for RowSink {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let change = match self.change {
@@ -195,8 +171,7 @@ impl DataSink for RowSink {
         mut rows: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let unfinished =
-            Unfinished { transactions: &self.transactions, before: Some(self.transactions.savepoints()) };
+        let statement = self.transactions.begin_change()?;
         let mut state = Applying {
             rows: 0,
             deferred: Deferred::default(),
@@ -215,8 +190,7 @@ impl DataSink for RowSink {
         }
         let deferred = std::mem::take(&mut state.deferred);
         self.transaction.write(|transaction| transaction.add_deferred(&self.table, deferred))?;
-        self.transactions.end_statement()?;
-        unfinished.end();
+        statement.end()?;
         Ok(state.rows)
     }
 }

@@ -1,6 +1,7 @@
 //! Which transactions a statement is in.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::config::SessionConfig;
@@ -17,19 +18,17 @@ use crate::scan::storage_error;
 pub struct Transactions {
     kind: Kind,
     durability: Durability,
-    begun: Mutex<Vec<Begun>>,
+    /// A statement changes rows.
+    is_writing: AtomicBool,
+    /// A statement could not be rolled back: nothing goes on but ROLLBACK.
+    is_broken: AtomicBool,
+    begun: Mutex<Vec<Arc<SharedTransaction>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     OfStatement,
     OfSession { is_read_only: bool },
-}
-
-#[derive(Debug)]
-struct Begun {
-    store: Store,
-    transaction: Arc<SharedTransaction>,
 }
 
 /// A transaction that all parts of a statement use: many read at the same time, or one writes.
@@ -47,12 +46,17 @@ pub struct Savepoints(Vec<(Arc<SharedTransaction>, Option<Savepoint>)>);
 impl Transactions {
     /// Those of one statement.
     pub fn of_statement(durability: Durability) -> Arc<Self> {
-        Arc::new(Self { kind: Kind::OfStatement, durability, begun: Mutex::default() })
+        Self::new(Kind::OfStatement, durability)
     }
 
     /// Those of the statements between BEGIN and its end.
     pub fn of_session(is_read_only: bool, durability: Durability) -> Arc<Self> {
-        Arc::new(Self { kind: Kind::OfSession { is_read_only }, durability, begun: Mutex::default() })
+        Self::new(Kind::OfSession { is_read_only }, durability)
+    }
+
+    fn new(kind: Kind, durability: Durability) -> Arc<Self> {
+        let (is_writing, is_broken, begun) = Default::default();
+        Arc::new(Self { kind, durability, is_writing, is_broken, begun })
     }
 
     /// Those that statements with this configuration are in; a plan that no session of ours has made is a statement of its own.
@@ -66,14 +70,15 @@ impl Transactions {
 
     /// That of a database.
     pub fn of(&self, store: &Store) -> Result<Arc<SharedTransaction>> {
+        self.check_whole()?;
         let mut begun = self.begun.lock();
-        if let Some(known) = begun.iter().find(|begun| begun.transaction.snapshot.is_of(store)) {
-            return Ok(Arc::clone(&known.transaction));
+        if let Some(known) = begun.iter().find(|begun| begun.snapshot.is_of(store)) {
+            return Ok(Arc::clone(known));
         }
         let transaction = blocking(|| store.begin()).map_err(storage_error)?;
         let snapshot = transaction.snapshot().clone();
         let transaction = Arc::new(SharedTransaction { state: RwLock::new(Some(transaction)), snapshot });
-        begun.push(Begun { store: store.clone(), transaction: Arc::clone(&transaction) });
+        begun.push(Arc::clone(&transaction));
         Ok(transaction)
     }
 
@@ -84,8 +89,8 @@ impl Transactions {
         }
         let transaction = self.of(store)?;
         let others = self.begun.lock();
-        let mut others = others.iter().filter(|other| !Arc::ptr_eq(&other.transaction, &transaction));
-        if others.any(|other| other.transaction.has_written()) {
+        let mut others = others.iter().filter(|other| !Arc::ptr_eq(other, &transaction));
+        if others.any(|other| other.has_written()) {
             return exec_err!(
                 "a transaction changes rows of one database alone: COMMIT it before rows of another one are changed"
             );
@@ -93,15 +98,37 @@ impl Transactions {
         Ok(transaction)
     }
 
-    /// The end of a statement that has changed something: of its own transactions, too.
-    pub fn end_statement(&self) -> Result<()> {
-        if self.kind == Kind::OfStatement { self.commit() } else { Ok(()) }
+    fn check_whole(&self) -> Result<()> {
+        if self.is_broken.load(Ordering::Acquire) {
+            return exec_err!("the transaction has lost a part of what it did: ROLLBACK and begin again");
+        }
+        Ok(())
+    }
+
+    /// Begins a statement that changes rows; another one has to end first.
+    pub fn begin_change(self: &Arc<Self>) -> Result<ChangingStatement> {
+        if self.is_writing.swap(true, Ordering::AcqRel) {
+            return exec_err!(
+                "another statement of this transaction is changing rows: read its result to the end first"
+            );
+        }
+        Ok(ChangingStatement { transactions: Arc::clone(self), before: Some(self.savepoints()) })
     }
 
     /// Makes durable what was done.
     pub fn commit(&self) -> Result<()> {
+        self.check_whole()?;
+        if self.is_writing.load(Ordering::Acquire) {
+            return exec_err!(
+                "a statement of this transaction is changing rows: read its result to the end before COMMIT"
+            );
+        }
+        self.commit_all()
+    }
+
+    fn commit_all(&self) -> Result<()> {
         let begun = std::mem::take(&mut *self.begun.lock());
-        for Begun { transaction, .. } in begun {
+        for transaction in begun {
             let ended = transaction.state.write().take();
             if let Some(transaction) = ended {
                 blocking(|| transaction.commit_as(self.durability)).map_err(storage_error)?;
@@ -112,7 +139,7 @@ impl Transactions {
 
     /// Rolls back what was done.
     pub fn roll_back(&self) {
-        for Begun { transaction, .. } in std::mem::take(&mut *self.begun.lock()) {
+        for transaction in std::mem::take(&mut *self.begun.lock()) {
             let ended = transaction.state.write().take();
             blocking(|| drop(ended));
         }
@@ -121,16 +148,16 @@ impl Transactions {
     /// This moment, in all databases that have been used.
     pub fn savepoints(&self) -> Savepoints {
         let begun = self.begun.lock();
-        let moment = |begun: &Begun| {
-            let savepoint = begun.transaction.state.read().as_ref().and_then(Transaction::savepoint);
-            (Arc::clone(&begun.transaction), savepoint)
+        let moment = |transaction: &Arc<SharedTransaction>| {
+            let savepoint = transaction.state.read().as_ref().and_then(Transaction::savepoint);
+            (Arc::clone(transaction), savepoint)
         };
         Savepoints(begun.iter().map(moment).collect())
     }
 
     /// Rolls back what was done since, in databases that have been used since, too.
     pub fn roll_back_to(&self, savepoints: &Savepoints) -> Result<()> {
-        let begun: Vec<_> = self.begun.lock().iter().map(|begun| Arc::clone(&begun.transaction)).collect();
+        let begun: Vec<_> = self.begun.lock().clone();
         for transaction in begun {
             let known = savepoints.0.iter().find(|(other, _)| Arc::ptr_eq(other, &transaction));
             let savepoint = known.map_or(Some(Savepoint::default()), |(_, savepoint)| *savepoint);
@@ -138,10 +165,39 @@ impl Transactions {
         }
         Ok(())
     }
+}
 
-    /// Databases that have been used.
-    pub fn stores(&self) -> Vec<Store> {
-        self.begun.lock().iter().map(|begun| begun.store.clone()).collect()
+/// Rolls a statement back that does not come to its end.
+#[derive(Debug)]
+pub struct ChangingStatement {
+    transactions: Arc<Transactions>,
+    /// None once it has ended.
+    before: Option<Savepoints>,
+}
+
+impl ChangingStatement {
+    /// All rows are changed. The statement's own transactions are committed.
+    pub fn end(mut self) -> Result<()> {
+        if !self.transactions.are_of_session() {
+            self.transactions.commit_all()?;
+        }
+        self.before = None;
+        Ok(())
+    }
+}
+
+impl Drop for ChangingStatement {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            if !self.transactions.are_of_session() {
+                self.transactions.roll_back();
+            } else if let Err(error) = self.transactions.roll_back_to(before) {
+                log::error!("a statement could not be rolled back, and with it its transaction: {error}");
+                self.transactions.is_broken.store(true, Ordering::Release);
+                self.transactions.roll_back();
+            }
+        }
+        self.transactions.is_writing.store(false, Ordering::Release);
     }
 }
 

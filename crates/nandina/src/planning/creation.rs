@@ -120,30 +120,20 @@ fn take_keys(create: &mut CreateTable, creation: &mut Creation) -> Result<()> {
     let name = |name: &Option<Ident>| name.as_ref().map(normalized);
     for column in &mut create.columns {
         let own = normalized(&column.name);
-        let mut is_primary = false;
         column.options.retain(|option| {
             let key = match &option.option {
                 ColumnOption::PrimaryKey(_) => true,
                 ColumnOption::Unique(_) => false,
                 _ => return true,
             };
-            is_primary |= key;
             creation.keys.push(Key { name: name(&option.name), columns: vec![own.clone()], is_primary: key });
             false
         });
-        if is_primary {
-            column.options.push(ColumnOptionDef { name: None, option: ColumnOption::NotNull });
-        }
     }
     for constraint in std::mem::take(&mut create.constraints) {
         match constraint {
             TableConstraint::PrimaryKey(key) => {
                 let columns = index_statement::columns(&key.columns)?;
-                for column in &mut create.columns {
-                    if columns.contains(&normalized(&column.name)) {
-                        column.options.push(ColumnOptionDef { name: None, option: ColumnOption::NotNull });
-                    }
-                }
                 creation.keys.push(Key { name: name(&key.name), columns, is_primary: true });
             }
             TableConstraint::Unique(key) => {

@@ -191,6 +191,12 @@ impl Target {
             Some(rows) => rows.table().clone(),
             None => return Err(super::cannot_change(&place.name)),
         };
+        if table.schema().fields().iter().any(|field| field.name() == ROW_ID) {
+            return Err(Error::unsupported(format!(
+                "rows of '{}' cannot be changed, as it has a column called '{ROW_ID}'",
+                place.name
+            )));
+        }
         let alias = match alias {
             Some(alias) => alias.name.clone(),
             None => Ident::with_quote('"', &place.name),
@@ -208,8 +214,20 @@ impl Target {
         let schema = self.table.schema();
         let mut values: Vec<Option<Expr>> = vec![None; schema.fields().len()];
         let mut assign = |name: &ObjectName, value: &Expr| -> Result<()> {
-            let column = name.0.last().and_then(|part| part.as_ident()).map(normalized).unwrap_or_default();
-            let at = schema.fields().iter().position(|field| field.name().eq_ignore_ascii_case(&column));
+            let parts = catalog_statement::parts(name);
+            let column = match parts.as_slice() {
+                [column] => column.clone(),
+                [table, column] if *table == normalized(&self.alias) => column.clone(),
+                _ => {
+                    return Err(Error::unsupported(format!(
+                        "UPDATE … SET {name}: name a column of the table that is changed"
+                    )));
+                }
+            };
+            let fields = schema.fields();
+            let at = fields.iter().position(|field| *field.name() == column);
+            let at =
+                at.or_else(|| fields.iter().position(|field| field.name().eq_ignore_ascii_case(&column)));
             let Some(at) = at else {
                 let columns = schema.fields().iter().map(|field| field.name().as_str());
                 let hint = suggestion::phrase(&column, columns);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt as _;
@@ -60,6 +60,18 @@ pub(super) fn indexes(
         indexes.push(index);
     }
     Ok(indexes)
+}
+
+/// The same columns, those of the primary key without nulls.
+pub(super) fn with_primary_key(schema: &Schema, indexes: &[IndexDefinition]) -> SchemaRef {
+    let keys = indexes.iter().filter(|index| index.is_primary);
+    let keys: HashSet<usize> = keys.flat_map(|index| index.columns.iter().copied()).collect();
+    let field = |(number, field): (usize, &FieldRef)| match keys.contains(&number) {
+        true => Arc::new(field.as_ref().clone().with_nullable(false)),
+        false => Arc::clone(field),
+    };
+    let fields = schema.fields().iter().enumerate().map(field).collect::<Vec<_>>();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 pub(super) fn index(

@@ -13,6 +13,7 @@ mod inputs;
 mod mutated_inputs_are_refused;
 mod objects_last;
 mod progress_is_told;
+mod rows_change;
 mod session_runs_sql;
 mod tables_stay_in_memory;
 mod tpch;

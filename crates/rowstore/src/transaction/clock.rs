@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::error::Result;
 use crate::store::PageStore;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, RwLock, pause};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::undo::TransactionId;
 
 /// Numbers that are taken at once: after a crash, so many are passed over at most.
@@ -129,13 +129,20 @@ impl Clock {
         }
     }
 
-    /// Waits until all transactions have ended that are changing something now.
-    pub fn wait_for_writers(&self) {
-        let next = self.next.load(Ordering::Acquire);
-        let is_active = |(id, state): (&TransactionId, &State)| id.0 < next && *state == State::Active;
-        while self.states.read().of.iter().any(is_active) {
-            pause();
-        }
+    /// All transactions that have changed something have lower numbers.
+    pub fn next_number(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// Whether one with a lower number has not ended, or is not seen yet by those that begin now.
+    pub fn has_unseen(&self, next: u64) -> bool {
+        let now = self.now.load(Ordering::Acquire);
+        let is_unseen = |(id, state): (&TransactionId, &State)| match state {
+            _ if id.0 >= next => false,
+            State::Active => true,
+            State::Committed(time) => time.0 > now,
+        };
+        self.states.read().of.iter().any(is_unseen)
     }
 
     /// All snapshots, those to come included, see commits up to it.

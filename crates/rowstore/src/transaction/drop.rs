@@ -56,8 +56,18 @@ impl RowStore {
         if !self.clock.is_idle() {
             return Ok(false);
         }
-        self.purge_all()?;
-        Ok(true)
+        let mut all = {
+            let mut streams = self.streams.lock();
+            if streams.0.len() < streams.1 {
+                // A transaction writes to one of them, or clears it.
+                return Ok(false);
+            }
+            std::mem::take(&mut streams.0)
+        };
+        let cleared =
+            all.iter_mut().try_fold(true, |is_clear, stream| Ok(self.purge_whole(stream)? && is_clear));
+        all.into_iter().for_each(|stream| self.give_stream_back(stream));
+        cleared
     }
 
     /// Frees the last heap page of a table, and those that the rows of it go on in.

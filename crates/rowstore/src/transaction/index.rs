@@ -19,6 +19,7 @@ use crate::heap::directory::TableId;
 use crate::heap::slotted::{self, HEAP_KIND};
 use crate::page::{self, PageId};
 use crate::store::PageStore;
+use crate::sync::pause;
 use crate::tier::Access;
 use crate::tree::{Range, Tree};
 use crate::undo::{Entry, EntryKind, Stream, TransactionId};
@@ -77,18 +78,23 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let store = &self.store.pages;
         check_length(store, key)?;
-        let entry = entry_of(key, row, self.writes()?.id);
-        let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
-        let mut undo = None;
-        let this = &*self;
-        tree.insert(store, &entry, |change| {
-            undo = Some(this.append(change, EntryKind::IndexInsert, &[&body])?.1);
-            Ok(())
-        })?;
-        // It may be there, if this transaction has added it before.
-        if let Some(undo) = undo {
-            self.appended(undo);
-        }
+        let mut writer = self.writes()?.id;
+        let undo = loop {
+            let entry = entry_of(key, row, writer);
+            let body = [&tree.root().0.to_le_bytes()[..], &entry].concat();
+            let mut undo = None;
+            let this = &*self;
+            tree.insert(store, &entry, |change| {
+                undo = Some(this.append(change, EntryKind::IndexInsert, &[&body])?.1);
+                Ok(())
+            })?;
+            match undo {
+                Some(undo) => break undo,
+                // This transaction has added it before, and it goes with the commit if it was removed since: this one stays.
+                None => writer = self.store.clock.number_of_none(store)?,
+            }
+        };
+        self.appended(undo);
         self.store.pages.throttle()?;
         // After the key has been added: of two that add the same one, one sees the other.
         unique.map_or(Ok(()), |has_key| self.check_unique(tree, key, row, has_key))
@@ -334,7 +340,7 @@ impl RowStore {
         keys: impl FnOnce(&Transaction<'_>, &mut dyn FnMut(&[u8], RowId) -> Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
         let building = Building::begin(self, tree);
-        self.clock.wait_for_writers();
+        self.wait_for_writers()?;
         let writer = self.clock.number_of_none(&self.pages)?;
         let transaction = self.begin();
         keys(&transaction, &mut |key, row| {
@@ -344,7 +350,7 @@ impl RowStore {
             self.pages.checkpoint_if_due()
         })?;
         drop(transaction);
-        self.clock.wait_for_writers();
+        self.wait_for_writers()?;
         let missed = building.end();
         let now = self.begin();
         let is_there = |key: &[u8], row: RowId| match now.get(table, row) {
@@ -360,6 +366,18 @@ impl RowStore {
         }
         if is_unique {
             check_each_once(&now, tree, is_there)?;
+        }
+        self.pages.log().wait_until_all_durable()?;
+        Ok(())
+    }
+
+    /// Waits until all transactions have ended that are changing something now, and those that begin later see what they did.
+    fn wait_for_writers(&self) -> Result<()> {
+        let next = self.clock.next_number();
+        while self.clock.has_unseen(next) {
+            // A commit whose log cannot be written is never seen.
+            self.pages.log().wait_until_all_durable()?;
+            pause();
         }
         Ok(())
     }

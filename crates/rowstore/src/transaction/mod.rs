@@ -311,6 +311,13 @@ impl<'s> Transaction<'s> {
         Ok(pages)
     }
 
+    /// Reads pages that are wanted next, all at the same time.
+    pub fn read_ahead(&self, pages: &[PageId]) {
+        if let [_, _, ..] = pages {
+            self.store.pages.pool().prefetch(pages, Access::Sequential);
+        }
+    }
+
     /// Hands over the rows of some pages of a table that this transaction sees. All pages are read at the same time; `take` must not read
     /// or change anything of this store.
     pub fn scan_pages(
@@ -319,9 +326,7 @@ impl<'s> Transaction<'s> {
         pages: &[PageId],
         mut take: impl FnMut(RowId, &[u8]),
     ) -> Result<()> {
-        if let [_, _, ..] = pages {
-            self.store.pages.pool().prefetch(pages, Access::Sequential);
-        }
+        self.read_ahead(pages);
         for page in pages {
             let latched = self.store.pages.read(*page, Access::Sequential)?;
             table.check(&self.store.pages, *page, &latched)?;

@@ -59,6 +59,12 @@ impl RowStore {
         Ok(())
     }
 
+    /// Clears all of a stream that no snapshot needs; whether nothing is left.
+    pub(super) fn purge_whole(&self, stream: &mut PurgedStream) -> Result<bool> {
+        self.purge_some(stream, u64::MAX)?;
+        Ok(self.first_commit(stream.stream.kept_from)?.is_none())
+    }
+
     /// Clears about so many entries; how many are left of that number.
     fn purge_some(&self, stream: &mut PurgedStream, most: u64) -> Result<u64> {
         let horizon = self.clock.horizon();

@@ -54,6 +54,7 @@ impl Store {
     /// Adds an index to a table while others change its rows. It waits for transactions that have changed something.
     pub fn create_index(&self, table: &Table, definition: IndexDefinition) -> Result<()> {
         self.check_writable()?;
+        let _indexing = self.indexing().lock();
         let rows = self.row_store()?;
         let name = definition.name.clone();
         let (record, _making) = self.rows().make_index(&rows, definition)?;
@@ -81,7 +82,7 @@ impl Store {
             }),
             Err(error) => {
                 drop(_making);
-                self.drop_index(table, &name)?;
+                self.remove_index(table, &name)?;
                 Err(error)
             }
         }
@@ -90,6 +91,11 @@ impl Store {
     /// Removes an index.
     pub fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
         self.check_writable()?;
+        let _indexing = self.indexing().lock();
+        self.remove_index(table, name)
+    }
+
+    fn remove_index(&self, table: &Table, name: &str) -> Result<()> {
         self.change_indexes(table, |indexes| {
             let before = indexes.len();
             indexes.retain(|index| index.definition.name != name);

@@ -143,14 +143,16 @@ impl RowStores {
         Self { device, database, state: Mutex::new(state) }
     }
 
-    /// Pages in memory may take so many bytes.
-    pub fn set_pool_bytes(&self, bytes: usize) -> Result<()> {
+    /// Pages in memory may take so many bytes; how many they take now at most.
+    pub fn set_pool_bytes(&self, bytes: usize) -> Result<usize> {
         let mut state = self.state.lock();
+        let is_other = state.pool_bytes != bytes;
         state.pool_bytes = bytes;
-        if let Some(store) = &state.open {
+        let Some(store) = &state.open else { return Ok(0) };
+        if is_other {
             store.pages().pool().resize(bytes / store.pages().page_bytes())?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Opens it, or makes one. `kept` are the first pages of the heaps and indexes that the manifest names.
@@ -163,7 +165,9 @@ impl RowStores {
         options.frames = state.frames(options.page_bytes);
         options.most_frames = options.frames.max(options.most_frames);
         let store = RowStore::open(self.device.clone(), self.device.clone(), self.database.0, &options)?;
-        registry::clear_others(&store, &kept())?;
+        if let Err(error) = registry::clear_others(&store, &kept()) {
+            log::warn!("what dropped tables took is not given back: {error}");
+        }
         Ok(state.opened(store))
     }
 
@@ -183,6 +187,15 @@ impl RowStores {
         }
         state.lock = Some(held);
         Ok(state.opened(store))
+    }
+
+    /// What was committed is durable, also where that was not waited for.
+    pub fn close(&self) {
+        if let Some(store) = &self.state.lock().open
+            && let Err(error) = store.pages().log().wait_until_all_durable()
+        {
+            log::error!("the last transactions are not durable: {error}");
+        }
     }
 
     /// Makes a heap, and indexes of it. They are cleared away as soon as they are neither named by the manifest nor being made.
@@ -216,10 +229,13 @@ impl RowStores {
         Ok((IndexRecord { definition, root, is_building: true }, making))
     }
 
-    /// Gives back the pages of what was dropped, if nobody can still see it.
-    pub fn clear_others(&self, mut kept: HashSet<u64>) -> Result<()> {
+    /// Gives back the pages of what was dropped, if nobody can still see it. `kept` are the first pages of the heaps and indexes that the
+    /// manifest names.
+    pub fn clear_others(&self, kept: impl FnOnce() -> HashSet<u64>) -> Result<()> {
         let state = self.state.lock();
         let Some(store) = &state.open else { return Ok(()) };
+        // With the lock: what the manifest does not name yet is being made until then.
+        let mut kept = kept();
         kept.extend(&state.making);
         registry::clear_others(store, &kept)
     }

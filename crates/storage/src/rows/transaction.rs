@@ -1,6 +1,7 @@
 //! Transactions over the tables of a database whose rows are changed one by one.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use nandina_rowstore::transaction::Savepoint;
 use nandina_rowstore::{Error as RowsError, RowStore};
 use self_cell::self_cell;
 
-use super::Heap;
+use super::{Heap, IndexDefinition};
 use crate::error::{Result, StorageError};
 use crate::store::{Snapshot, Store, TableEntry};
 use crate::table::Table;
@@ -72,13 +73,14 @@ impl RowPages {
 /// have a key that another one of them had before.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    rows: Vec<HeapRow>,
+    /// Rows, and the first pages of indexes.
+    keys: Vec<(HeapRow, u64)>,
 }
 
 impl Deferred {
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.rows.capacity() * size_of::<HeapRow>()
+        self.keys.capacity() * size_of::<(HeapRow, u64)>()
     }
 }
 
@@ -107,15 +109,40 @@ impl Transaction {
         change: impl FnOnce(&mut nandina_rowstore::Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
         let Some(rows) = &mut self.rows else { return Err(self.no_rows()) };
-        rows.with_dependent_mut(|_, transaction| {
+        rows.with_dependent_mut(|store, transaction| {
             let Some(transaction) = transaction else { unreachable!("it is there until it ends") };
-            change(transaction)
+            let changed = change(transaction)?;
+            store.pages().checkpoint_if_due()?;
+            Ok(changed)
         })
+    }
+
+    /// The indexes of a table that rows can be found by, with their numbers: those that this transaction sees, and that have not been
+    /// dropped since, as what it adds itself is not in these.
+    pub fn indexes(&self, table: &Table) -> Result<Vec<(usize, IndexDefinition)>> {
+        // Of a table that has been dropped since none is there.
+        let newest = table.store().newest(table).ok().and_then(|entry| entry.heap.clone());
+        let kept: HashSet<u64> = newest.iter().flat_map(|heap| heap.first_pages()).collect();
+        let is_kept = |number: usize| {
+            let index = table.heap().ok().and_then(|heap| heap.record.indexes.get(number));
+            index.is_some_and(|index| kept.contains(&index.root))
+        };
+        Ok(table
+            .indexes()
+            .filter(|(number, _)| is_kept(*number))
+            .map(|(number, index)| (number, index.clone()))
+            .collect())
     }
 
     /// Where the rows of a table are.
     pub fn pages(&self, table: &Table) -> Result<RowPages> {
         Ok(RowPages(self.reader()?.heap_pages(table.heap()?.id())?.into()))
+    }
+
+    /// Reads pages that are wanted next, all at the same time.
+    pub fn read_ahead(&self, pages: &[PageId]) -> Result<()> {
+        self.reader()?.read_ahead(pages);
+        Ok(())
     }
 
     /// Collects the rows of some pages that this transaction sees, and their ids.
@@ -229,7 +256,6 @@ impl Transaction {
             for row in 0..rows.num_rows() {
                 let id = HeapRow(ids.value(row));
                 let old = old_keys(transaction, &target, id)?;
-                let mut is_deferred = false;
                 let mut added = Vec::new();
                 for (number, old) in old.iter().enumerate() {
                     if old.row(0) == keys[number].row(row) {
@@ -237,7 +263,7 @@ impl Transaction {
                     }
                     transaction.index_remove(heap.record.indexes[number].tree(), old.row(0).as_ref(), id)?;
                     if heap.record.indexes[number].definition.is_unique {
-                        is_deferred = true;
+                        deferred.keys.push((id, heap.record.indexes[number].root));
                     } else {
                         added.push(number);
                     }
@@ -249,9 +275,6 @@ impl Transaction {
                 }
                 for number in added {
                     add_key(transaction, &target, number, rows, &keys, row, id)?;
-                }
-                if is_deferred {
-                    deferred.rows.push(id);
                 }
             }
             Ok(())
@@ -265,17 +288,16 @@ impl Transaction {
         let all: Vec<usize> = (0..heap.codec.schema().fields().len()).collect();
         self.write(|transaction| {
             let mut decoder = heap.codec.decoder(&all).map_err(StorageError::Encode)?;
-            for id in deferred.rows {
+            for (id, root) in deferred.keys {
                 let Some(bytes) = transaction.get(heap.id(), id)? else {
                     unreachable!("a row that a statement has updated is there at its end")
                 };
                 decoder.push(&bytes).map_err(|source| damaged_row(table, id, source))?;
                 let row = decoder.finish().map_err(|source| damaged_row(table, id, source))?;
-                let keys = heap.keys.iter().map(|keys| keys.of_rows(&row)).collect::<Result<Vec<_>>>()?;
-                for (number, index) in heap.record.indexes.iter().enumerate() {
-                    if index.definition.is_unique {
-                        add_key(transaction, &target, number, &row, &keys, 0, id)?;
-                    }
+                // The index may have been dropped meanwhile.
+                if let Some(number) = heap.record.indexes.iter().position(|index| index.root == root) {
+                    let keys = heap.keys.iter().map(|keys| keys.of_rows(&row)).collect::<Result<Vec<_>>>()?;
+                    add_key(transaction, &target, number, &row, &keys, 0, id)?;
                 }
             }
             Ok(())

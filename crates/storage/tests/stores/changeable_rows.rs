@@ -9,6 +9,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use nandina_simulation::{CrashOutcome, FaultPlan};
 use nandina_storage::*;
 
 use crate::setup::simulated;
@@ -290,4 +291,133 @@ fn what_is_dropped_is_used_again() {
     store.drop_table("third").unwrap();
     fill("fourth");
     assert!(page_file_bytes(&device) <= 2 * grown + (64 << 10));
+}
+
+/// Rows of each table, and the names of its indexes.
+type State = Vec<(String, BTreeMap<i64, Row>, Vec<String>)>;
+
+fn state(store: &Store) -> State {
+    let transaction = store.begin().unwrap();
+    let of_table = |name: String| {
+        let table = transaction.snapshot().table(&name).unwrap();
+        let seen = all(&transaction, &table);
+        let mut indexes = Vec::new();
+        for (number, index) in table.indexes() {
+            // Each key leads to its row.
+            for (row, id) in seen.values() {
+                let values: Vec<ArrayRef> = match index.columns.as_slice() {
+                    [0] => vec![Arc::new(Int64Array::from(vec![row.0]))],
+                    _ => {
+                        vec![Arc::new(Int64Array::from(vec![row.1])), Arc::new(Int64Array::from(vec![row.0]))]
+                    }
+                };
+                assert!(transaction.find(&table, number, &values).unwrap().contains(id), "{name} {row:?}");
+            }
+            indexes.push(index.name.clone());
+        }
+        (name, seen.into_iter().map(|(key, (row, _))| (key, row)).collect(), indexes)
+    };
+    store.table_names().into_iter().map(of_table).collect()
+}
+
+/// Statements; `done` is told after each that was acknowledged.
+fn run(device: nandina_device::Device, mut done: impl FnMut(usize, &Store)) -> Result<()> {
+    let store = Store::open(device, Mode::Write)?;
+    done(0, &store);
+    let rows: Vec<Row> = (0..60).map(|key| (key, Some(key % 3), "x".repeat(key as usize * 5))).collect();
+    let new = store.new_rows(definition("a"), IfExists::Fail)?;
+    let mut transaction = new.begin();
+    transaction.insert(new.table(), &batch(&rows))?;
+    transaction.commit()?;
+    let table = new.finish()?;
+    done(1, &store);
+    let mut transaction = store.begin()?;
+    transaction.insert(&table, &batch(&[(100, None, "y".repeat(9000))]))?;
+    let ids: Vec<u64> =
+        all(&transaction, &table).values().filter(|(row, _)| row.0 % 2 == 0).map(|(_, id)| *id).collect();
+    transaction.delete(&table, &UInt64Array::from(ids))?;
+    transaction.commit()?;
+    done(2, &store);
+    store.create_index(&table, index("by_text_less", &[0], false))?;
+    done(3, &store);
+    store.drop_index(&table, "by_group")?;
+    done(4, &store);
+    let mut transaction = store.begin()?;
+    let seen = all(&transaction, &table);
+    let moved: Vec<Row> = seen.values().map(|(row, _)| (row.0 + 1, row.1, String::new())).collect();
+    let mut deferred = Deferred::default();
+    let ids = UInt64Array::from_iter_values(seen.values().map(|(_, id)| *id));
+    transaction.update(&table, &ids, &batch(&moved), &mut deferred)?;
+    transaction.add_deferred(&table, deferred)?;
+    transaction.commit()?;
+    done(5, &store);
+    store.create_table(definition("b"), IfExists::Fail)?;
+    done(6, &store);
+    drop(table);
+    store.drop_table("a")?;
+    done(7, &store);
+    Ok(())
+}
+
+const LAST: usize = 7;
+
+#[test]
+fn what_was_acknowledged_survives_every_crash() {
+    let (device, simulation) = simulated();
+    let mut states = Vec::new();
+    run(device, |number, store| {
+        assert_eq!(number, states.len());
+        states.push(state(store));
+    })
+    .unwrap();
+    assert_eq!(states.len(), LAST + 1);
+    drop(simulation);
+    let (device, simulation) = simulated();
+    run(device, |_, _| {}).unwrap();
+    let events = simulation.events();
+    assert!(events > 60, "{events} events");
+    for event in 0..events {
+        for outcome in
+            [CrashOutcome::LoseUnsynced, CrashOutcome::KeepAll, CrashOutcome::Random { seed: event }]
+        {
+            let (device, simulation) = simulated();
+            simulation.set_plan(FaultPlan::none().power_loss_at(event));
+            let mut acknowledged = None;
+            let result = run(device.clone(), |number, _| acknowledged = Some(number));
+            simulation.crash(outcome);
+            let context = format!("event {event}, {outcome:?}, acknowledged {acknowledged:?}, {result:?}");
+            let store =
+                Store::open(device.clone(), Mode::Write).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check_state(&store, &states, acknowledged, &context);
+            // And it works on.
+            store.create_table(definition("afterwards"), IfExists::Fail).unwrap();
+            store.drop_table("afterwards").unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_that_fail_leave_the_state_before_or_after() {
+    let (device, simulation) = simulated();
+    let mut states = Vec::new();
+    run(device, |_, store| states.push(state(store))).unwrap();
+    drop(simulation);
+    let (device, simulation) = simulated();
+    run(device, |_, _| {}).unwrap();
+    for request in 0..simulation.requests() {
+        let (device, simulation) = simulated();
+        simulation.set_plan(FaultPlan::none().fail_request(request));
+        let mut acknowledged = None;
+        let result = run(device.clone(), |number, _| acknowledged = Some(number));
+        let context = format!("request {request}, acknowledged {acknowledged:?}, {result:?}");
+        let store = Store::open(device, Mode::Write).unwrap_or_else(|error| panic!("{context}: {error}"));
+        check_state(&store, &states, acknowledged, &context);
+    }
+}
+
+fn check_state(store: &Store, states: &[State], acknowledged: Option<usize>, context: &str) {
+    let found = state(store);
+    let before = acknowledged.unwrap_or(0);
+    let next = acknowledged.map_or(0, |number| number + 1).min(LAST);
+    assert!(found == states[before] || found == states[next], "{context}: {found:?}");
 }

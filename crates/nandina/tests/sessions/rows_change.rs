@@ -1,0 +1,172 @@
+//! Transactions of several sessions, and what becomes of them when a database is closed, copied or only read.
+
+use arrow::util::display::array_value_to_string;
+use nandina::{Database, Options, Session};
+
+async fn run(session: &Session, statements: &str) {
+    session.run(statements).await.unwrap();
+}
+
+/// The rows of a query, with commas between values.
+async fn rows(session: &Session, query: &str) -> Vec<String> {
+    let batches = session.sql(query).await.unwrap().collect().await.unwrap();
+    let mut rows = Vec::new();
+    for batch in &batches {
+        for row in 0..batch.num_rows() {
+            let value = |column: &arrow::array::ArrayRef| array_value_to_string(column, row).unwrap();
+            rows.push(batch.columns().iter().map(value).collect::<Vec<_>>().join(","));
+        }
+    }
+    rows.sort();
+    rows
+}
+
+async fn error(session: &Session, statement: &str) -> String {
+    match session.sql(statement).await {
+        Ok(query) => query.collect().await.unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn session(database: &Database) -> Session {
+    database.session().unwrap()
+}
+
+/// After the cases of Hermitage (Martin Kleppmann): which anomalies snapshot isolation has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_sees_one_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), Options::default()).unwrap();
+    let (one, two) = (session(&database), session(&database));
+    run(&one, "CREATE TABLE test (id INTEGER PRIMARY KEY, value INTEGER)").await;
+    let reset = "DELETE FROM test; INSERT INTO test VALUES (1, 10), (2, 20)";
+    let all = "SELECT * FROM test";
+
+    // Dirty write (G0): the second writer is told.
+    run(&one, reset).await;
+    run(&one, "BEGIN; UPDATE test SET value = 11 WHERE id = 1").await;
+    run(&two, "BEGIN").await;
+    let message = error(&two, "UPDATE test SET value = 12 WHERE id = 1").await;
+    assert!(message.contains("another transaction changes the same row"), "{message}");
+    run(&two, "ROLLBACK").await;
+    run(&one, "COMMIT").await;
+    assert_eq!(rows(&two, all).await, ["1,11", "2,20"]);
+
+    // Aborted and intermediate reads (G1a, G1b).
+    run(&one, reset).await;
+    run(&one, "BEGIN; UPDATE test SET value = 101 WHERE id = 1").await;
+    run(&two, "BEGIN").await;
+    assert_eq!(rows(&two, all).await, ["1,10", "2,20"]);
+    run(&one, "UPDATE test SET value = 11 WHERE id = 1; ROLLBACK").await;
+    assert_eq!(rows(&two, all).await, ["1,10", "2,20"]);
+    run(&two, "COMMIT").await;
+
+    // Read skew (G-single) and phantoms (PMP), also for rows that an index finds.
+    run(&two, "BEGIN").await;
+    assert_eq!(rows(&two, "SELECT value FROM test WHERE id = 1").await, ["10"]);
+    run(&one, "UPDATE test SET value = value + 2; INSERT INTO test VALUES (3, 30)").await;
+    assert_eq!(rows(&two, "SELECT value FROM test WHERE id = 2").await, ["20"]);
+    assert_eq!(rows(&two, "SELECT count(*) FROM test WHERE id IN (2, 3)").await, ["1"]);
+    assert_eq!(rows(&two, all).await, ["1,10", "2,20"]);
+    run(&two, "COMMIT").await;
+    assert_eq!(rows(&two, all).await, ["1,12", "2,22", "3,30"]);
+
+    // Lost update (P4): the first one wins, though it has ended.
+    run(&one, reset).await;
+    run(&two, "BEGIN").await;
+    assert_eq!(rows(&two, "SELECT value FROM test WHERE id = 1").await, ["10"]);
+    run(&one, "UPDATE test SET value = 11 WHERE id = 1").await;
+    let message = error(&two, "UPDATE test SET value = 12 WHERE id = 1").await;
+    assert!(message.contains("another transaction changes the same row"), "{message}");
+    run(&two, "ROLLBACK").await;
+
+    // Write skew (G2-item) is what snapshot isolation lets happen.
+    run(&one, reset).await;
+    run(&one, "BEGIN; UPDATE test SET value = 11 WHERE id = 1").await;
+    run(&two, "BEGIN; UPDATE test SET value = 21 WHERE id = 2").await;
+    run(&one, "COMMIT").await;
+    run(&two, "COMMIT").await;
+    assert_eq!(rows(&two, all).await, ["1,11", "2,21"]);
+
+    // A key that another transaction may yet have, and one that comes back within a transaction.
+    run(&one, "BEGIN; INSERT INTO test VALUES (4, 40)").await;
+    let message = error(&two, "INSERT INTO test VALUES (4, 41)").await;
+    assert!(message.contains("another transaction"), "{message}");
+    run(&one, "UPDATE test SET id = 5 WHERE id = 4; UPDATE test SET id = 4 WHERE id = 5; COMMIT").await;
+    assert_eq!(rows(&two, "SELECT * FROM test WHERE id = 4").await, ["4,40"]);
+    assert_eq!(rows(&two, "SELECT * FROM test WHERE id = 5").await, [] as [&str; 0]);
+    let message = error(&two, "INSERT INTO test VALUES (4, 41)").await;
+    assert!(message.contains("has a row with id = 4 already"), "{message}");
+}
+
+#[tokio::test]
+async fn what_is_committed_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let reading = || Options { read_only: true, ..Options::default() };
+    {
+        let database = Database::open(&path, Options::default()).unwrap();
+        let session = session(&database);
+        run(&session, "CREATE TABLE t (id BIGINT PRIMARY KEY, s VARCHAR)").await;
+        run(&session, "INSERT INTO t SELECT range, 'row ' || range FROM range(5000)").await;
+        run(
+            &session,
+            "CREATE INDEX by_s ON t (s); SET durability = 'relaxed'; DELETE FROM t WHERE id % 2 = 0",
+        )
+        .await;
+        run(&session, "BEGIN; DELETE FROM t").await;
+        // While it is open here, rows that change are not for other processes to read.
+        let other = Database::open(&path, reading()).unwrap().session().unwrap();
+        let message = error(&other, "SELECT count(*) FROM t").await;
+        assert!(message.contains("close it there"), "{message}");
+    }
+    {
+        let other = Database::open(&path, reading()).unwrap().session().unwrap();
+        assert_eq!(rows(&other, "SELECT count(*), min(id) FROM t").await, ["2500,1"]);
+        assert_eq!(rows(&other, "SELECT id FROM t WHERE s = 'row 77'").await, ["77"]);
+        let message = error(&other, "DELETE FROM t").await;
+        assert!(message.contains("read"), "{message}");
+    }
+    let database = Database::open(&path, Options::default()).unwrap();
+    let session = session(&database);
+    assert_eq!(rows(&session, "SELECT count(*), min(id) FROM t").await, ["2500,1"]);
+    assert_eq!(rows(&session, "SELECT id FROM t WHERE s = 'row 77'").await, ["77"]);
+    assert_eq!(rows(&session, "SELECT id FROM t WHERE id = 78").await, [] as [&str; 0]);
+    run(&session, "CHECKPOINT").await;
+    let mut lines = 0;
+    nandina::list_log(&path, &Options::default(), |_| lines += 1).unwrap();
+    run(&session, "UPDATE t SET s = 'other' WHERE id = 1").await;
+    let before = std::mem::take(&mut lines);
+    nandina::list_log(&path, &Options::default(), |_| lines += 1).unwrap();
+    assert!(lines > before, "{lines} lines after {before}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_one_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db"), Options::default()).unwrap();
+    let (writer, copier) = (session(&database), session(&database));
+    run(&writer, "CREATE TABLE plain AS SELECT range AS x FROM range(1000)").await;
+    run(&writer, "CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance BIGINT)").await;
+    run(&writer, "INSERT INTO accounts SELECT range, 100 FROM range(200)").await;
+    let writing = tokio::spawn(async move {
+        for turn in 0..150 {
+            let (from, to) = (turn * 7 % 200, turn * 13 % 200);
+            run(&writer, "BEGIN").await;
+            run(&writer, &format!("UPDATE accounts SET balance = balance - 5 WHERE id = {from}")).await;
+            run(&writer, &format!("UPDATE accounts SET balance = balance + 5 WHERE id = {to}")).await;
+            run(&writer, "COMMIT").await;
+        }
+    });
+    for number in 0..3 {
+        let copy = folder.path().join(format!("copy{number}"));
+        let into = format!("VACUUM INTO '{}'", copy.display());
+        run(&copier, &into).await;
+        assert!(error(&copier, &into).await.contains("is not empty"));
+        let copied = Database::open(&copy, Options::default()).unwrap().session().unwrap();
+        assert_eq!(rows(&copied, "SELECT count(*), sum(balance)::BIGINT FROM accounts").await, ["200,20000"]);
+        assert_eq!(rows(&copied, "SELECT count(*) FROM plain").await, ["1000"]);
+        assert_eq!(rows(&copied, "SELECT count(*) FROM accounts WHERE id = 17").await, ["1"]);
+    }
+    writing.await.unwrap();
+}
