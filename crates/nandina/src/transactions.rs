@@ -54,15 +54,20 @@ impl OpenTransaction {
                 let transactions = Transactions::of_session(is_read_only, durability);
                 *open = Some(Open { transactions, savepoints: Vec::new() });
             }
-            TransactionStatement::Commit => open.take().ok_or_else(none)?.transactions.commit()?,
+            TransactionStatement::Commit => {
+                open.as_ref().ok_or_else(none)?.transactions.check_between_statements()?;
+                open.take().ok_or_else(none)?.transactions.commit()?;
+            }
             TransactionStatement::Rollback => open.take().ok_or_else(none)?.transactions.roll_back(),
             TransactionStatement::Savepoint { name } => {
                 let open = open.as_mut().ok_or_else(none)?;
+                open.transactions.check_between_statements()?;
                 let savepoints = open.transactions.savepoints();
                 open.savepoints.push((name, savepoints));
             }
             TransactionStatement::RollbackTo { name } => {
                 let open = open.as_mut().ok_or_else(none)?;
+                open.transactions.check_between_statements()?;
                 let at = open.find(&name)?;
                 // It stays, those behind it are gone.
                 open.savepoints.truncate(at + 1);

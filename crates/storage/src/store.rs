@@ -322,7 +322,10 @@ impl Store {
                 let generation = read_manifest(self.device())?.map(|manifest| manifest.generation);
                 match generation == Some(self.catalog().manifest.generation) {
                     true => Ok(store),
-                    false => Err(StorageError::Outdated { path: self.device().path().to_owned() }),
+                    false => {
+                        self.inner.rows.release();
+                        Err(StorageError::Outdated { path: self.device().path().to_owned() })
+                    }
                 }
             }
         }

@@ -115,14 +115,20 @@ impl Transactions {
         Ok(ChangingStatement { transactions: Arc::clone(self), before: Some(self.savepoints()) })
     }
 
-    /// Makes durable what was done.
-    pub fn commit(&self) -> Result<()> {
+    /// Refuses a moment at which a statement has changed a part of its rows.
+    pub fn check_between_statements(&self) -> Result<()> {
         self.check_whole()?;
         if self.is_writing.load(Ordering::Acquire) {
             return exec_err!(
-                "a statement of this transaction is changing rows: read its result to the end before COMMIT"
+                "a statement of this transaction is changing rows: read its result to the end first"
             );
         }
+        Ok(())
+    }
+
+    /// Makes durable what was done.
+    pub fn commit(&self) -> Result<()> {
+        self.check_between_statements()?;
         self.commit_all()
     }
 

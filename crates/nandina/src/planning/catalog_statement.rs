@@ -96,7 +96,7 @@ pub(crate) enum CatalogStatement {
 }
 
 impl CatalogStatement {
-    /// Whether it changes what others see.
+    /// Whether it changes what others see, or waits until others do not.
     pub(crate) fn changes_database(&self) -> bool {
         match self {
             Self::CreateSchema { .. }
@@ -106,7 +106,8 @@ impl CatalogStatement {
             | Self::CreateMacro { .. }
             | Self::DropMacro { .. }
             | Self::Attach { .. }
-            | Self::Detach { .. } => true,
+            | Self::Detach { .. }
+            | Self::Backup { .. } => true,
             Self::Use { .. }
             | Self::Prepare { .. }
             | Self::Execute { .. }
@@ -114,7 +115,6 @@ impl CatalogStatement {
             | Self::Describe { .. }
             | Self::Show(_)
             | Self::Checkpoint
-            | Self::Backup { .. }
             | Self::Nothing => false,
         }
     }

@@ -189,6 +189,13 @@ impl RowStores {
         Ok(state.opened(store))
     }
 
+    /// Closes what was opened to be read, so that others can write it.
+    pub fn release(&self) {
+        let mut state = self.state.lock();
+        state.open = None;
+        state.lock = None;
+    }
+
     /// What was committed is durable, also where that was not waited for.
     pub fn close(&self) {
         if let Some(store) = &self.state.lock().open

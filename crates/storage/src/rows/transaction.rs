@@ -36,9 +36,10 @@ self_cell! {
 /// committed.
 #[derive(Debug)]
 pub struct Transaction {
-    snapshot: Snapshot,
-    /// None where the database has no table whose rows are changed one by one.
+    /// None where the database has no table whose rows are changed one by one. Before the snapshot, which may be what keeps the database
+    /// open.
     rows: Option<Owned>,
+    snapshot: Snapshot,
 }
 
 /// What a crash may lose.
