@@ -40,7 +40,6 @@ use crate::options::Settings;
 use crate::planning::creation::Creation;
 use crate::planning::index_statement::IndexStatement;
 use crate::planning::parameters::PreparedStatements;
-use crate::planning::row_changes::RowsToChange;
 use crate::planning::{self, Planned, type_statement};
 use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
@@ -110,7 +109,6 @@ impl Session {
         context.register_udtf("tpch", Arc::new(TpchFunction));
         context.register_udtf("range", Arc::new(Series::range()));
         context.register_udtf("generate_series", Arc::new(Series::generate_series()));
-        context.register_udtf(RowsToChange::NAME, Arc::new(RowsToChange(Arc::clone(&names))));
         for function in SequenceFunction::all(&names) {
             context.register_udf(ScalarUDF::from(function));
         }

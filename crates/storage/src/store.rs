@@ -318,7 +318,7 @@ impl Store {
             Mode::Write => self.inner.rows.to_write(|| self.catalog().heaps_and_indexes()),
             Mode::ReadOnly => {
                 let store = self.inner.rows.to_read(LOCK)?;
-                // Nobody writes any more.
+                // No other process writes from now on.
                 let generation = read_manifest(self.device())?.map(|manifest| manifest.generation);
                 match generation == Some(self.catalog().manifest.generation) {
                     true => Ok(store),

@@ -247,8 +247,7 @@ impl Reader {
                 };
                 while !self.rest.is_empty() && rows.rows() < self.batch_rows && rows.bytes() < BATCH_BYTES {
                     let end = self.rest.end.min(self.rest.start + ROWS_AT_ONCE);
-                    let wanted = found.get(self.rest.start..end).unwrap_or_default();
-                    transaction.read_rows(table, wanted, rows, ids.as_mut())?;
+                    transaction.read_rows(table, &found[self.rest.start..end], rows, ids.as_mut())?;
                     self.rest.start = end;
                 }
                 self.found = Some(found);

@@ -173,7 +173,7 @@ impl Transactions {
     }
 }
 
-/// Rolls a statement back that does not come to its end.
+/// A statement that changes rows, which is rolled back unless it ends.
 #[derive(Debug)]
 pub struct ChangingStatement {
     transactions: Arc<Transactions>,

@@ -65,7 +65,10 @@ pub(crate) async fn plan(state: &SessionState, statement: &Statement) -> Result<
     let target = Target::of(&names, &change.target).await?;
     let query = change.query(state, &target)?;
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
-    let rows = Box::pin(logical_plan(state, statement)).await?;
+    // A function that no other statement knows.
+    let mut own = state.clone();
+    own.register_udtf(FUNCTION, Arc::new(RowsToChange(names)));
+    let rows = Box::pin(logical_plan(&own, statement)).await?;
     let (rows, change) = match change.kind {
         Kind::Update(_) => {
             let rows = target.rows(state, rows)?;
@@ -298,11 +301,7 @@ const FUNCTION: &str = "rows_to_change";
 
 /// `rows_to_change(database, schema, table)`: the rows of a table with their ids.
 #[derive(Debug)]
-pub(crate) struct RowsToChange(pub Arc<Names>);
-
-impl RowsToChange {
-    pub const NAME: &str = FUNCTION;
-}
+struct RowsToChange(Arc<Names>);
 
 impl TableFunctionImpl for RowsToChange {
     fn call_with_args(&self, arguments: TableFunctionArgs) -> DataFusionResult<Arc<dyn TableProvider>> {

@@ -133,7 +133,7 @@ struct State {
     open: Option<Arc<RowStore>>,
     /// Heaps and indexes that are being made, which the manifest does not name yet.
     making: HashSet<u64>,
-    /// Nobody writes what is only read here.
+    /// Keeps others from writing what is only read here.
     lock: Option<DirectoryLock>,
 }
 
@@ -236,7 +236,7 @@ impl RowStores {
         Ok((IndexRecord { definition, root, is_building: true }, making))
     }
 
-    /// Gives back the pages of what was dropped, if nobody can still see it. `kept` are the first pages of the heaps and indexes that the
+    /// Gives back the pages of what was dropped, if no transaction may still see it. `kept` are the first pages of the heaps and indexes that the
     /// manifest names.
     pub fn clear_others(&self, kept: impl FnOnce() -> HashSet<u64>) -> Result<()> {
         let state = self.state.lock();

@@ -66,7 +66,7 @@ impl RowPages {
     }
 
     pub fn slice(&self, pages: std::ops::Range<usize>) -> &[PageId] {
-        self.0.get(pages).unwrap_or_default()
+        &self.0[pages]
     }
 }
 
