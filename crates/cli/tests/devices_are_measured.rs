@@ -102,7 +102,7 @@ fn queries_that_cannot_be_analyzed_are_not_drawn() {
         folder.path(),
         &["-c", "CREATE TABLE t AS SELECT 1 AS a; EXPLAIN ANALYZE (REPORT 'x.html') DELETE FROM t"],
     );
-    assert!(refused.failed(1).contains("rows cannot be changed"));
+    assert!(refused.failed(1).contains("rows of 't' cannot be changed"));
     let copied = "EXPLAIN ANALYZE (REPORT 'copy.html') COPY (SELECT 1 AS a) TO 'one.csv'";
     run(folder.path(), &["-c", copied]).ok();
     let [page, file] = ["copy.html", "one.csv"].map(|name| folder.path().join(name).exists());

@@ -41,7 +41,7 @@ SELECT count(*) FROM t2
 
 const NOT_RIGHT: &str = "\
 statement ok
-CREATE TABLE t(a INTEGER PRIMARY KEY, b INTEGER)
+CREATE TABLE t(a INTEGER REFERENCES other(a), b INTEGER)
 
 statement ok
 INSERT INTO t VALUES (1, 2)
