@@ -4,8 +4,7 @@
 //!   INSERT   all columns                    UPDATE   row id, all columns         DELETE   row id
 //! ```
 //!
-//! A statement does not see what it changes itself: its rows wait until all are there, unless none of them comes from the table
-//! that is changed. All of them are changed or none.
+//! A statement does not see what it changes itself: its rows wait until all are there. All of them are changed or none.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,7 +24,6 @@ use futures::StreamExt as _;
 use nandina_pages::PageSchema;
 use nandina_storage::{Deferred, Table};
 
-use super::scan::RowScanExec;
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
 use crate::scan::conform;
@@ -51,8 +49,6 @@ pub struct RowSink {
     change: RowChange,
     /// Of the rows that come.
     schema: SchemaRef,
-    /// Whether rows are changed as they come: none of them comes from the table.
-    is_streaming: bool,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -64,9 +60,8 @@ impl RowSink {
         change: RowChange,
         input: &Arc<dyn ExecutionPlan>,
     ) -> Self {
-        let is_streaming = !reads(input, &table);
         let (schema, metrics) = (input.schema(), ExecutionPlanMetricsSet::new());
-        Self { table, transactions, transaction, change, schema, is_streaming, metrics }
+        Self { table, transactions, transaction, change, schema, metrics }
     }
 
     /// Takes all rows before the first one is changed.
@@ -116,13 +111,6 @@ impl RowSink {
     }
 }
 
-/// Whether a plan reads rows of a table that are changed one by one.
-fn reads(plan: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
-    let is_scan = |scan: &RowScanExec| scan.table().id() == table.id();
-    plan.downcast_ref::<RowScanExec>().is_some_and(is_scan)
-        || plan.children().into_iter().any(|child| reads(child, table))
-}
-
 /// What is known of a statement that changes rows.
 struct Applying {
     rows: u64,
@@ -166,11 +154,7 @@ impl DataSink for RowSink {
         &self.schema
     }
 
-    async fn write_all(
-        &self,
-        mut rows: SendableRecordBatchStream,
-        context: &Arc<TaskContext>,
-    ) -> Result<u64> {
+    async fn write_all(&self, rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
         let statement = self.transactions.begin_change()?;
         let mut state = Applying {
             rows: 0,
@@ -178,11 +162,6 @@ impl DataSink for RowSink {
             seen: HashSet::new(),
             memory: MemoryConsumer::new("RowSink").register(context.memory_pool()),
         };
-        if self.is_streaming {
-            while let Some(batch) = rows.next().await {
-                self.apply(&batch?, &mut state)?;
-            }
-        }
         let mut waiting = self.collected(rows, context).await?;
         while let Some(batch) = waiting.pop(context.session_config().batch_size()).await? {
             self.apply(&batch, &mut state)?;
