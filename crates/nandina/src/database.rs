@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::media::Media;
 use crate::options::{Options, Settings};
 use crate::tables::Tables;
+use crate::temporary_store::TemporaryStore;
 
 /// A database that is open in this process. Cheap to clone; closed when the last clone and session is gone.
 ///
@@ -63,10 +64,11 @@ impl Database {
     pub fn in_memory(options: Options) -> Result<Self> {
         let settings = Settings::resolve(&options, None)?;
         let media = Media::new(engine::device_options(&settings), settings.open_device.clone(), None);
+        let rows = TemporaryStore::in_directory(Arc::clone(&media), settings.temp_directory);
         let inner = Inner {
             directory: None,
             options,
-            databases: Databases::of(None, Tables::in_memory(), false),
+            databases: Databases::of(None, Tables::in_memory(rows), false),
             media,
         };
         Ok(Database { inner: Arc::new(inner) })
@@ -94,6 +96,13 @@ impl Database {
     /// A directory that is made if it does not exist.
     pub(crate) fn new_directory(directory: &Path) -> Result<PathBuf> {
         existing(directory, false)
+    }
+
+    /// The tables of another database in memory.
+    pub(crate) fn tables_in_memory(&self) -> Result<Arc<Tables>> {
+        let settings = Settings::resolve(self.options(), self.directory())?;
+        let rows = TemporaryStore::in_directory(Arc::clone(self.media()), settings.temp_directory);
+        Ok(Tables::in_memory(rows))
     }
 
     /// The tables of another database, which is opened through the same devices.

@@ -237,7 +237,7 @@ const FOLDER_PREFIX: &str = "nandina-operators-";
 const FOLDER_LOCK: &str = "owner.lock";
 
 impl OperatorFolder {
-    fn create(parent: &Path) -> std::io::Result<Self> {
+    pub(crate) fn create(parent: &Path) -> std::io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         remove_abandoned(parent);
         loop {

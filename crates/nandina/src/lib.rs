@@ -42,6 +42,7 @@ pub mod statement_text;
 mod statements;
 pub mod suggestion;
 mod tables;
+mod temporary_store;
 pub mod tpch;
 mod transactions;
 

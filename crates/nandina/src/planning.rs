@@ -333,12 +333,10 @@ fn refuse(statement: &Statement) -> Result<()> {
         _ => return Ok(()),
     };
     match inner {
-        SqlStatement::Delete(_) | SqlStatement::Update(_) | SqlStatement::Truncate(_) => {
-            Err(Error::bug("a statement that changes rows has a plan of its own"))
-        }
-        SqlStatement::Merge(_) => {
-            Err(Error::unsupported("MERGE is not supported; UPDATE … FROM and INSERT are"))
-        }
+        SqlStatement::Delete(_)
+        | SqlStatement::Update(_)
+        | SqlStatement::Truncate(_)
+        | SqlStatement::Merge(_) => Err(Error::bug("a statement that changes rows has a plan of its own")),
         _ => Ok(()),
     }
 }
@@ -368,6 +366,6 @@ fn check_copy_format(state: &SessionState, statement: &Statement) -> Result<()> 
 
 pub(crate) fn cannot_change(table: &str) -> Error {
     Error::unsupported(format!(
-        "rows of '{table}' cannot be changed or deleted: that is for tables with a PRIMARY KEY, or made WITH (storage = 'row')"
+        "rows of '{table}' cannot be changed or deleted: that is for tables that are made by CREATE TABLE"
     ))
 }

@@ -19,7 +19,8 @@ use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{
-    CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, ScalarUDF, WriteOp,
+    Analyze, CreateMemoryTable, DdlStatement, DmlStatement, LogicalPlan, LogicalPlanBuilder, ScalarUDF,
+    WriteOp,
 };
 use datafusion::prelude::SessionContext;
 use nandina_exec::execution::QueryFlow;
@@ -184,7 +185,7 @@ impl Session {
             else {
                 return Err(Error::unsupported("only a query can be analyzed"));
             };
-            self.refuse_lasting(&analyze.input)?;
+            let analyze = self.analyzed_in_transaction(analyze).await?;
             return Box::pin(explain::analyze(&state, &analyze, Some(self.watched(asked)))).await;
         }
         match planning::plan_text(&state, text).await? {
@@ -322,7 +323,7 @@ impl Session {
                 Err(planning::cannot_change(dml.table_name.table()))
             }
             LogicalPlan::Dml(_) => {
-                self.refuse_lasting(&plan)?;
+                let plan = self.in_transaction(plan).await?;
                 statements::start_plan(state, plan, Answer::RowsWritten).await
             }
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
@@ -372,7 +373,7 @@ impl Session {
                 }
             }
             LogicalPlan::Analyze(analyze) => {
-                self.refuse_lasting(&analyze.input)?;
+                let analyze = self.analyzed_in_transaction(analyze).await?;
                 explain::analyze(state, &analyze, None).await
             }
             LogicalPlan::Explain(_) => explain::plans(state, plan).await,
@@ -380,16 +381,32 @@ impl Session {
         }
     }
 
-    /// Refuses to insert, as part of a transaction, what could not be rolled back.
-    fn refuse_lasting(&self, plan: &LogicalPlan) -> Result<()> {
-        if let LogicalPlan::Dml(dml) = plan
-            && !source_as_provider(&dml.target)?.is::<RowTableProvider>()
-        {
-            let table = dml.table_name.table();
-            self.transaction
-                .refuse(&format!("INSERT into '{table}', which is not made WITH (storage = 'row'),"))?;
+    /// A plan that inserts, as part of the transaction if there is one: then rows go where they can be rolled back.
+    async fn in_transaction(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let LogicalPlan::Dml(dml) = plan else { return Ok(plan) };
+        if self.transaction.current().is_none() || source_as_provider(&dml.target)?.is::<RowTableProvider>() {
+            return Ok(LogicalPlan::Dml(dml));
         }
-        Ok(())
+        let table = match self.names.find(&dml.table_name) {
+            Some(place) => place.tables.make_changeable(&place, &self.names).await?,
+            None => None,
+        };
+        match table {
+            Some(table) => {
+                let target = provider_as_source(Arc::new(RowTableProvider::new(table)));
+                Ok(LogicalPlan::Dml(DmlStatement { target, ..dml }))
+            }
+            None => {
+                let table = dml.table_name.table();
+                self.transaction.refuse(&format!("INSERT into '{table}', which is not stored here,"))?;
+                Err(Error::bug("a transaction that is open is none"))
+            }
+        }
+    }
+
+    async fn analyzed_in_transaction(&self, analyze: Analyze) -> Result<Analyze> {
+        let input = self.in_transaction(Arc::unwrap_or_clone(analyze.input)).await?;
+        Ok(Analyze { input: Arc::new(input), ..analyze })
     }
 
     fn run_index(&self, statement: IndexStatement) -> Result<Query> {
@@ -432,7 +449,7 @@ impl Session {
     async fn copy_from(&self, from: copy_from::CopyFrom) -> Result<Query> {
         let state = self.state();
         let plan = copy_from::insert_plan(self.table_of(from.table.clone()), &state, from.clone()).await?;
-        self.refuse_lasting(&plan)?;
+        let plan = self.in_transaction(plan).await?;
         statements::start_plan(&state, plan, Answer::RowsWritten).await
     }
 

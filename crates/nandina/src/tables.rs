@@ -23,10 +23,12 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
 use nandina_device::Device;
 use nandina_exec::batch::compact;
-use nandina_exec::rows::RowTableProvider;
+use nandina_exec::rows::{RowTableProvider, blocking};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
-use nandina_storage::{IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, parts, qualified};
+use nandina_storage::{
+    IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, WriteOptions, parts, qualified,
+};
 use parking_lot::Mutex;
 
 use self::home::{Held, Home};
@@ -37,6 +39,7 @@ use crate::files::sources;
 use crate::planning;
 use crate::planning::creation::Creation;
 use crate::query::{Answer, Query, count_row, count_schema};
+use crate::temporary_store::TemporaryStore;
 
 /// The tables of a database, shared by its sessions, and its other objects.
 pub(crate) struct Tables {
@@ -45,6 +48,8 @@ pub(crate) struct Tables {
     planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
     sequences: Sequences,
     own_types: Arc<OwnTypes>,
+    /// Held while a table in memory becomes one that is stored.
+    moving: tokio::sync::Mutex<()>,
 }
 
 /// What a name is that of.
@@ -59,13 +64,15 @@ impl Tables {
         Self::at(Home::Directory(store))
     }
 
-    pub(crate) fn in_memory() -> Arc<Self> {
-        Self::at(Home::memory())
+    /// `rows` is where tables are whose rows are changed one by one.
+    pub(crate) fn in_memory(rows: TemporaryStore) -> Arc<Self> {
+        Self::at(Home::memory(rows))
     }
 
     fn at(home: Home) -> Arc<Self> {
         let own_types = types::kept(&home.objects());
-        Arc::new(Tables { home, planned: Mutex::default(), sequences: Sequences::default(), own_types })
+        let (planned, sequences, moving) = Default::default();
+        Arc::new(Tables { home, planned, sequences, own_types, moving })
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {
@@ -121,7 +128,7 @@ impl Tables {
     /// The newest state of a table, or a view.
     pub(crate) async fn table(&self, place: &Place, names: &Names) -> Result<Option<Arc<dyn TableProvider>>> {
         let full = place.qualified();
-        if let Home::Directory(store) = &self.home
+        if let Some(store) = self.home.store()
             && store.has_table(&full)
         {
             let table = store.table(&full)?;
@@ -163,13 +170,11 @@ impl Tables {
     /// Rows of a table, where they are known without reading it.
     pub(crate) async fn rows(&self, place: &Place) -> Result<Option<u64>> {
         let full = place.qualified();
-        if let Home::Directory(store) = &self.home {
-            return Ok(match store.has_table(&full) {
-                true => Some(store.table(&full)?)
-                    .filter(|table| !table.has_changeable_rows())
-                    .map(|table| table.rows()),
-                false => None,
-            });
+        if let Some(store) = self.home.store()
+            && store.has_table(&full)
+        {
+            let table = store.table(&full)?;
+            return Ok((!table.has_changeable_rows()).then(|| table.rows()));
         }
         let Some(table) = self.planned(&place.schema).table(&place.name).await? else { return Ok(None) };
         let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
@@ -213,11 +218,6 @@ impl Tables {
         let mut schema = if creation.is_query { with_nulls(&plan.schema()) } else { plan.schema() };
         let mut indexes = None;
         if creation.has_rows {
-            if let Home::Memory(_) = self.home {
-                return Err(Error::unsupported(format!(
-                    "table '{name}': keys, and rows that are changed one by one, are for databases in a directory (nandina DIR)"
-                )));
-            }
             // Those of a table that is replaced go with it.
             let taken = self.index_names(Some(&place.qualified()));
             let made = rows::indexes(&taken, name, &schema, creation.keys)?;
@@ -239,24 +239,31 @@ impl Tables {
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
     ) -> Result<u64> {
+        let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
         match &self.home {
-            Home::Directory(store) => {
-                let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
-                let rows = match definition.rows {
-                    Some(_) => rows::create_with_rows(store, definition, if_exists, plan, task).await?,
-                    None => native::create_with_rows(store, definition, if_exists, plan, task).await?,
-                };
+            Home::Directory(store) if definition.rows.is_none() => {
+                let rows = native::create_with_rows(store, definition, if_exists, plan, task).await?;
                 // One over files that it has replaced.
                 self.planned(&place.schema).deregister_table(&place.name)?;
                 Ok(rows)
             }
+            home if definition.rows.is_some() => {
+                let store = home.store_or_new()?;
+                let rows = rows::create_with_rows(&store, definition, if_exists, plan, task).await?;
+                self.planned(&place.schema).deregister_table(&place.name)?;
+                if let Home::Memory(memory) = home {
+                    memory.let_go(&place.qualified());
+                }
+                Ok(rows)
+            }
+            Home::Directory(_) => Err(Error::bug("a table is of one kind or of the other")),
             Home::Memory(memory) => {
                 let TableDefinition { name, schema, rules, .. } = definition;
                 let (table, reservation, rows) = in_memory(&place.name, schema, plan, &task).await?;
                 let planned = self.planned(&place.schema);
                 planned.deregister_table(&place.name)?;
                 planned.register_table(place.name, Arc::new(table))?;
-                memory.hold(name, Held { _memory: reservation, rules });
+                memory.hold(name, Held { _memory: reservation, rules })?;
                 Ok(rows)
             }
         }
@@ -264,18 +271,21 @@ impl Tables {
 
     /// Pages of rows that are changed one by one may take so many bytes of memory; how many they take now at most.
     pub(crate) fn set_pool_bytes(&self, bytes: usize) -> Result<usize> {
-        match &self.home {
-            Home::Directory(store) => Ok(store.set_pool_bytes(bytes)?),
-            Home::Memory(_) => Ok(0),
-        }
+        self.home.store().map_or(Ok(0), |store| Ok(store.set_pool_bytes(bytes)?))
     }
 
     /// `CHECKPOINT`
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        match &self.home {
-            Home::Directory(store) => Ok(store.checkpoint()?),
-            Home::Memory(_) => Ok(()),
+        self.home.store().map_or(Ok(()), |store| Ok(store.checkpoint()?))
+    }
+
+    /// Puts changed rows of tables, or of one, back into segments.
+    pub(crate) async fn vacuum(&self, table: Option<&str>, memory: &MemoryReservation) -> Result<()> {
+        let Some(store) = self.home.store() else { return Ok(()) };
+        for name in store.table_names().iter().filter(|name| table.is_none_or(|table| table == *name)) {
+            native::vacuum(&store, name, memory).await?;
         }
+        Ok(())
     }
 
     /// Copies the database into an empty directory.
@@ -290,13 +300,58 @@ impl Tables {
 
     /// The table of a place, if its rows are changed one by one.
     pub(crate) fn changeable(&self, place: &Place) -> Option<nandina_storage::Table> {
-        let Home::Directory(store) = &self.home else { return None };
-        store.table(&place.qualified()).ok().filter(|table| table.has_changeable_rows())
+        let table = self.home.store()?.table(&place.qualified()).ok();
+        table.filter(|table| table.has_changeable_rows())
+    }
+
+    /// Has rows of a table be changed one by one from now on; `None` if they cannot be.
+    pub(crate) async fn make_changeable(
+        &self,
+        place: &Place,
+        names: &Names,
+    ) -> Result<Option<nandina_storage::Table>> {
+        let full = place.qualified();
+        if let Home::Memory(memory) = &self.home
+            && self.move_to_store(memory, place).await?
+        {
+            names.forget_planned_views()?;
+        }
+        let Some(store) = self.home.store().filter(|store| store.has_table(&full)) else { return Ok(None) };
+        let table = store.table(&full)?;
+        if !table.has_changeable_rows() {
+            blocking(|| store.make_changeable(&table))?;
+        }
+        Ok(Some(store.table(&full)?))
+    }
+
+    /// Stores a table that is in memory, if there is one of that name. Whatever is planned with it reads what it was.
+    async fn move_to_store(&self, memory: &home::Memory, place: &Place) -> Result<bool> {
+        let _moving = self.moving.lock().await;
+        let planned = self.planned(&place.schema);
+        let Some(provider) = planned.table(&place.name).await? else { return Ok(false) };
+        let Some(table) = provider.downcast_ref::<MemTable>() else { return Ok(false) };
+        let full = place.qualified();
+        let definition =
+            TableDefinition::new(full.clone(), table.schema()).with_rules(self.home.rules(&full));
+        let store = self.home.store_or_new()?;
+        let options = WriteOptions::default();
+        let writer = store.create_table_with_rows(definition, IfExists::Fail, options)?;
+        let mut lane = writer.lane();
+        for partition in &table.batches {
+            for batch in partition.read().await.iter() {
+                lane.append(batch).await?;
+            }
+        }
+        lane.finish().await?;
+        writer.commit().await?;
+        planned.deregister_table(&place.name)?;
+        memory.let_go(&full);
+        Ok(true)
     }
 
     /// Tables with their indexes, of those that have some.
     fn indexed(&self) -> Vec<nandina_storage::Table> {
-        let Home::Directory(store) = &self.home else { return Vec::new() };
+        let Some(store) = self.home.store() else { return Vec::new() };
         let snapshot = store.snapshot();
         let tables = store.table_names().into_iter().filter_map(|name| snapshot.table(&name).ok());
         tables.filter(|table| table.indexes().next().is_some()).collect()
@@ -320,7 +375,8 @@ impl Tables {
         is_unique: bool,
         if_not_exists: bool,
     ) -> Result<()> {
-        let table = self.changeable(place).ok_or_else(|| rows::no_index(place))?;
+        let table = self.changeable(place).filter(|table| !table.has_segments());
+        let table = table.ok_or_else(|| rows::no_index(place))?;
         let taken = self.index_names(None);
         if let Some(name) = name.as_ref().filter(|name| taken.contains(*name)) {
             if if_not_exists {

@@ -11,6 +11,7 @@
 mod all_or_nothing;
 mod balance_conditions;
 mod bound_projections;
+mod changed_rows;
 mod choose_build_side;
 mod computed_limits;
 mod count_copies;
@@ -64,6 +65,7 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule};
 
 pub use balance_conditions::BalanceConditions;
 pub use bound_projections::BoundProjections;
+pub use changed_rows::ChangedRows;
 pub use computed_limits::{ComputedLimits, EndComputedLimits, WITH_TIES, limit_markers};
 pub use count_copies::CountCopies;
 pub use distincts::DistinctsToGroupingSets;

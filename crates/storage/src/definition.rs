@@ -8,7 +8,7 @@ use nandina_pages::PageSchema;
 
 use crate::error::{Result, StorageError};
 use crate::objects::TableRules;
-use crate::rows::{HeapRecord, IndexDefinition};
+use crate::rows::{HeapRecord, IndexDefinition, Vacuumed};
 use crate::segment::TableShape;
 
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
@@ -76,6 +76,18 @@ pub enum IfExists {
 /// What a commit does to the catalog.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    Create { definition: TableDefinition, if_exists: IfExists, rows: Option<HeapRecord> },
-    Rows { shape: Arc<TableShape>, overwrite: bool },
+    Create {
+        definition: TableDefinition,
+        if_exists: IfExists,
+        rows: Option<HeapRecord>,
+    },
+    Rows {
+        shape: Arc<TableShape>,
+        overwrite: bool,
+    },
+    /// Rows of a table that were in the heap, or in segments with deleted rows.
+    Vacuum {
+        shape: Arc<TableShape>,
+        vacuumed: Vacuumed,
+    },
 }

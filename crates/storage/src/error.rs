@@ -50,6 +50,11 @@ pub enum StorageError {
     )]
     TableGone { name: String },
 
+    #[error(
+        "rows of table {name:?} are being changed by a transaction that is open: VACUUM it again when that has ended"
+    )]
+    TableChanging { name: String },
+
     #[error("page size {page_bytes} cannot be used: choose a power of two from 32 KiB to 4 MiB")]
     PageSize { page_bytes: usize },
 

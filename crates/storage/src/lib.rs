@@ -61,7 +61,7 @@ pub use objects::{ColumnDefault, Made, Objects, Sequence, TableRules};
 pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
-pub use rows::{Deferred, Durability, IndexDefinition, NewRows, RowPages, Transaction};
+pub use rows::{Deferred, Durability, IndexDefinition, NewRows, RowPages, RowSet, Transaction};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};
 pub use table::{ColumnStatistics, Table, TableStatistics};

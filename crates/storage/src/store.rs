@@ -44,8 +44,16 @@ const MOST_OPENINGS: usize = 100;
 pub enum Mode {
     /// By one process at a time. Creates the database if there is none.
     Write,
+    /// The same, of a database that is not opened again: what is committed need not survive a crash.
+    Temporary,
     /// Sees the database as it was when it was opened.
     ReadOnly,
+}
+
+impl Mode {
+    fn writes(self) -> bool {
+        self != Mode::ReadOnly
+    }
 }
 
 /// An open database. Clones share it; it is closed with the last clone, table, scan and writer.
@@ -144,7 +152,7 @@ impl Store {
         if directory.exists() && !directory.is_dir() {
             return Err(StorageError::NotADirectory { path: directory.to_owned() });
         }
-        if mode == Mode::Write && !directory.exists() {
+        if mode.writes() && !directory.exists() {
             std::fs::create_dir_all(directory).map_err(|source| {
                 let path = directory.to_owned();
                 nandina_device::Error::Path { operation: "create", path, source }
@@ -159,12 +167,12 @@ impl Store {
     /// Opens the database in the device's directory.
     pub fn open(device: Device, mode: Mode) -> Result<Self> {
         match mode {
-            Mode::Write => Self::open_to_write(device),
+            Mode::Write | Mode::Temporary => Self::open_to_write(device, mode),
             Mode::ReadOnly => Self::open_to_read(&device),
         }
     }
 
-    fn open_to_write(device: Device) -> Result<Self> {
+    fn open_to_write(device: Device, mode: Mode) -> Result<Self> {
         let lock = take_lock(&device)?;
         let manifest = match read_manifest(&device)? {
             Some(manifest) => manifest,
@@ -176,7 +184,7 @@ impl Store {
             }
         };
         remove_orphans(&device, &manifest)?;
-        let store = Self::of_manifest(device, Mode::Write, manifest, Some(lock))?;
+        let store = Self::of_manifest(device, mode, manifest, Some(lock))?;
         // A full disk must not keep the user from dropping a table.
         if let Err(error) = store.device().write_small(HOLDER, std::process::id().to_string().as_bytes()) {
             log::warn!("the next process will not be told which one has the database open: {error}");
@@ -301,21 +309,25 @@ impl Store {
 
     /// Begins a transaction over tables whose rows are changed one by one.
     pub fn begin(&self) -> Result<Transaction> {
-        // Tables that the snapshot has are in the row store, and what it has of them is seen by the transaction.
-        let _unchanged = self.inner.shapes.read();
-        self.begin_unlocked()
+        self.begin_with(self.catalog().has_rows())
     }
 
-    /// The same, where no index can come or go meanwhile.
-    pub(crate) fn begin_unlocked(&self) -> Result<Transaction> {
+    /// The same, of one that may change rows of tables which are [made changeable](Self::make_changeable) while it is open.
+    pub fn begin_to_write(&self) -> Result<Transaction> {
+        self.begin_with(self.inner.mode.writes())
+    }
+
+    fn begin_with(&self, needs_rows: bool) -> Result<Transaction> {
+        // Tables that the snapshot has are in the row store, and what it has of them is seen by the transaction.
+        let _unchanged = self.inner.shapes.read();
         let snapshot = self.snapshot();
-        let rows = if snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
+        let rows = if needs_rows || snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
         Ok(Transaction::new(snapshot, rows))
     }
 
     pub(crate) fn row_store(&self) -> Result<Arc<RowStore>> {
         match self.inner.mode {
-            Mode::Write => self.inner.rows.to_write(|| self.catalog().heaps_and_indexes()),
+            Mode::Write | Mode::Temporary => self.inner.rows.to_write(|| self.catalog().heaps_and_indexes()),
             Mode::ReadOnly => {
                 let store = self.inner.rows.to_read(LOCK)?;
                 // No other process writes from now on.
@@ -350,7 +362,7 @@ impl Store {
 
     /// Writes back what was changed of rows, so that opening the database again reads little of the log.
     pub fn checkpoint(&self) -> Result<()> {
-        if self.inner.mode == Mode::Write && self.catalog().has_rows() {
+        if self.inner.mode.writes() && self.catalog().has_rows() {
             self.row_store()?.pages().checkpoint()?;
         }
         Ok(())
@@ -446,25 +458,42 @@ impl Store {
         table: &Table,
         edit: impl FnOnce(&mut Vec<IndexRecord>) -> Result<()>,
     ) -> Result<()> {
+        self.change_heap(table, |entry| {
+            let heap = entry.heap.as_ref().ok_or_else(|| table.not_changeable())?;
+            let mut record = heap.record.clone();
+            edit(&mut record.indexes)?;
+            Heap::new(record, &entry.shape)
+        })
+    }
+
+    /// Changes where the rows of a table are that are changed one by one. Nothing is changed if `edit` fails.
+    pub(crate) fn change_heap(
+        &self,
+        table: &Table,
+        edit: impl FnOnce(&TableEntry) -> Result<Heap>,
+    ) -> Result<()> {
         let _changing = self.inner.shapes.write();
         self.change(ManifestSpace::FreeOrReserved, |_, tables, _| -> Result<_> {
             let entry = tables.get(table.name()).filter(|entry| entry.shape.id == table.id());
             let gone = || StorageError::TableGone { name: table.name().to_owned() };
             let entry = entry.ok_or_else(gone)?;
-            let heap = entry.heap.as_ref().ok_or_else(|| table.not_changeable())?;
-            let mut record = heap.record.clone();
-            edit(&mut record.indexes)?;
-            let changed = entry.with_heap(Heap::new(record, &entry.shape)?);
-            tables.insert(table.name().to_owned(), changed);
+            let heap = Arc::new(edit(entry)?);
+            tables.insert(table.name().to_owned(), entry.with_heap(heap));
             Ok(Vec::new())
         })
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.inner.mode {
-            Mode::Write => Ok(()),
+            Mode::Write | Mode::Temporary => Ok(()),
             Mode::ReadOnly => Err(StorageError::ReadOnly { path: self.inner.device.path().to_owned() }),
         }
+    }
+
+    /// A state that stays the newest one as long as the guard is held: nothing is committed to the manifest.
+    pub(crate) fn held(&self) -> (Snapshot, impl Drop + '_) {
+        let guard = self.inner.commit.lock();
+        (self.snapshot(), guard)
     }
 
     pub(crate) fn database(&self) -> DatabaseId {
@@ -482,7 +511,9 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
-        let _changing = matches!(target, Target::Create { .. }).then(|| self.inner.shapes.write());
+        let adds_only = matches!(target, Target::Rows { overwrite: false, .. });
+        let drops_heap = matches!(target, Target::Rows { overwrite: true, .. } | Target::Vacuum { .. });
+        let changing = (!adds_only).then(|| self.inner.shapes.write());
         self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
             match target {
                 Target::Create { definition, if_exists, rows } => {
@@ -496,7 +527,7 @@ impl Store {
                     let shape = shape(id, &definition.name, page_bytes, &definition.schema)?;
                     let segments = segment.map(|record| self.segment(record, &shape)).into_iter().collect();
                     let rules = Arc::new(definition.rules);
-                    let heap = rows.map(|record| Heap::new(record, &shape)).transpose()?;
+                    let heap = rows.map(|record| Heap::new(record, &shape)).transpose()?.map(Arc::new);
                     tables.insert(definition.name, TableEntry::new(shape, segments, rules, heap));
                     Ok(replaced.map(|entry| entry.segments.clone()).unwrap_or_default())
                 }
@@ -509,21 +540,44 @@ impl Store {
                         (entry.segments.clone(), Vec::new())
                     };
                     // Numbers go on after overwritten pages too, so that stale row ids find nothing instead of other rows.
-                    let first_page = entry
-                        .segments
-                        .last()
-                        .map_or(0, |last| last.record.first_page + last.record.page_numbers);
                     if let Some(mut record) = segment {
-                        record.first_page = first_page;
+                        record.first_page = entry.pages_end();
                         segments.push(self.segment(record, &entry.shape));
                     }
                     let shape = Arc::clone(&entry.shape);
                     let rules = Arc::clone(&entry.rules);
+                    // What was changed of rows that are replaced goes with them.
+                    let heap = entry.heap.clone().filter(|_| !overwrite);
+                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, heap));
+                    Ok(replaced)
+                }
+                Target::Vacuum { shape, vacuumed } => {
+                    let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
+                    let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+                    let is_as_it_was = entry.heap.as_ref().is_some_and(|heap| {
+                        heap.record.heap == vacuumed.heap && heap.changes() == vacuumed.changes
+                    });
+                    if !is_as_it_was {
+                        return Err(StorageError::TableChanging { name: shape.name.clone() });
+                    }
+                    let is_rewritten = |of: &Arc<Segment>| vacuumed.rewritten.contains(&of.record.id);
+                    let (replaced, mut segments): (Vec<_>, Vec<_>) =
+                        entry.segments.iter().cloned().partition(is_rewritten);
+                    if let Some(mut record) = segment {
+                        record.first_page = entry.pages_end();
+                        segments.push(self.segment(record, &entry.shape));
+                    }
+                    let (shape, rules) = (Arc::clone(&entry.shape), Arc::clone(&entry.rules));
                     tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, None));
                     Ok(replaced)
                 }
             }
-        })
+        })?;
+        drop(changing);
+        if drops_heap {
+            self.clear_dropped();
+        }
+        Ok(())
     }
 
     fn segment(&self, record: SegmentRecord, shape: &Arc<TableShape>) -> Arc<Segment> {
@@ -631,7 +685,7 @@ impl Store {
 
 impl Drop for StoreInner {
     fn drop(&mut self) {
-        if self.mode == Mode::Write {
+        if self.mode.writes() {
             self.rows.close();
             let _ = self.device.remove(HOLDER);
         }
@@ -672,7 +726,7 @@ impl Catalog {
                     if named.any(|column| *column >= columns) {
                         return Err(damaged("an index is of a column that it does not have"));
                     }
-                    Some(Heap::new(rows.clone(), &shape)?)
+                    Some(Arc::new(Heap::new(rows.clone(), &shape)?))
                 }
                 None => None,
             };
@@ -709,14 +763,20 @@ impl TableEntry {
         shape: Arc<TableShape>,
         segments: Vec<Arc<Segment>>,
         rules: Arc<TableRules>,
-        heap: Option<Heap>,
+        heap: Option<Arc<Heap>>,
     ) -> Arc<Self> {
         let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
-        Arc::new(Self { shape, segments, rules, heap: heap.map(Arc::new), index_cache, statistics })
+        Arc::new(Self { shape, segments, rules, heap, index_cache, statistics })
     }
 
-    fn with_heap(&self, heap: Heap) -> Arc<Self> {
-        Self::new(Arc::clone(&self.shape), Vec::new(), Arc::clone(&self.rules), Some(heap))
+    /// The number behind that of its last page.
+    fn pages_end(&self) -> u64 {
+        self.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers)
+    }
+
+    /// The same with other rows that are changed one by one.
+    pub fn with_heap(&self, heap: Arc<Heap>) -> Arc<Self> {
+        Self::new(Arc::clone(&self.shape), self.segments.clone(), Arc::clone(&self.rules), Some(heap))
     }
 
     fn record(&self) -> TableRecord {

@@ -77,6 +77,11 @@ impl Table {
         self.entry.heap.is_some()
     }
 
+    /// Whether rows of it may be in segments: all of them, or those that nobody has changed.
+    pub fn has_segments(&self) -> bool {
+        self.entry.heap.as_ref().is_none_or(|heap| heap.record.deleted.is_some())
+    }
+
     /// Its indexes that queries can use, with their numbers.
     pub fn indexes(&self) -> impl Iterator<Item = (usize, &IndexDefinition)> {
         let indexes = self.entry.heap.iter().flat_map(|heap| heap.record.indexes.iter().enumerate());

@@ -199,8 +199,8 @@ impl TableWriter {
             file_bytes: record.file_bytes,
         });
         let keeps_file = record.is_some();
-        let creates = matches!(shared.target, Target::Create { .. } | Target::Rows { overwrite: true, .. });
-        if keeps_file || creates {
+        let adds_nothing = matches!(shared.target, Target::Rows { overwrite: false, .. });
+        if keeps_file || !adds_nothing {
             let result = shared.store.commit(shared.target.clone(), record);
             *shared.committed.lock() = keeps_file && (result.is_ok() || shared.store.is_unconfirmed());
             result?;

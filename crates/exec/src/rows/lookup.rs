@@ -1,4 +1,4 @@
-//! Which rows conditions ask for by the keys of an index.
+//! Which rows conditions ask for by the keys of an index: those of the query, and those that joins send while it runs.
 
 use std::sync::Arc;
 
@@ -8,6 +8,10 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, InListExpr, Literal};
+use datafusion::physical_expr::utils::split_conjunction as physical_conjunction;
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use nandina_storage::{IndexDefinition, Table};
 
 /// More values than this are not looked up one by one.
@@ -28,14 +32,36 @@ pub(super) struct Lookup {
 impl Lookup {
     /// The best one: whole unique keys, then as many columns as possible.
     pub fn of(table: &Table, indexes: &[(usize, IndexDefinition)], filters: &[Expr]) -> Result<Option<Self>> {
-        let conditions: Vec<(usize, Vec<ScalarValue>)> = filters
+        let conditions = filters
             .iter()
             .flat_map(split_conjunction)
-            .filter_map(|filter| values_of_column(filter, table.schema()))
-            .collect();
+            .filter_map(|filter| values_of_column(filter, table.schema()));
+        Self::best(table, indexes, &conditions.collect::<Vec<_>>())
+    }
+
+    /// The same of conditions on columns of the table that have become known while a query runs.
+    pub fn of_known(
+        table: &Table,
+        indexes: &[(usize, IndexDefinition)],
+        filters: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Option<Self>> {
+        let mut conditions = Vec::new();
+        for filter in filters {
+            let known = snapshot_physical_expr(Arc::clone(filter))?;
+            let listed = physical_conjunction(&known).into_iter();
+            conditions.extend(listed.filter_map(|filter| listed_values(filter, table.schema())));
+        }
+        Self::best(table, indexes, &conditions)
+    }
+
+    fn best(
+        table: &Table,
+        indexes: &[(usize, IndexDefinition)],
+        conditions: &[(usize, Vec<ScalarValue>)],
+    ) -> Result<Option<Self>> {
         let mut best: Option<(Self, usize)> = None;
         for (number, index) in indexes {
-            let Some(found) = Self::in_index(*number, index, &conditions)? else { continue };
+            let Some(found) = Self::in_index(*number, index, conditions)? else { continue };
             let rank = found.values.len() + if found.is_unique { table.schema().fields().len() } else { 0 };
             if best.as_ref().is_none_or(|(_, other)| rank > *other) {
                 best = Some((found, rank));
@@ -74,6 +100,18 @@ impl Lookup {
     pub fn keys(&self) -> usize {
         self.values.first().map_or(0, |values| values.len())
     }
+}
+
+/// The values of a list, as joins send it.
+fn listed_values(filter: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(usize, Vec<ScalarValue>)> {
+    let list = filter.downcast_ref::<InListExpr>().filter(|list| !list.negated())?;
+    let column = list.expr().downcast_ref::<Column>()?.index();
+    let data_type = schema.fields().get(column)?.data_type();
+    let literal =
+        |value: &Arc<dyn PhysicalExpr>| value.downcast_ref::<Literal>().map(Literal::value).cloned();
+    let values: Option<Vec<ScalarValue>> = list.list().iter().map(literal).collect();
+    let values = values?.into_iter().filter(|value| !value.is_null()).map(|value| as_key(value, data_type));
+    Some((column, values.collect::<Option<_>>()?))
 }
 
 /// The values that a condition leaves a column, in the column's own type: no other is compared with its keys.

@@ -3,20 +3,24 @@
 //! ```text
 //!   RowTableProvider ──scan──► RowScanExec    pages in order, or rows found by an index ─┐
 //!         │                                                                              ├─► Transactions ─► storage
-//!         └──insert_into──► DataSinkExec over RowSink: insert, update, delete ───────────┘
+//!         └──insert_into──► DataSinkExec over RowSink: insert, update, delete, merge ────┘
 //! ```
 //!
 //! All parts of a statement are in one transaction of each database, that of the session or one of the statement's own.
 
+mod applying;
+mod changed_rows;
 mod lookup;
 mod provider;
 mod scan;
 mod sink;
 mod transactions;
 
+pub use applying::{MergeAction, RowChange};
+pub use changed_rows::{ChangedRowsExec, ReturnedRows};
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;
-pub use sink::{RowChange, RowSink};
+pub use sink::RowSink;
 pub use transactions::{ChangingStatement, Savepoints, SharedTransaction, Transactions};
 
 use tokio::runtime::{Handle, RuntimeFlavor};

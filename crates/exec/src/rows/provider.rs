@@ -5,18 +5,22 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, SchemaExt as _, exec_err, not_impl_err};
+use datafusion::common::{ColumnStatistics, Result, SchemaExt as _, Statistics, exec_err, not_impl_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::config::SessionConfig;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::union::UnionExec;
 use nandina_storage::{RowPages, Table};
 
+use super::applying::RowChange;
+use super::changed_rows::ReturnedRows;
 use super::lookup::Lookup;
 use super::scan::{RowScanExec, Source};
-use super::sink::{RowChange, RowSink};
+use super::sink::RowSink;
 use super::transactions::{SharedTransaction, Transactions};
+use crate::scan::{NativeTableProvider, is_evaluated_by_scans};
 
 /// The name of the column of row ids.
 pub const ROW_ID: &str = "row id";
@@ -27,13 +31,14 @@ pub struct RowTableProvider {
     table: Table,
     /// The columns of the table, and a last one of row ids if the provider has them.
     schema: SchemaRef,
-    /// What rows do that are inserted.
+    /// What rows do that are inserted, and where those are put that they have changed.
     change: RowChange,
+    returned: Option<Arc<ReturnedRows>>,
 }
 
 impl RowTableProvider {
     pub fn new(table: Table) -> Self {
-        Self { schema: Arc::clone(table.schema()), table, change: RowChange::Insert }
+        Self { schema: Arc::clone(table.schema()), table, change: RowChange::Insert, returned: None }
     }
 
     /// The same table, whose rows are changed so by those that are inserted.
@@ -41,11 +46,16 @@ impl RowTableProvider {
         Self { change, ..self }
     }
 
+    /// The same table; rows that are changed are put there.
+    pub fn returning(self, returned: Arc<ReturnedRows>) -> Self {
+        Self { returned: Some(returned), ..self }
+    }
+
     /// The same table with one more column, [`ROW_ID`].
     pub fn with_row_ids(&self) -> Self {
         let id = Arc::new(Field::new(ROW_ID, DataType::UInt64, false));
         let fields = self.table.schema().fields().iter().cloned().chain([id]).collect::<Vec<_>>();
-        Self { schema: Arc::new(Schema::new(fields)), table: self.table.clone(), change: self.change }
+        Self { schema: Arc::new(Schema::new(fields)), ..Self::new(self.table.clone()) }
     }
 
     pub fn table(&self) -> &Table {
@@ -56,6 +66,45 @@ impl RowTableProvider {
         self.schema.fields().len() > self.table.schema().fields().len()
     }
 
+    /// The rows in segments that have not been deleted, and those in the heap.
+    async fn scan_both(
+        &self,
+        table: Table,
+        transaction: Arc<SharedTransaction>,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let native = NativeTableProvider::new(table.clone());
+        let native = if self.has_row_ids() { native.with_row_ids(ROW_ID) } else { native };
+        let filters: Vec<Expr> =
+            filters.iter().filter(|filter| is_evaluated_by_scans(filter)).cloned().collect();
+        let segments = native.table_scan(state, projection, &filters, limit).await?;
+        let segments = segments.seen_by(Arc::clone(&transaction));
+        let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
+        if table.rows() > 0 && pages.is_empty() {
+            return Ok(Arc::new(segments));
+        }
+        let source = Source::Pages { pages, indexes: Arc::default() };
+        let heap = self.scan_rows(table, transaction, source, state, projection)?;
+        UnionExec::try_new(vec![Arc::new(segments), heap])
+    }
+
+    fn scan_rows(
+        &self,
+        table: Table,
+        transaction: Arc<SharedTransaction>,
+        source: Source,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all = || (0..self.schema.fields().len()).collect();
+        let projection = projection.cloned().unwrap_or_else(all);
+        let partitions = state.config().target_partitions();
+        Ok(Arc::new(RowScanExec::try_new(table, &self.schema, transaction, source, projection, partitions)?))
+    }
+
     fn transaction(&self, config: &SessionConfig) -> Result<Arc<SharedTransaction>> {
         Transactions::of_config(config).of(self.table.store())
     }
@@ -63,7 +112,7 @@ impl RowTableProvider {
     /// The table as a transaction sees it: this one, unless it was made or dropped meanwhile.
     fn seen_by(&self, transaction: &SharedTransaction) -> Result<Table> {
         let name = self.table.name();
-        match transaction.snapshot().table(name) {
+        match transaction.read(|transaction| transaction.table(name)) {
             Ok(seen) if seen.id() == self.table.id() => Ok(seen),
             _ => exec_err!("table '{name}' was made or dropped by others meanwhile: run the statement again"),
         }
@@ -85,22 +134,31 @@ impl TableProvider for RowTableProvider {
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
-        _: Option<usize>,
+        limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let transaction = self.transaction(state.config())?;
         let table = self.seen_by(&transaction)?;
+        if table.has_segments() {
+            return self.scan_both(table, transaction, state, projection, filters, limit).await;
+        }
         let indexes = transaction.read(|transaction| transaction.indexes(&table))?;
         let source = match Lookup::of(&table, &indexes, filters)? {
             Some(lookup) => Source::Index(lookup),
             None => {
                 let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
-                Source::Pages(pages)
+                Source::Pages { pages, indexes: indexes.into() }
             }
         };
-        let all = || (0..self.schema.fields().len()).collect();
-        let projection = projection.cloned().unwrap_or_else(all);
-        let partitions = state.config().target_partitions();
-        Ok(Arc::new(RowScanExec::try_new(table, &self.schema, transaction, source, projection, partitions)?))
+        self.scan_rows(table, transaction, source, state, projection)
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        // Of rows in a heap little is known.
+        let of_segments = || NativeTableProvider::new(self.table.clone()).statistics();
+        let mut statistics = of_segments().filter(|_| self.table.has_segments())?.to_inexact();
+        let others = self.schema.fields().len() - self.table.schema().fields().len();
+        statistics.column_statistics.extend((0..others).map(|_| ColumnStatistics::new_unknown()));
+        Some(statistics)
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
@@ -114,16 +172,24 @@ impl TableProvider for RowTableProvider {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if insert_op != InsertOp::Append {
-            return not_impl_err!("INSERT OVERWRITE and REPLACE INTO of tables WITH (storage = 'row')");
+        let transactions = Transactions::of_config(state.config());
+        let overwrites =
+            insert_op == InsertOp::Overwrite && self.table.has_segments() && !transactions.are_of_session();
+        if overwrites {
+            return NativeTableProvider::new(self.table.clone()).insert_into(state, input, insert_op).await;
         }
-        if self.change == RowChange::Insert {
+        if insert_op != InsertOp::Append {
+            return not_impl_err!(
+                "INSERT OVERWRITE as part of a transaction, or of tables WITH (storage = 'row'), and REPLACE INTO"
+            );
+        }
+        if matches!(self.change, RowChange::Insert | RowChange::InsertAbsent { .. }) {
             self.schema().logically_equivalent_names_and_types(&input.schema())?;
         }
-        let transactions = Transactions::of_config(state.config());
         let transaction = transactions.to_write(self.table.store())?;
         let table = self.seen_by(&transaction)?;
-        let sink = RowSink::new(table, transactions, transaction, self.change, &input);
+        let (change, returned) = (self.change.clone(), self.returned.clone());
+        let sink = RowSink::new(table, transactions, transaction, change, returned, &input);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 }

@@ -1,11 +1,13 @@
 //! Reading rows that are changed one by one.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics};
@@ -13,6 +15,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
@@ -21,10 +26,12 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
 use nandina_pages::{RowCodec, RowDecoder};
-use nandina_storage::{RowPages, StorageError, Table, Transaction};
+use nandina_storage::{IndexDefinition, RowPages, StorageError, Table, Transaction};
+use parking_lot::Mutex;
 
 use super::lookup::Lookup;
 use super::transactions::SharedTransaction;
+use crate::scan::{is_dynamic, on_table_columns};
 
 /// Pages that are read together.
 const PAGES_AT_ONCE: usize = 32;
@@ -38,7 +45,11 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Which rows are read.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    Pages(RowPages),
+    /// All rows, or those that an index finds, once joins have told which are wanted.
+    Pages {
+        pages: RowPages,
+        indexes: Arc<[(usize, IndexDefinition)]>,
+    },
     Index(Lookup),
 }
 
@@ -52,8 +63,20 @@ pub struct RowScanExec {
     columns: Vec<usize>,
     /// Where row ids stand in the output.
     row_ids_at: Option<usize>,
+    /// Conditions that become known while the query runs, on columns of the table. Rows that do not pass them may be emitted.
+    hints: Vec<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    run: Mutex<Run>,
+}
+
+/// What the partitions of one execution share.
+#[derive(Debug, Default)]
+struct Run {
+    /// Partitions that were started: one that is started again begins a new run.
+    started: HashSet<usize>,
+    /// What the hints ask for, decided once for all partitions.
+    asked: Arc<OnceLock<Option<Lookup>>>,
 }
 
 impl RowScanExec {
@@ -71,7 +94,7 @@ impl RowScanExec {
         let row_ids_at = projection.iter().position(|column| *column == of_table);
         let columns: Vec<usize> = projection.into_iter().filter(|column| *column < of_table).collect();
         let partitions = match &source {
-            Source::Pages(pages) => (pages.len() / PARTITION_PAGES).clamp(1, target_partitions.max(1)),
+            Source::Pages { pages, .. } => (pages.len() / PARTITION_PAGES).clamp(1, target_partitions.max(1)),
             Source::Index(_) => 1,
         };
         let properties = PlanProperties::new(
@@ -81,12 +104,53 @@ impl RowScanExec {
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
-        Ok(Self { table, transaction, source, columns, row_ids_at, properties, metrics })
+        Ok(Self {
+            table,
+            transaction,
+            source,
+            columns,
+            row_ids_at,
+            hints: Vec::new(),
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            run: Mutex::default(),
+        })
     }
 
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    fn with_hints(&self, hints: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self {
+            table: self.table.clone(),
+            transaction: Arc::clone(&self.transaction),
+            source: self.source.clone(),
+            columns: self.columns.clone(),
+            row_ids_at: self.row_ids_at,
+            hints,
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            run: Mutex::default(),
+        }
+    }
+
+    /// What the hints ask for in the run that `partition` belongs to.
+    fn asked(&self, partition: usize) -> Arc<OnceLock<Option<Lookup>>> {
+        let mut run = self.run.lock();
+        if !run.started.insert(partition) {
+            *run = Run { started: HashSet::from([partition]), ..Run::default() };
+        }
+        Arc::clone(&run.asked)
+    }
+
+    /// For each column of the output, that of the table; there is none for row ids.
+    fn columns_of_output(&self) -> Vec<usize> {
+        let mut columns = self.columns.clone();
+        if let Some(at) = self.row_ids_at {
+            columns.insert(at, self.table.schema().fields().len());
+        }
+        columns
     }
 
     fn codec(&self) -> Result<&RowCodec> {
@@ -98,7 +162,7 @@ impl DisplayAs for RowScanExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "RowScanExec: table={}", self.table.name())?;
         match &self.source {
-            Source::Pages(pages) => write!(f, ", pages={}", pages.len()),
+            Source::Pages { pages, .. } => write!(f, ", pages={}", pages.len()),
             Source::Index(lookup) => write!(f, ", index={}, keys={}", lookup.name, lookup.keys()),
         }
     }
@@ -119,8 +183,13 @@ impl ExecutionPlan for RowScanExec {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
+        for hint in &self.hints {
+            if f(hint)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -128,10 +197,35 @@ impl ExecutionPlan for RowScanExec {
         Ok(self)
     }
 
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.with_hints(self.hints.clone())))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut hints = self.hints.clone();
+        let of_output = self.columns_of_output();
+        let has_indexes = matches!(&self.source, Source::Pages { indexes, .. } if !indexes.is_empty());
+        let mut answers = Vec::new();
+        for parent in child_pushdown_result.parent_filters {
+            if has_indexes && is_dynamic(&parent.filter) {
+                hints.push(on_table_columns(&parent.filter, &of_output)?);
+            }
+            answers.push(PushedDown::No);
+        }
+        let is_changed = hints.len() > self.hints.len();
+        let updated_node = is_changed.then(|| Arc::new(self.with_hints(hints)) as Arc<dyn ExecutionPlan>);
+        Ok(FilterPushdownPropagation { filters: answers, updated_node })
+    }
+
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let partitions = self.properties.partitioning.partition_count();
         let rest = match &self.source {
-            Source::Pages(pages) => {
+            Source::Pages { pages, .. } => {
                 let share = |of: usize| pages.len() * of / partitions;
                 share(partition)..share(partition + 1)
             }
@@ -147,10 +241,15 @@ impl ExecutionPlan for RowScanExec {
             batch_rows: context.session_config().batch_size(),
             rest,
             found: None,
+            keys_looked_up: 0,
+            hints: self.hints.clone(),
+            asked: (!self.hints.is_empty()).then(|| self.asked(partition)),
+            is_first: partition == 0,
         };
         self.codec()?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let pages_read = MetricBuilder::new(&self.metrics).counter("pages", partition);
+        let keys_looked_up = MetricBuilder::new(&self.metrics).counter("keys_looked_up", partition);
         let mut has_failed = false;
         let batches = std::iter::from_fn(move || {
             if has_failed {
@@ -160,9 +259,10 @@ impl ExecutionPlan for RowScanExec {
             let before = reader.rest.len();
             let batch = reader.next();
             timer.done();
-            if matches!(reader.source, Source::Pages(_)) {
+            if matches!(reader.source, Source::Pages { .. }) {
                 pages_read.add(before - reader.rest.len());
             }
+            keys_looked_up.add(std::mem::take(&mut reader.keys_looked_up));
             match &batch {
                 Ok(Some(batch)) => baseline.record_output(batch.num_rows()),
                 Ok(None) => {}
@@ -201,10 +301,16 @@ struct Reader {
     /// Pages, or rows that an index has found.
     rest: Range<usize>,
     found: Option<Vec<u64>>,
+    keys_looked_up: usize,
+    hints: Vec<Arc<dyn PhysicalExpr>>,
+    /// Not decided upon yet, if there are hints.
+    asked: Option<Arc<OnceLock<Option<Lookup>>>>,
+    is_first: bool,
 }
 
 impl Reader {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.heed_hints()?;
         let (table, transaction) = (self.table.clone(), Arc::clone(&self.transaction));
         let codec = table.row_codec().map_err(crate::scan::storage_error)?;
         let mut rows = codec.decoder(&self.columns).map_err(crate::error::pages_error)?;
@@ -216,6 +322,25 @@ impl Reader {
         self.batch(&mut rows, ids).map(Some)
     }
 
+    /// Looks rows up instead of reading all, if few are asked for by now. One partition does for all.
+    fn heed_hints(&mut self) -> Result<()> {
+        let (Some(asked), Source::Pages { indexes, .. }) = (self.asked.take(), &self.source) else {
+            return Ok(());
+        };
+        let lookup = match asked.get() {
+            Some(lookup) => lookup.clone(),
+            None => {
+                let lookup = Lookup::of_known(&self.table, indexes, &self.hints)?;
+                asked.get_or_init(|| lookup).clone()
+            }
+        };
+        if let Some(lookup) = lookup {
+            self.source = Source::Index(lookup);
+            self.rest = if self.is_first { 0..1 } else { 0..0 };
+        }
+        Ok(())
+    }
+
     fn read(
         &mut self,
         table: &Table,
@@ -224,7 +349,7 @@ impl Reader {
         ids: &mut Option<Vec<u64>>,
     ) -> Result<(), StorageError> {
         match &self.source {
-            Source::Pages(pages) => {
+            Source::Pages { pages, .. } => {
                 while !self.rest.is_empty() && rows.rows() < self.batch_rows && rows.bytes() < BATCH_BYTES {
                     let ahead = self.rest.end.min(self.rest.start + PAGES_AT_ONCE);
                     transaction.read_ahead(pages.slice(self.rest.start..ahead))?;
@@ -236,11 +361,13 @@ impl Reader {
                     }
                 }
             }
+            Source::Index(_) if self.found.is_none() && self.rest.is_empty() => {}
             Source::Index(lookup) => {
                 let found = match self.found.take() {
                     Some(found) => found,
                     None => {
                         let found = transaction.find(table, lookup.index, &lookup.values)?;
+                        self.keys_looked_up = lookup.keys();
                         self.rest = 0..found.len();
                         found
                     }

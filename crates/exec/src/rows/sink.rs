@@ -1,44 +1,38 @@
 //! Changing rows one by one: what a statement's rows do to those of a table.
 //!
 //! ```text
-//!   INSERT   all columns                    UPDATE   row id, all columns         DELETE   row id
+//!   INSERT   all columns         UPDATE   row id, all columns         DELETE   row id, or all columns, too, if they are returned
+//!   MERGE    row id, what happens to it, all columns
 //! ```
 //!
 //! A statement does not see what it changes itself: its rows wait until all are there. All of them are changed or none.
+//!
+//! Rows in segments stay where they are: they are deleted by a note, and what they are changed to is added to the heap.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, BooleanArray, RecordBatch, UInt64Array};
-use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
-use datafusion::common::{Result, internal_err};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
 use datafusion::datasource::sink::DataSink;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt as _;
 use nandina_pages::PageSchema;
-use nandina_storage::{Deferred, Table};
+use nandina_storage::{Table, WriteMode};
 
+use super::applying::{Applying, MergeAction, RowChange, rows_with};
+use super::changed_rows::ReturnedRows;
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
-use crate::scan::conform;
+use crate::scan::write_rows;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
-/// What happens to rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowChange {
-    Insert,
-    /// `has_each_once`: whether each row comes once at most.
-    Update {
-        has_each_once: bool,
-    },
-    Delete,
-}
+/// More rows than this become a segment of the table, if it can have some.
+const FEW_ROWS: usize = 10_000;
 
 /// Changes the rows of a table.
 #[derive(Debug)]
@@ -47,6 +41,8 @@ pub struct RowSink {
     transactions: Arc<Transactions>,
     transaction: Arc<SharedTransaction>,
     change: RowChange,
+    /// Where rows are put that have been changed, if they are wanted.
+    returned: Option<Arc<ReturnedRows>>,
     /// Of the rows that come.
     schema: SchemaRef,
     metrics: ExecutionPlanMetricsSet,
@@ -58,78 +54,35 @@ impl RowSink {
         transactions: Arc<Transactions>,
         transaction: Arc<SharedTransaction>,
         change: RowChange,
+        returned: Option<Arc<ReturnedRows>>,
         input: &Arc<dyn ExecutionPlan>,
     ) -> Self {
         let (schema, metrics) = (input.schema(), ExecutionPlanMetricsSet::new());
-        Self { table, transactions, transaction, change, schema, metrics }
+        Self { table, transactions, transaction, change, returned, schema, metrics }
     }
 
-    /// Takes all rows before the first one is changed.
-    async fn collected(
-        &self,
-        mut rows: SendableRecordBatchStream,
-        context: &Arc<TaskContext>,
-    ) -> Result<RowQueue> {
+    pub(super) fn returned(&self) -> Option<&Arc<ReturnedRows>> {
+        self.returned.as_ref()
+    }
+
+    /// An empty queue of rows that wait.
+    fn queue(&self, schema: &SchemaRef, context: &Arc<TaskContext>) -> Result<RowQueue> {
         let (pool, space) = (context.memory_pool(), operator_space(context, "changed rows")?);
         let metrics = SpillMetrics::new(&self.metrics, 0);
         let peak: Gauge = MetricBuilder::new(&self.metrics).gauge("peak_memory_bytes", 0);
-        let pages = PageSchema::try_new(Arc::clone(&self.schema)).map_err(pages_error)?;
+        let pages = PageSchema::try_new(Arc::clone(schema)).map_err(pages_error)?;
         let (name, batch_rows) = ("RowSink", context.session_config().batch_size());
         let spill =
             SpillContext::new(SpillShape::SideBySide, &pages, &space, pool, name, batch_rows, &metrics);
-        let mut queue = RowQueue::new(name, pool, spill, peak);
-        while let Some(batch) = rows.next().await {
-            queue.push(batch?).await?;
-        }
-        queue.seal().await?;
-        Ok(queue)
+        Ok(RowQueue::new(name, pool, spill, peak))
     }
 
-    fn apply(&self, batch: &RecordBatch, state: &mut Applying) -> Result<()> {
-        match self.change {
-            RowChange::Insert => {
-                let rows = conform(batch.columns(), self.table.schema())?;
-                self.transaction.write(|transaction| transaction.insert(&self.table, &rows))?;
-                state.rows += rows.num_rows() as u64;
-            }
-            RowChange::Update { has_each_once } => {
-                let batch = if has_each_once { batch.clone() } else { state.without_repeated(batch)? };
-                let (ids, columns) = ids_and_columns(&batch)?;
-                let rows = conform(columns, self.table.schema())?;
-                let deferred = &mut state.deferred;
-                self.transaction
-                    .write(|transaction| transaction.update(&self.table, ids, &rows, deferred))?;
-                state.memory.try_resize(state.deferred.bytes() + state.seen_bytes())?;
-                state.rows += rows.num_rows() as u64;
-            }
-            RowChange::Delete => {
-                let (ids, _) = ids_and_columns(batch)?;
-                state.rows += self.transaction.write(|transaction| transaction.delete(&self.table, ids))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What is known of a statement that changes rows.
-struct Applying {
-    rows: u64,
-    deferred: Deferred,
-    /// Ids of rows that were changed, where they may come again.
-    seen: HashSet<u64>,
-    memory: MemoryReservation,
-}
-
-impl Applying {
-    fn seen_bytes(&self) -> usize {
-        self.seen.capacity() * 2 * size_of::<u64>()
-    }
-
-    /// Rows that come for the first time: the first of several wins.
-    fn without_repeated(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let (ids, _) = ids_and_columns(batch)?;
-        let is_first: BooleanArray = ids.values().iter().map(|id| Some(self.seen.insert(*id))).collect();
-        Ok(filter_record_batch(batch, &is_first)?)
+    /// Whether many rows may be added in a segment, which is seen by others at once.
+    fn may_append(&self) -> bool {
+        self.change == RowChange::Insert
+            && self.returned.is_none()
+            && self.table.has_segments()
+            && !self.transactions.are_of_session()
     }
 }
 
@@ -137,8 +90,10 @@ impl DisplayAs for RowSink {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let change = match self.change {
             RowChange::Insert => "insert",
+            RowChange::InsertAbsent { .. } => "insert of absent keys",
             RowChange::Update { .. } => "update",
             RowChange::Delete => "delete",
+            RowChange::Merge => "merge",
         };
         write!(f, "RowSink: table={}, change={change}", self.table.name())
     }
@@ -154,33 +109,57 @@ impl DataSink for RowSink {
         &self.schema
     }
 
-    async fn write_all(&self, rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+    async fn write_all(
+        &self,
+        mut rows: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
         let statement = self.transactions.begin_change()?;
-        let mut state = Applying {
-            rows: 0,
-            deferred: Deferred::default(),
-            seen: HashSet::new(),
-            memory: MemoryConsumer::new("RowSink").register(context.memory_pool()),
+        let batch_rows = context.session_config().batch_size();
+        // All rows are taken before the first one is changed.
+        let (mut waiting, may_append) = (self.queue(&self.schema, context)?, self.may_append());
+        while let Some(batch) = rows.next().await {
+            waiting.push(batch?).await?;
+            if may_append && waiting.rows() > FEW_ROWS {
+                let rows = Box::pin(waiting.pop_all(batch_rows).chain(rows));
+                let added = write_rows(&self.table, WriteMode::Append, rows, context, &self.metrics).await?;
+                statement.end()?;
+                return Ok(added);
+            }
+        }
+        waiting.seal().await?;
+        let memory = MemoryConsumer::new("RowSink").register(context.memory_pool());
+        let tells_rows = self.returned.is_some();
+        let mut applying = Applying::new(&self.table, &self.transaction, &self.change, tells_rows, memory);
+        let mut changed = match tells_rows {
+            true => Some(self.queue(self.table.schema(), context)?),
+            false => None,
         };
-        let mut waiting = self.collected(rows, context).await?;
-        while let Some(batch) = waiting.pop(context.session_config().batch_size()).await? {
-            self.apply(&batch, &mut state)?;
+        let mut inserted = waiting.another();
+        while let Some(batch) = waiting.pop(batch_rows).await? {
+            let now = applying.apply(&batch)?;
+            if let Some(changed) = &mut changed {
+                changed.push(now).await?;
+            }
+            if self.change == RowChange::Merge {
+                inserted.push(rows_with(&batch, MergeAction::Insert)?).await?;
+            }
             tokio::task::consume_budget().await;
         }
-        let deferred = std::mem::take(&mut state.deferred);
-        self.transaction.write(|transaction| transaction.add_deferred(&self.table, deferred))?;
+        inserted.seal().await?;
+        while let Some(batch) = inserted.pop(batch_rows).await? {
+            let now = applying.insert_of_merge(&batch)?;
+            if let Some(changed) = &mut changed {
+                changed.push(now).await?;
+            }
+            tokio::task::consume_budget().await;
+        }
+        let rows = applying.finish()?;
+        if let (Some(mut changed), Some(returned)) = (changed, &self.returned) {
+            changed.seal().await?;
+            returned.put(changed);
+        }
         statement.end()?;
-        Ok(state.rows)
-    }
-}
-
-/// The row ids in front, and what follows them.
-fn ids_and_columns(batch: &RecordBatch) -> Result<(&UInt64Array, &[ArrayRef])> {
-    match batch.columns().split_first() {
-        Some((ids, columns)) => match ids.as_primitive_opt::<UInt64Type>() {
-            Some(ids) if ids.null_count() == 0 => Ok((ids, columns)),
-            _ => internal_err!("rows to be changed begin with their ids"),
-        },
-        None => internal_err!("rows to be changed begin with their ids"),
+        Ok(rows)
     }
 }

@@ -75,7 +75,9 @@ impl Transactions {
         if let Some(known) = begun.iter().find(|begun| begun.snapshot.is_of(store)) {
             return Ok(Arc::clone(known));
         }
-        let transaction = blocking(|| store.begin()).map_err(storage_error)?;
+        let may_write = self.kind == (Kind::OfSession { is_read_only: false });
+        let begin = || if may_write { store.begin_to_write() } else { store.begin() };
+        let transaction = blocking(begin).map_err(storage_error)?;
         let snapshot = transaction.snapshot().clone();
         let transaction = Arc::new(SharedTransaction { state: RwLock::new(Some(transaction)), snapshot });
         begun.push(Arc::clone(&transaction));

@@ -9,6 +9,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
@@ -31,6 +32,8 @@ use parking_lot::Mutex;
 
 use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use crate::execution::query_flow;
+
+use crate::rows::SharedTransaction;
 
 use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
@@ -59,6 +62,8 @@ pub struct TableScanExec {
     /// Share of the rows that pass the query's filters, if a sample was taken.
     selectivity: Option<f64>,
     limit: Option<usize>,
+    /// Rows that it does not see are left out.
+    transaction: Option<Arc<SharedTransaction>>,
     partitions: usize,
     properties: Arc<PlanProperties>,
     /// Of all partitions, once they have been asked for.
@@ -75,6 +80,8 @@ struct Run {
     started: Vec<bool>,
     rows_left: Arc<AtomicUsize>,
     metrics: Arc<ScanMetrics>,
+    /// What is known of deleted rows takes this memory.
+    _deleted: Option<Arc<MemoryReservation>>,
 }
 
 impl TableScanExec {
@@ -122,6 +129,7 @@ impl TableScanExec {
             filters,
             selectivity: None,
             limit,
+            transaction: None,
             partitions,
             properties: Arc::new(properties),
             known: OnceLock::new(),
@@ -144,6 +152,7 @@ impl TableScanExec {
             // Operators above look at whether they are the same, and need not be planned again.
             changed.properties = Arc::clone(&self.properties);
         }
+        changed.transaction.clone_from(&self.transaction);
         Ok(changed.with_selectivity(self.selectivity))
     }
 
@@ -151,9 +160,17 @@ impl TableScanExec {
     pub(super) fn with_row_ids(self, name: &str) -> Result<Self> {
         let (projection, row_ids) = (self.projection, Some(name.into()));
         let (filters, limit, partitions) = (self.filters, self.limit, self.partitions);
-        let changed =
+        let mut changed =
             Self::assemble(self.table, self.statistics, projection, row_ids, filters, limit, partitions)?;
+        changed.transaction = self.transaction;
         Ok(changed.with_selectivity(self.selectivity))
+    }
+
+    /// The same scan without the rows that this transaction does not see.
+    pub(crate) fn seen_by(mut self, transaction: Arc<SharedTransaction>) -> Self {
+        self.transaction = Some(transaction);
+        self.known = OnceLock::new();
+        self
     }
 
     /// Share of the rows that pass the query's filters, found by a sample.
@@ -182,7 +199,10 @@ impl TableScanExec {
     fn filtered_statistics(&self) -> Statistics {
         let mut statistics = self.statistics_of_columns();
         statistics.column_statistics.extend(self.row_ids.iter().map(|_| ColumnStatistics::new_unknown()));
-        statistics
+        match self.transaction {
+            Some(_) => statistics.to_inexact(),
+            None => statistics,
+        }
     }
 
     fn statistics_of_columns(&self) -> Statistics {
@@ -227,6 +247,15 @@ impl TableScanExec {
         {
             return Ok(run.clone());
         }
+        let (deleted, reserved) = match &self.transaction {
+            Some(transaction) => {
+                let deleted = transaction.read(|transaction| transaction.deleted_rows(&self.table))?;
+                let memory = MemoryConsumer::new("deleted rows").register(context.memory_pool());
+                memory.try_resize(deleted.bytes())?;
+                ((deleted.rows() > 0).then(|| Arc::new(deleted)), Some(Arc::new(memory)))
+            }
+            None => (None, None),
+        };
         let account = IoAccount::of_flow(query_flow(context), Priority::Scan);
         let pruner = PageFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
         let row_filter = TableRowFilter::new(Arc::clone(self.table.schema()), self.filters.clone());
@@ -235,6 +264,7 @@ impl TableScanExec {
             row_ids: self.row_ids.clone(),
             pruner: pruner.map(|pruner| Arc::new(pruner) as _),
             row_filter: row_filter.map(|filter| Arc::new(filter) as _),
+            deleted,
             whole_pages: PageReads::of(context).are_whole(),
             account: Some(Arc::clone(&account)),
             cache: read_cache(context).map(|cache| cache.visit()),
@@ -245,6 +275,7 @@ impl TableScanExec {
             started: (0..self.partitions).map(|other| other == partition).collect(),
             rows_left: Arc::new(AtomicUsize::new(self.limit.unwrap_or(usize::MAX))),
             metrics: Arc::new(ScanMetrics::new(&self.metrics, account)),
+            _deleted: reserved,
         };
         *current = Some(run.clone());
         Ok(run)

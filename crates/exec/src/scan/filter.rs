@@ -126,7 +126,7 @@ impl PruningStatistics for Bounds<'_> {
 }
 
 /// Rewrites a filter on a scan's output columns into one on the table's columns. Dynamic filters stay dynamic.
-pub(super) fn on_table_columns(
+pub(crate) fn on_table_columns(
     filter: &Arc<dyn PhysicalExpr>,
     projection: &[usize],
 ) -> Result<Arc<dyn PhysicalExpr>> {

@@ -32,11 +32,13 @@ pub use adaptive_filter::AdaptiveFilter;
 pub use column_groups::{ColumnGroupsExec, DecodingBytes, begin_of_row_group};
 pub use conjunction::{all_of, is_dynamic};
 pub use exec::TableScanExec;
+pub(crate) use filter::on_table_columns;
 pub use named_files::NamingSource;
 pub use page_reads::PageReads;
 pub use provider::NativeTableProvider;
+pub(crate) use provider::is_evaluated_by_scans;
 pub use sink::TableSink;
-pub(crate) use sink::conform;
+pub(crate) use sink::{conform, write_rows};
 
 use std::sync::Arc;
 

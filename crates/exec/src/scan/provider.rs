@@ -41,6 +41,29 @@ impl NativeTableProvider {
         &self.table
     }
 
+    pub(crate) async fn table_scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<TableScanExec> {
+        let schema = DFSchema::try_from(Arc::clone(self.table.schema()))?;
+        let filters: Vec<_> = filters
+            .iter()
+            .map(|filter| state.create_physical_expr(filter.clone(), &schema))
+            .collect::<Result<_>>()?;
+        let (of_table, row_ids) = self.projected(projection);
+        let partitions = state.config().target_partitions();
+        let mut scan =
+            TableScanExec::try_new(self.table.clone(), Some(&of_table), filters, limit, partitions)?;
+        if let Some(name) = row_ids {
+            scan = scan.with_row_ids(name)?;
+        }
+        let selectivity = sampled_selectivity(&scan).await;
+        Ok(scan.with_selectivity(selectivity))
+    }
+
     /// Columns of the table, and the name of the column of row ids if it is wanted: it is the last one of all, and stands
     /// last wherever it is projected.
     fn projected(&self, projection: Option<&Vec<usize>>) -> (Vec<usize>, Option<&str>) {
@@ -70,20 +93,7 @@ impl TableProvider for NativeTableProvider {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = DFSchema::try_from(Arc::clone(self.table.schema()))?;
-        let filters: Vec<_> = filters
-            .iter()
-            .map(|filter| state.create_physical_expr(filter.clone(), &schema))
-            .collect::<Result<_>>()?;
-        let (of_table, row_ids) = self.projected(projection);
-        let partitions = state.config().target_partitions();
-        let mut scan =
-            TableScanExec::try_new(self.table.clone(), Some(&of_table), filters, limit, partitions)?;
-        if let Some(name) = row_ids {
-            scan = scan.with_row_ids(name)?;
-        }
-        let selectivity = sampled_selectivity(&scan).await;
-        Ok(Arc::new(scan.with_selectivity(selectivity)))
+        Ok(Arc::new(self.table_scan(state, projection, filters, limit).await?))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
@@ -132,7 +142,7 @@ impl TableProvider for NativeTableProvider {
 }
 
 /// Whether a filter has a value for each row by itself: no subquery, nothing that differs from call to call.
-fn is_evaluated_by_scans(filter: &Expr) -> bool {
+pub(crate) fn is_evaluated_by_scans(filter: &Expr) -> bool {
     let needs_a_plan = |expression: &Expr| {
         matches!(
             expression,

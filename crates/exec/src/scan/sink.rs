@@ -13,7 +13,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
-use futures::StreamExt;
+use futures::{Stream, StreamExt as _};
 use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Table, TableWriter, WriteMode, WriteOptions};
 
@@ -54,37 +54,44 @@ impl DataSink for TableSink {
         self.table.schema()
     }
 
-    async fn write_all(
-        &self,
-        mut data: SendableRecordBatchStream,
-        context: &Arc<TaskContext>,
-    ) -> Result<u64> {
-        let mut window_bytes = self.table.store().device().sizes().write_window_bytes();
-        let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
-        let staging_bytes = TableWriter::lane_bytes(self.table.page_bytes());
-        while window_bytes > MIN_WINDOW_BYTES && memory.try_grow(window_bytes + staging_bytes).is_err() {
-            window_bytes /= 2;
-        }
-        if memory.size() == 0 {
-            memory.grow(window_bytes + staging_bytes);
-        }
-        let account = IoAccount::of_flow(query_flow(context), Priority::default());
-        let options = WriteOptions { window_bytes: Some(window_bytes), account: Some(account) };
-        let writer = self.table.writer(self.mode, options).map_err(storage_error)?;
-        let mut lane = writer.lane();
-        while let Some(batch) = data.next().await {
-            let batch = conform(batch?.columns(), self.table.schema())?;
-            lane.append(&batch).await.map_err(storage_error)?;
-        }
-        lane.finish().await.map_err(storage_error)?;
-        let summary = writer.commit().await.map_err(storage_error)?;
-        let count = |name: &'static str, value: u64| {
-            MetricBuilder::new(&self.metrics).global_counter(name).add(value as usize);
-        };
-        count("bytes_written", summary.file_bytes);
-        count("pages_written", summary.pages);
-        Ok(summary.rows)
+    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        write_rows(&self.table, self.mode, data, context, &self.metrics).await
     }
+}
+
+/// Writes rows to a segment of a table, and says how many.
+pub(crate) async fn write_rows(
+    table: &Table,
+    mode: WriteMode,
+    mut rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin,
+    context: &Arc<TaskContext>,
+    metrics: &ExecutionPlanMetricsSet,
+) -> Result<u64> {
+    let mut window_bytes = table.store().device().sizes().write_window_bytes();
+    let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
+    let staging_bytes = TableWriter::lane_bytes(table.page_bytes());
+    while window_bytes > MIN_WINDOW_BYTES && memory.try_grow(window_bytes + staging_bytes).is_err() {
+        window_bytes /= 2;
+    }
+    if memory.size() == 0 {
+        memory.grow(window_bytes + staging_bytes);
+    }
+    let account = IoAccount::of_flow(query_flow(context), Priority::default());
+    let options = WriteOptions { window_bytes: Some(window_bytes), account: Some(account) };
+    let writer = table.writer(mode, options).map_err(storage_error)?;
+    let mut lane = writer.lane();
+    while let Some(batch) = rows.next().await {
+        let batch = conform(batch?.columns(), table.schema())?;
+        lane.append(&batch).await.map_err(storage_error)?;
+    }
+    lane.finish().await.map_err(storage_error)?;
+    let summary = writer.commit().await.map_err(storage_error)?;
+    let count = |name: &'static str, value: u64| {
+        MetricBuilder::new(metrics).global_counter(name).add(value as usize);
+    };
+    count("bytes_written", summary.file_bytes);
+    count("pages_written", summary.pages);
+    Ok(summary.rows)
 }
 
 /// Columns with the table's types: planning has made them agree but for the likes of `Utf8` and `Utf8View`.

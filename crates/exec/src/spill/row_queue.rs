@@ -21,6 +21,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::Gauge;
+use futures::Stream;
 use parking_lot::Mutex;
 
 use super::context::SpillContext;
@@ -118,6 +119,15 @@ impl RowQueue {
         }
         self.front = Some(batch.slice(rows, batch.num_rows() - rows));
         Ok(Some(batch.slice(0, rows)))
+    }
+
+    /// All rows, in batches of up to `rows`.
+    pub fn pop_all(self, rows: usize) -> impl Stream<Item = Result<RecordBatch>> + Send {
+        let next = move |mut queue: Self| async move {
+            let batch = queue.pop(rows).await?;
+            Ok(batch.map(|batch| (batch, queue)))
+        };
+        futures::stream::try_unfold(self, next)
     }
 
     async fn take_front(&mut self) -> Result<Option<RecordBatch>> {

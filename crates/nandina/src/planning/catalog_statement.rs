@@ -91,6 +91,10 @@ pub(crate) enum CatalogStatement {
     Backup {
         directory: String,
     },
+    /// `VACUUM`, of all tables or of one.
+    Vacuum {
+        table: Option<ObjectName>,
+    },
     /// What it asks for is done anyway: everything that is acknowledged is lasting, and statistics are always known.
     Nothing,
 }
@@ -107,7 +111,8 @@ impl CatalogStatement {
             | Self::DropMacro { .. }
             | Self::Attach { .. }
             | Self::Detach { .. }
-            | Self::Backup { .. } => true,
+            | Self::Backup { .. }
+            | Self::Vacuum { .. } => true,
             Self::Use { .. }
             | Self::Prepare { .. }
             | Self::Execute { .. }
@@ -185,7 +190,8 @@ fn statement(parser: &mut Parser<'_>, text: &str) -> Result<Option<CatalogStatem
             rest(parser);
             CatalogStatement::Checkpoint
         }
-        "vacuum" | "analyze" => rest(parser),
+        "vacuum" => vacuum(parser)?,
+        "analyze" => rest(parser),
         "force" if word(parser, "CHECKPOINT") => {
             rest(parser);
             CatalogStatement::Checkpoint
@@ -247,6 +253,23 @@ fn word(parser: &mut Parser<'_>, expected: &str) -> bool {
 }
 
 /// A statement that is accepted whatever follows.
+/// What is behind `VACUUM` of Postgres and DuckDB: how, and which table and columns.
+fn vacuum(parser: &mut Parser<'_>) -> Result<CatalogStatement, ParserError> {
+    if parser.consume_token(&Token::LParen) {
+        while !parser.consume_token(&Token::RParen) {
+            if parser.peek_token().token == Token::EOF {
+                return parser.expected(")", parser.peek_token());
+            }
+            parser.advance_token();
+        }
+    }
+    while ["FULL", "FREEZE", "VERBOSE", "ANALYZE"].iter().any(|how| word(parser, how)) {}
+    let is_all = matches!(parser.peek_token().token, Token::EOF | Token::SemiColon);
+    let table = if is_all { None } else { Some(parser.parse_object_name(false)?) };
+    rest(parser);
+    Ok(CatalogStatement::Vacuum { table })
+}
+
 fn rest(parser: &mut Parser<'_>) -> CatalogStatement {
     while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
         parser.advance_token();

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::{statement_text, suggestion};
 
 /// What stands for the columns of an `INSERT … BY NAME` until they are known.
-const BY_NAME: &str = "by name";
+pub(super) const BY_NAME: &str = "by name";
 
 /// A text in which `BY NAME` behind the table of an `INSERT` is a list of columns that the parser can read.
 pub(crate) fn with_names_as_list(text: &str) -> Option<String> {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, ListBuilder, StringArray, StringBuilder};
 use datafusion::common::TableReference;
 use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::sql::sqlparser::ast::ObjectName;
 use nandina_exec::rows::blocking;
 use nandina_functions::sql_type;
 use nandina_storage::{Made, Objects, Sequence};
@@ -16,7 +18,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::files::names::absolute_path;
 use crate::options::Options;
-use crate::planning::catalog_statement::{CatalogStatement, IfThere, Shown};
+use crate::planning::catalog_statement::{self, CatalogStatement, IfThere, Shown};
 use crate::planning::parameters::PreparedStatements;
 use crate::planning::{self, Planned};
 use crate::query::{Answer, Query};
@@ -70,6 +72,7 @@ pub(crate) async fn run(
                 blocking(|| attached.tables.checkpoint())?;
             }
         }
+        CatalogStatement::Vacuum { table } => vacuum(state, &names, table.as_ref()).await?,
         CatalogStatement::Backup { directory } => backup(database, &names, &directory)?,
         CatalogStatement::Show(Shown::AllTables) => return show_all_tables(&names).await,
         CatalogStatement::Prepare { .. } | CatalogStatement::Execute { .. } => {
@@ -78,6 +81,21 @@ pub(crate) async fn run(
         CatalogStatement::Nothing => {}
     }
     Query::nothing()
+}
+
+async fn vacuum(state: &SessionState, names: &Names, table: Option<&ObjectName>) -> Result<()> {
+    let memory = MemoryConsumer::new("VACUUM").register(&state.runtime_env().memory_pool);
+    let Some(table) = table else {
+        let attached = names.databases().all().into_iter().map(|(_, attached)| attached.tables);
+        for tables in attached.chain(names.temporary().tables()) {
+            tables.vacuum(None, &memory).await?;
+        }
+        return Ok(());
+    };
+    let reference = catalog_statement::reference(table).map_err(Error::from_parser)?;
+    let unknown = || Error::UnknownTable { name: reference.to_string(), hint: String::new() };
+    let place = names.find(&reference).ok_or_else(unknown)?;
+    place.tables.vacuum(Some(&place.qualified()), &memory).await
 }
 
 fn names_of(state: &SessionState) -> Result<Arc<Names>> {
@@ -240,7 +258,7 @@ fn attach(
             let options = Options { read_only, ..database.options().clone() };
             Database::tables_in(directory, &options, database.media())?
         }
-        None => crate::tables::Tables::in_memory(),
+        None => database.tables_in_memory()?,
     };
     databases.attach(&name, Attached { tables, directory, is_read_only: read_only && !is_in_memory })
 }
@@ -256,8 +274,7 @@ fn detach(names: &Names, name: &str, if_exists: bool) -> Result<()> {
         None if if_exists => return Ok(()),
         _ => names.databases().detach(name)?,
     }
-    let attached = names.databases().all().into_iter().map(|(_, database)| database.tables);
-    attached.chain(names.temporary().tables()).try_for_each(|tables| tables.forget_planned_views())
+    names.forget_planned_views()
 }
 
 async fn describe(state: &Arc<SessionState>, names: &Names, query: &str) -> Result<Query> {

@@ -7,22 +7,27 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures::StreamExt as _;
-use nandina_device::{IoAccount, Priority};
+use nandina_device::{FlowId, IoAccount, Priority};
 use nandina_exec::execution::meter::inherited;
 use nandina_exec::execution::query_flow;
-use nandina_storage::{IfExists, Store, TableDefinition, TableWriter, WriteOptions};
+use nandina_storage::{IfExists, StorageError, Store, TableDefinition, TableWriter, WriteOptions};
 use tokio::task::JoinSet;
 
 use crate::error::Result;
 
 /// Bytes in flight per lane that still make large writes.
 const SMALLEST_WINDOW_BYTES: usize = 1 << 20;
+
+/// How long VACUUM waits for transactions that are changing something, and looks again.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// Creates a table with the rows of a plan, all partitions at once, and returns their number.
 pub(crate) async fn create_with_rows(
@@ -59,6 +64,28 @@ pub(crate) async fn create_with_rows(
         }
     }
     Ok(writer.commit().await?.rows)
+}
+
+/// Puts changed rows of a table back into segments, as soon as others are not changing something.
+pub(crate) async fn vacuum(store: &Store, name: &str, memory: &MemoryReservation) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let staging_bytes = TableWriter::lane_bytes(store.table(name)?.page_bytes());
+        let mut window_bytes = store.device().sizes().write_window_bytes();
+        while memory.try_resize(2 * window_bytes + staging_bytes).is_err()
+            && window_bytes > SMALLEST_WINDOW_BYTES
+        {
+            window_bytes /= 2;
+        }
+        let account = IoAccount::of_flow(FlowId::unique(), Priority::Background);
+        let options = WriteOptions { window_bytes: Some(window_bytes), account: Some(account) };
+        match store.vacuum(name, options).await {
+            Err(StorageError::TableChanging { .. }) if begin.elapsed() < MOST_WAIT => {
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            vacuumed => return Ok(vacuumed.map(drop)?),
+        }
+    }
 }
 
 /// Writes the rows of one partition through a lane of its own.

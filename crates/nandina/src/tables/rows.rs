@@ -110,7 +110,7 @@ fn free_name(taken: &HashSet<String>, wanted: &str) -> String {
 
 pub(super) fn no_index(place: &Place) -> Error {
     Error::unsupported(format!(
-        "'{}' cannot have an index: that is for tables with a PRIMARY KEY, or made WITH (storage = 'row')",
+        "'{}' cannot have an index yet: that is for tables with a PRIMARY KEY, or made WITH (storage = 'row')",
         place.name
     ))
 }

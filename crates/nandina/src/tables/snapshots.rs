@@ -19,7 +19,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan, TableSource};
 use datafusion::optimizer::AnalyzerRule;
-use nandina_exec::rows::{RowTableProvider, Transactions};
+use nandina_exec::rows::{RowTableProvider, SharedTransaction, Transactions};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_storage::{Snapshot, Store};
 
@@ -59,6 +59,8 @@ struct Newest {
 
 struct State {
     snapshot: Snapshot,
+    /// What it is of, if it is one of several statements.
+    transaction: Option<Arc<SharedTransaction>>,
     sources: HashMap<String, Arc<dyn TableSource>>,
 }
 
@@ -69,11 +71,13 @@ impl Newest {
         let at = match known {
             Some(at) => at,
             None => {
-                let snapshot = match &self.transaction {
-                    Some(transaction) => transaction.of(store)?.snapshot().clone(),
+                let transaction =
+                    self.transaction.as_ref().map(|transactions| transactions.of(store)).transpose()?;
+                let snapshot = match &transaction {
+                    Some(transaction) => transaction.snapshot().clone(),
                     None => store.snapshot(),
                 };
-                self.databases.push(State { snapshot, sources: HashMap::new() });
+                self.databases.push(State { snapshot, transaction, sources: HashMap::new() });
                 self.databases.len() - 1
             }
         };
@@ -88,8 +92,11 @@ impl Newest {
         let rows = provider.downcast_ref::<RowTableProvider>();
         let Some(table) = native.or(rows.map(RowTableProvider::table)) else { return Ok(None) };
         let (name, store) = (table.name(), table.store());
-        let State { snapshot, sources } = self.of(store)?;
-        let table = || snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error)));
+        let State { snapshot, transaction, sources } = self.of(store)?;
+        let table = || match &*transaction {
+            Some(transaction) => transaction.read(|transaction| transaction.table(name)),
+            None => snapshot.table(name).map_err(|error| DataFusionError::from(Error::from(error))),
+        };
         let source = match (sources.get(name), rows.is_some_and(RowTableProvider::has_row_ids)) {
             (Some(source), false) => Arc::clone(source),
             (_, true) => provider_as_source(Arc::new(RowTableProvider::new(table()?).with_row_ids())),

@@ -15,6 +15,7 @@ use nandina_exec::spool::SpoolExec;
 use super::common::spool_common_parts;
 use super::node::Spool;
 use super::volatile;
+use crate::changed_rows::ChangedRowsPlanner;
 use crate::late::{LateFetchPlanner, planned_late};
 
 /// Makes physical plans of optimised logical ones, in which equal parts are [spooled](super).
@@ -29,7 +30,7 @@ impl QueryPlanner for Planner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let extensions: Vec<Arc<dyn ExtensionPlanner + Send + Sync>> =
-            vec![Arc::new(SpoolPlanner), Arc::new(LateFetchPlanner)];
+            vec![Arc::new(SpoolPlanner), Arc::new(LateFetchPlanner), Arc::new(ChangedRowsPlanner)];
         let planner = DefaultPhysicalPlanner::with_extension_planners(extensions);
         planned_late(spool_common_parts(logical_plan)?, &planner, session).await
     }

@@ -343,9 +343,16 @@ impl RowStore {
         self.wait_for_writers()?;
         let writer = self.clock.number_of_none(&self.pages)?;
         let transaction = self.begin();
+        let has_entry = |key: &[u8], row: RowId| {
+            let prefix = [key, &row.0.to_be_bytes()].concat();
+            entries(tree, &self.pages, &prefix).next().transpose().map(|entry| entry.is_some())
+        };
         keys(&transaction, &mut |key, row| {
             check_length(&self.pages, key)?;
-            tree.insert(&self.pages, &entry_of(key, row, writer), |_| Ok(()))?;
+            // One that its transaction has added would stay behind where only one of both is removed.
+            if !has_entry(key, row)? {
+                tree.insert(&self.pages, &entry_of(key, row, writer), |_| Ok(()))?;
+            }
             self.pages.throttle()?;
             self.pages.checkpoint_if_due()
         })?;
@@ -360,7 +367,10 @@ impl RowStore {
             Err(error) => Err(error),
         };
         for (key, row) in missed {
-            if !is_there(&key, row)? {
+            // It may have been added again by the transaction that has removed it.
+            let prefix = [&key[..], &row.0.to_be_bytes()].concat();
+            let is_twice = entries(tree, &self.pages, &prefix).nth(1).transpose()?.is_some();
+            if is_twice || !is_there(&key, row)? {
                 tree.remove(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
             }
         }
@@ -380,6 +390,16 @@ impl RowStore {
             pause();
         }
         Ok(())
+    }
+
+    /// Whether there are transactions that are changing something, or have and are not seen yet by those that begin.
+    pub fn has_writers(&self) -> Result<bool> {
+        let next = self.clock.next_number();
+        if !self.clock.has_unseen(next) {
+            return Ok(false);
+        }
+        self.pages.log().wait_until_all_durable()?;
+        Ok(self.clock.has_unseen(next))
     }
 
     /// Takes all keys out of an index that no transaction uses any more, and gives its pages back, but for the first one, which undo

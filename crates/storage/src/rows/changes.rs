@@ -42,18 +42,38 @@ impl Store {
             root: 0,
             is_building: false,
         });
-        Heap::new(HeapRecord { heap: 0, indexes: planned.collect() }, &shape)?;
+        Heap::new(HeapRecord { heap: 0, indexes: planned.collect(), deleted: None }, &shape)?;
         let rows = self.row_store()?;
         let (record, making) = self.rows().make(&rows, indexes)?;
         let heap = Heap::new(record.clone(), &shape)?;
-        let entry = TableEntry::new(shape, Vec::new(), Arc::new(definition.rules.clone()), Some(heap));
+        let entry =
+            TableEntry::new(shape, Vec::new(), Arc::new(definition.rules.clone()), Some(Arc::new(heap)));
         let table = Table::of_entry(self.clone(), entry);
         Ok(NewRows { store: self, rows, definition, if_exists, record, table, _making: making })
+    }
+
+    /// Has rows of a table of segments be changed one by one from now on. They are seen by transactions that have begun before, too, as
+    /// there is nothing to be seen of changes yet.
+    pub fn make_changeable(&self, table: &Table) -> Result<()> {
+        self.check_writable()?;
+        let _indexing = self.indexing().lock();
+        if self.newest(table)?.heap.is_some() {
+            return Ok(());
+        }
+        let rows = self.row_store()?;
+        let (record, _making) = self.rows().make_beside_segments(&rows)?;
+        self.change_heap(table, |entry| {
+            assert!(entry.heap.is_none(), "heaps are added to tables one at a time");
+            Heap::new(record, &entry.shape)
+        })
     }
 
     /// Adds an index to a table while others change its rows. It waits for transactions that have changed something.
     pub fn create_index(&self, table: &Table, definition: IndexDefinition) -> Result<()> {
         self.check_writable()?;
+        if table.has_segments() {
+            return Err(table.not_changeable());
+        }
         let _indexing = self.indexing().lock();
         let rows = self.row_store()?;
         let name = definition.name.clone();

@@ -13,12 +13,16 @@
 //! ended in a crash, or was dropped while somebody could still see it: `registry` knows all of them, and has those cleared away.
 
 mod changes;
+mod deleted;
 mod keys;
 mod registry;
+mod row_set;
 mod transaction;
+mod vacuum;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::ArrayRef;
 use arrow_cast::display::array_value_to_string;
@@ -38,7 +42,10 @@ use crate::ids::DatabaseId;
 use crate::segment::TableShape;
 
 pub use self::changes::NewRows;
+pub(crate) use self::deleted::DeletedRecord;
+pub use self::row_set::RowSet;
 pub use self::transaction::{Deferred, Durability, RowPages, Transaction};
+pub(crate) use self::vacuum::Vacuumed;
 
 /// Bytes of pages in memory, where nothing else is asked for.
 const POOL_BYTES: usize = 64 << 20;
@@ -50,6 +57,9 @@ pub(crate) struct HeapRecord {
     pub heap: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexRecord>,
+    /// Which rows of the table's segments are deleted. Without it, the table has no segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<DeletedRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +92,8 @@ pub(crate) struct Heap {
     pub codec: RowCodec,
     /// For each index.
     pub keys: Vec<KeyCodec>,
+    /// How often rows of it have been changed since the database was opened.
+    changes: AtomicU64,
 }
 
 impl Heap {
@@ -89,7 +101,16 @@ impl Heap {
         let codec = RowCodec::try_new(Arc::clone(shape.page_schema())).map_err(StorageError::Encode)?;
         let of_index = |index: &IndexRecord| KeyCodec::try_new(codec.schema(), &index.definition);
         let keys = record.indexes.iter().map(of_index).collect::<Result<_>>()?;
-        Ok(Self { record, codec, keys })
+        Ok(Self { record, codec, keys, changes: AtomicU64::new(0) })
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Notes that rows are about to be changed.
+    pub fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     pub fn id(&self) -> HeapId {
@@ -108,7 +129,10 @@ impl Heap {
 
     /// All that stores its rows begins with these pages.
     pub fn first_pages(&self) -> impl Iterator<Item = u64> + '_ {
-        std::iter::once(self.record.heap).chain(self.record.indexes.iter().map(|index| index.root))
+        let deleted = self.record.deleted.iter().flat_map(DeletedRecord::first_pages);
+        std::iter::once(self.record.heap)
+            .chain(self.record.indexes.iter().map(|index| index.root))
+            .chain(deleted)
     }
 }
 
@@ -219,7 +243,25 @@ impl RowStores {
             making.first_pages.append(&mut of_index.first_pages);
             records.push(IndexRecord { is_building: false, ..index });
         }
-        Ok((HeapRecord { heap, indexes: records }, making))
+        Ok((HeapRecord { heap, indexes: records, deleted: None }, making))
+    }
+
+    /// Makes what a table of segments needs so that its rows can be changed one by one.
+    pub fn make_beside_segments(&self, store: &RowStore) -> Result<(HeapRecord, Making<'_>)> {
+        let mut state = self.state.lock();
+        let mut making = Making { stores: self, first_pages: Vec::new() };
+        let mut made = |page: u64| {
+            state.making.insert(page);
+            making.first_pages.push(page);
+            page
+        };
+        let heap = made(registry::create_heap(store)?.0.0);
+        let deleted = DeletedRecord {
+            heap: made(registry::create_heap(store)?.0.0),
+            index: made(registry::create_index(store)?.root().0),
+        };
+        drop(state);
+        Ok((HeapRecord { heap, indexes: Vec::new(), deleted: Some(deleted) }, making))
     }
 
     /// Makes an index without keys.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef, RecordBatch, UInt64Array};
+use arrow_array::{Array as _, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
 use arrow_row::Rows as Keys;
 use nandina_pages::RowDecoder;
 use nandina_rowstore::heap::RowId as HeapRow;
@@ -14,9 +14,10 @@ use nandina_rowstore::transaction::Savepoint;
 use nandina_rowstore::{Error as RowsError, RowStore};
 use self_cell::self_cell;
 
-use super::{Heap, IndexDefinition};
+use super::{Heap, IndexDefinition, RowSet};
 use crate::error::{Result, StorageError};
-use crate::store::{Snapshot, Store, TableEntry};
+use crate::ids::RowId;
+use crate::store::{Mode, Snapshot, Store, TableEntry};
 use crate::table::Table;
 
 type Inner<'s> = Option<nandina_rowstore::Transaction<'s>>;
@@ -50,6 +51,29 @@ pub enum Durability {
     Full,
     /// The last transactions that were committed, never a part of one.
     Relaxed,
+}
+
+/// The bit of a row's id that tells rows in the heap from those in segments, which have fewer pages than it would take.
+const IN_HEAP: u64 = 1 << 63;
+
+/// Where a row is.
+enum Place {
+    Heap(HeapRow),
+    Segment(RowId),
+}
+
+impl Place {
+    fn of(id: u64) -> Self {
+        match id & IN_HEAP {
+            0 => Self::Segment(RowId::from_bits(id)),
+            _ => Self::Heap(HeapRow(id ^ IN_HEAP)),
+        }
+    }
+}
+
+fn id_of(row: HeapRow) -> u64 {
+    assert!(row.0 & IN_HEAP == 0, "page numbers of heaps have less than 48 bits");
+    row.0 | IN_HEAP
 }
 
 /// Pages of a table's rows, in the order in which they were added.
@@ -93,6 +117,33 @@ impl Transaction {
     /// All tables as they were when it began.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// A table as this transaction sees it. It knows of a table that its rows are changed one by one as soon as this begins.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let store = self.snapshot.store();
+        let seen = match self.snapshot.table(name) {
+            // One of a database in memory that has been stored since.
+            Err(StorageError::NoTable { .. }) if store.mode() == Mode::Temporary => store.table(name)?,
+            seen => seen?,
+        };
+        if seen.has_changeable_rows() || self.rows.is_none() {
+            return Ok(seen);
+        }
+        // One that is gone is as it was.
+        let newest = seen.store().newest(&seen).ok().and_then(|newest| newest.heap.clone());
+        Ok(match newest {
+            Some(heap) => Table::of_entry(seen.store().clone(), seen.entry().with_heap(heap)),
+            None => seen,
+        })
+    }
+
+    /// The rows of a table's segments that this transaction does not see.
+    pub fn deleted_rows(&self, table: &Table) -> Result<RowSet> {
+        match &table.heap()?.record.deleted {
+            Some(deleted) => deleted.seen_by(self.reader()?),
+            None => Ok(RowSet::default()),
+        }
     }
 
     fn reader(&self) -> Result<&nandina_rowstore::Transaction<'_>> {
@@ -160,14 +211,14 @@ impl Transaction {
             if outcome.is_ok() {
                 outcome = rows.push(bytes).map_err(|source| damaged_row(table, row, source));
                 if let Some(ids) = &mut ids {
-                    ids.push(row.0);
+                    ids.push(id_of(row));
                 }
             }
         })?;
         outcome
     }
 
-    /// Collects rows by their ids, in this order; those that this transaction does not see are left out.
+    /// Collects rows of the heap by their ids, in this order; those that this transaction does not see are left out.
     pub fn read_rows(
         &self,
         table: &Table,
@@ -176,13 +227,13 @@ impl Transaction {
         mut ids: Option<&mut Vec<u64>>,
     ) -> Result<()> {
         let heap = table.heap()?;
-        let wanted: Vec<HeapRow> = wanted.iter().map(|id| HeapRow(*id)).collect();
+        let wanted: Vec<HeapRow> = wanted.iter().map(|id| HeapRow(*id & !IN_HEAP)).collect();
         let mut outcome = Ok(());
         self.reader()?.get_each(heap.id(), &wanted, |row, bytes| {
             if let Some(bytes) = bytes.filter(|_| outcome.is_ok()) {
                 outcome = rows.push(bytes).map_err(|source| damaged_row(table, row, source));
                 if let Some(ids) = &mut ids {
-                    ids.push(row.0);
+                    ids.push(id_of(row));
                 }
             }
         })?;
@@ -209,7 +260,7 @@ impl Transaction {
                 false,
             );
             for row in range.rows() {
-                found.push(row?.0);
+                found.push(id_of(row?));
             }
         }
         found.sort_unstable();
@@ -238,6 +289,54 @@ impl Transaction {
         })
     }
 
+    /// Adds the rows whose keys no row has that this transaction sees, of the unique index of this name or of all of them, and says which.
+    pub fn insert_absent(
+        &mut self,
+        table: &Table,
+        rows: &RecordBatch,
+        index: Option<&str>,
+    ) -> Result<BooleanArray> {
+        let target = Target::of(table)?;
+        let heap = target.heap()?;
+        let mut encoder = heap.codec.encoder(rows).map_err(StorageError::Encode)?;
+        target.check_nulls(rows)?;
+        let keys = heap.keys.iter().map(|keys| keys.of_rows(rows)).collect::<Result<Vec<_>>>()?;
+        let is_asked = |number: &usize| {
+            let definition = &heap.record.indexes[*number].definition;
+            definition.is_unique && index.is_none_or(|index| definition.name == index)
+        };
+        let asked: Vec<usize> = (0..keys.len()).filter(is_asked).collect();
+        self.write(|transaction| {
+            let (mut bytes, mut added) = (Vec::new(), Vec::with_capacity(rows.num_rows()));
+            for row in 0..rows.num_rows() {
+                let mut is_absent = true;
+                for number in &asked {
+                    let has_null = heap.keys[*number].has_null(rows, row);
+                    is_absent = is_absent
+                        && (has_null
+                            || !has_key(transaction, heap, *number, keys[*number].row(row).as_ref())?);
+                }
+                added.push(is_absent);
+                if !is_absent {
+                    continue;
+                }
+                bytes.clear();
+                encoder.encode(row, &mut bytes).map_err(StorageError::Encode)?;
+                let id = transaction.insert(heap.id(), &bytes)?;
+                for number in 0..keys.len() {
+                    match add_key(transaction, &target, number, rows, &keys, row, id) {
+                        // Of a row that this transaction does not see.
+                        Err(StorageError::DuplicateKey { .. }) if asked.contains(&number) => {
+                            return Err(RowsError::Conflict.into());
+                        }
+                        added => added?,
+                    }
+                }
+            }
+            Ok(BooleanArray::from(added))
+        })
+    }
+
     /// Gives rows other values, of all columns. Where `deferred` is given, their keys are not in the unique indexes before
     /// [`add_deferred`](Self::add_deferred).
     pub fn update(
@@ -255,7 +354,18 @@ impl Transaction {
         self.write(|transaction| {
             let mut bytes = Vec::new();
             for row in 0..rows.num_rows() {
-                let id = HeapRow(ids.value(row));
+                let id = match Place::of(ids.value(row)) {
+                    Place::Heap(id) => id,
+                    Place::Segment(id) => {
+                        if !delete_from_segment(transaction, heap, id)? {
+                            return Err(RowsError::Conflict.into());
+                        }
+                        bytes.clear();
+                        encoder.encode(row, &mut bytes).map_err(StorageError::Encode)?;
+                        transaction.insert(heap.id(), &bytes)?;
+                        continue;
+                    }
+                };
                 let old = old_keys(transaction, &target, id)?;
                 let mut added = Vec::new();
                 for (number, old) in old.iter().enumerate() {
@@ -312,7 +422,13 @@ impl Transaction {
         self.write(|transaction| {
             let mut deleted = 0;
             for id in ids.values() {
-                let id = HeapRow(*id);
+                let id = match Place::of(*id) {
+                    Place::Heap(id) => id,
+                    Place::Segment(id) => {
+                        deleted += u64::from(delete_from_segment(transaction, heap, id)?);
+                        continue;
+                    }
+                };
                 if transaction.get(heap.id(), id)?.is_none() {
                     // Named twice by the statement.
                     continue;
@@ -346,9 +462,10 @@ impl Transaction {
 
     /// Has others see what was done, and says so once it is as durable as this.
     pub fn commit_as(mut self, durability: Durability) -> Result<()> {
+        let is_lasting = durability == Durability::Full && self.snapshot.store().mode() != Mode::Temporary;
         let Some(rows) = &mut self.rows else { return Ok(()) };
         rows.with_dependent_mut(|_, transaction| match transaction.take() {
-            Some(transaction) if durability == Durability::Full => Ok(transaction.commit()?),
+            Some(transaction) if is_lasting => Ok(transaction.commit()?),
             Some(transaction) => Ok(transaction.commit_relaxed()?),
             None => unreachable!("it is there until it ends"),
         })
@@ -367,6 +484,14 @@ impl<'t> Target<'t> {
         let store: &Store = table.store();
         let unchanged = store.shapes().read();
         let entry = store.newest(table)?;
+        // Others have replaced all rows, or put them elsewhere, and what this transaction has seen of them is there no longer.
+        let heap = |entry: &TableEntry| entry.heap.as_ref().map(|heap| heap.record.heap);
+        if heap(&entry) != heap(table.entry()) {
+            return Err(RowsError::Conflict.into());
+        }
+        if let Some(heap) = &entry.heap {
+            heap.note_change();
+        }
         Ok(Self { table, entry, _unchanged: unchanged })
     }
 
@@ -386,6 +511,37 @@ impl<'t> Target<'t> {
         }
         Ok(())
     }
+}
+
+/// Whether a row that a transaction sees has a key.
+fn has_key(
+    transaction: &nandina_rowstore::Transaction<'_>,
+    heap: &Heap,
+    index: usize,
+    key: &[u8],
+) -> Result<bool> {
+    let tree = heap.record.indexes[index].tree();
+    for row in transaction.index_range(tree, Bound::Included(key), Bound::Included(key), false).rows() {
+        if let Some(bytes) = transaction.get(heap.id(), row?)? {
+            let codec = &heap.keys[index];
+            let keys =
+                keys_of(heap, &codec.columns, &bytes).and_then(|columns| codec.of_columns(&columns))?;
+            if keys.row(0).as_ref() == key {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn delete_from_segment(
+    transaction: &mut nandina_rowstore::Transaction<'_>,
+    heap: &Heap,
+    row: RowId,
+) -> Result<bool> {
+    assert!(heap.keys.is_empty(), "tables with segments have no indexes");
+    let Some(deleted) = &heap.record.deleted else { unreachable!("a row id of a table without segments") };
+    deleted.delete(transaction, row)
 }
 
 fn damaged_row(table: &Table, row: HeapRow, source: nandina_pages::PageError) -> StorageError {

@@ -33,6 +33,7 @@ use crate::page_index::{PageRanges, Stripe, StripeIndex, index_columns};
 use crate::read_cache::CacheVisit;
 use crate::read_plan::{Extents, Needed, Place, plan_beside};
 use crate::row_filter::RowFilter;
+use crate::rows::RowSet;
 use crate::segment::Segment;
 use crate::table::Table;
 
@@ -55,6 +56,8 @@ pub struct ScanOptions {
     pub pruner: Option<Arc<dyn PagePruner>>,
     /// Only rows that it keeps are returned.
     pub row_filter: Option<Arc<dyn RowFilter>>,
+    /// Rows that are left out.
+    pub deleted: Option<Arc<RowSet>>,
     /// Whether the columns of the row filter are read before the others, which are read where a row passes; where that
     /// takes less time if `None`.
     pub filter_first: Option<bool>,
@@ -199,7 +202,7 @@ impl Scan {
 
     /// Whether batches are what a filter leaves of pages.
     pub fn filters_rows(&self) -> bool {
-        self.options.row_filter.is_some()
+        self.options.row_filter.is_some() || self.options.deleted.is_some()
     }
 
     pub fn figures(&self) -> ScanFigures {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_buffer::Buffer;
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use futures::future::BoxFuture;
@@ -409,6 +409,12 @@ impl ScanReader {
             None => None,
         };
         assert!(keep.as_ref().is_none_or(|keep| keep.len() == rows), "there is one flag per row");
+        let number = page.segment.page_number(page.number).0;
+        let left = self.scan.options.deleted.as_ref().and_then(|deleted| deleted.others(number, rows));
+        let keep = match (keep, left) {
+            (Some(keep), Some(left)) => Some(BooleanArray::from(keep.values() & left.values())),
+            (keep, left) => keep.or(left),
+        };
         let keep = keep.map(|keep| FilterBuilder::new(&keep).optimize().build());
         let kept = keep.as_ref().map_or(rows, FilterPredicate::count);
         let counts = &self.scan.counts;

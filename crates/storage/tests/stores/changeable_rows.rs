@@ -14,7 +14,7 @@ use nandina_storage::*;
 
 use crate::setup::simulated;
 
-fn schema() -> SchemaRef {
+pub(crate) fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("id", DataType::Int64, false),
         Field::new("group", DataType::Int64, true),
@@ -31,9 +31,9 @@ fn definition(name: &str) -> TableDefinition {
         .with_rows(vec![index("by_id", &[0], true), index("by_group", &[1, 0], false)])
 }
 
-type Row = (i64, Option<i64>, String);
+pub(crate) type Row = (i64, Option<i64>, String);
 
-fn batch(rows: &[Row]) -> RecordBatch {
+pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(rows.iter().map(|row| Some(row.0)).collect::<Int64Array>()),
         Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>()),
@@ -51,7 +51,7 @@ fn all(transaction: &Transaction, table: &Table) -> BTreeMap<i64, (Row, u64)> {
     by_key(&rows.finish().unwrap(), &ids)
 }
 
-fn by_key(rows: &RecordBatch, ids: &[u64]) -> BTreeMap<i64, (Row, u64)> {
+pub(crate) fn by_key(rows: &RecordBatch, ids: &[u64]) -> BTreeMap<i64, (Row, u64)> {
     let (keys, groups) =
         (rows.column(0).as_primitive::<Int64Type>(), rows.column(1).as_primitive::<Int64Type>());
     let texts = rows.column(2).as_string::<i32>();
@@ -91,11 +91,11 @@ fn check(transaction: &Transaction, table: &Table, model: &BTreeMap<i64, Row>) {
     }
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     /// xorshift64*
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -103,7 +103,7 @@ impl Random {
     }
 }
 
-fn random_row(random: &mut Random, key: i64) -> Row {
+pub(crate) fn random_row(random: &mut Random, key: i64) -> Row {
     let group = (random.below(5) > 0).then(|| random.below(4) as i64);
     let length = if random.below(40) == 0 { 30_000 } else { random.below(80) };
     (key, group, "t".repeat(length as usize))

@@ -3,6 +3,7 @@
 mod a_full_disk_leaves_the_database_intact;
 mod caches_change_no_answer;
 mod changeable_rows;
+mod changed_segments;
 mod crashes_lose_nothing_acknowledged;
 mod damage_is_named;
 mod filters_first;

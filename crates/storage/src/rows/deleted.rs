@@ -1,0 +1,90 @@
+//! Rows of segments that have been deleted, or changed: what has become of them is in the heap then.
+//!
+//! ```text
+//!   table = segments, which stay as they are      ─┐
+//!         − rows in the heap of deleted ones        ├─► what a transaction sees
+//!         + rows in the heap                      ─┘
+//! ```
+//!
+//! A deleted row has an entry in a heap of its own, which has the row's id: so deleting it is seen, rolled back and made durable
+//! like any other change. The ids are in a unique index, so that of two transactions only one deletes a row.
+
+use std::ops::Bound;
+
+use nandina_rowstore::heap::RowId as HeapRow;
+use nandina_rowstore::heap::directory::TableId as HeapId;
+use nandina_rowstore::page::PageId;
+use nandina_rowstore::tree::Tree;
+use nandina_rowstore::{Error as RowsError, Transaction as Rows};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, StorageError};
+use crate::ids::RowId;
+use crate::rows::RowSet;
+
+/// Where the ids of deleted rows are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeletedRecord {
+    /// First page of their heap.
+    pub heap: u64,
+    /// First page of the index of ids.
+    pub index: u64,
+}
+
+impl DeletedRecord {
+    pub fn first_pages(&self) -> [u64; 2] {
+        [self.heap, self.index]
+    }
+
+    fn heap(&self) -> HeapId {
+        HeapId(PageId(self.heap))
+    }
+
+    fn index(&self) -> Tree {
+        Tree::at(PageId(self.index))
+    }
+
+    /// The rows that a transaction does not see any more.
+    pub fn seen_by(&self, transaction: &Rows<'_>) -> Result<RowSet> {
+        let mut deleted = RowSet::default();
+        let mut is_damaged = false;
+        for pages in transaction.heap_pages(self.heap())?.chunks(PAGES_AT_ONCE) {
+            transaction.read_ahead(pages);
+            transaction.scan_pages(self.heap(), pages, |_, bytes| match <[u8; 8]>::try_from(bytes) {
+                Ok(bits) => {
+                    deleted.insert(u64::from_be_bytes(bits));
+                }
+                Err(_) => is_damaged = true,
+            })?;
+        }
+        match is_damaged {
+            false => Ok(deleted),
+            true => Err(StorageError::damaged("the row store", "the id of a deleted row is none")),
+        }
+    }
+
+    /// Deletes a row, unless that has been done as this transaction sees it.
+    pub fn delete(&self, transaction: &mut Rows<'_>, row: RowId) -> Result<bool> {
+        let key = row.to_bits().to_be_bytes();
+        let bounds = (Bound::Included(&key[..]), Bound::Included(&key[..]));
+        let entries: Vec<HeapRow> = transaction
+            .index_range(self.index(), bounds.0, bounds.1, false)
+            .rows()
+            .collect::<nandina_rowstore::Result<_>>()?;
+        for entry in entries {
+            if transaction.get(self.heap(), entry)?.is_some() {
+                return Ok(false);
+            }
+        }
+        let entry = transaction.insert(self.heap(), &key)?;
+        let has_key = |bytes: &[u8]| bytes == key;
+        match transaction.index_insert(self.index(), &key, entry, Some(&has_key)) {
+            // Another transaction has, which this one does not see.
+            Err(RowsError::DuplicateKey { .. }) => Err(RowsError::Conflict.into()),
+            added => Ok(added.map(|()| true)?),
+        }
+    }
+}
+
+/// Pages that are read together.
+const PAGES_AT_ONCE: usize = 32;

@@ -1,0 +1,341 @@
+//! Tables of segments whose rows are changed: against a model, and through power loss at every event and requests that fail.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
+use arrow_array::{RecordBatch, UInt64Array};
+use nandina_device::block_on;
+use nandina_simulation::{CrashOutcome, FaultPlan};
+use nandina_storage::*;
+
+use crate::changeable_rows::{Random, Row, batch, by_key, random_row, schema};
+use crate::setup::simulated;
+
+type Rows = BTreeMap<i64, (Row, u64)>;
+
+/// All rows that a transaction sees, by their first column, and their ids.
+fn all(transaction: &Transaction, name: &str) -> Result<Rows> {
+    let table = transaction.table(name)?;
+    let has_heap = table.has_changeable_rows();
+    let deleted = if has_heap { Some(Arc::new(transaction.deleted_rows(&table)?)) } else { None };
+    let scan = table.scan(ScanOptions { row_ids: Some("id".into()), deleted, ..ScanOptions::default() })?;
+    let mut reader = scan.reader();
+    let mut found = BTreeMap::new();
+    let mut add = |rows: &RecordBatch, ids: &[u64]| {
+        for (key, row) in by_key(rows, ids) {
+            assert!(found.insert(key, row).is_none(), "each key once");
+        }
+    };
+    while let Some(rows) = reader.next_blocking() {
+        let rows = rows?;
+        add(&rows, rows.column(3).as_primitive::<UInt64Type>().values());
+    }
+    if has_heap {
+        let (pages, mut ids) = (transaction.pages(&table)?, Vec::new());
+        let mut rows = table.row_codec()?.decoder(&[0, 1, 2]).unwrap();
+        transaction.read_pages(&table, pages.slice(0..pages.len()), &mut rows, Some(&mut ids))?;
+        add(&rows.finish().unwrap(), &ids);
+    }
+    Ok(found)
+}
+
+fn rows_of(transaction: &Transaction) -> BTreeMap<i64, Row> {
+    all(transaction, "t").unwrap().into_iter().map(|(key, (row, _))| (key, row)).collect()
+}
+
+fn append(table: &Table, rows: &[Row]) -> Result<()> {
+    let writer = table.writer(WriteMode::Append, WriteOptions::default())?;
+    let mut lane = writer.lane();
+    block_on(lane.append(&batch(rows)))?;
+    block_on(lane.finish())?;
+    block_on(writer.commit()).map(drop)
+}
+
+fn vacuum(store: &Store) -> Result<CommitSummary> {
+    block_on(store.vacuum("t", WriteOptions::default()))
+}
+
+fn definition() -> TableDefinition {
+    TableDefinition::new("t", schema()).with_page_bytes(MIN_PAGE_BYTES)
+}
+
+#[test]
+fn random_changes_match_a_model() {
+    for seed in 1..=20 {
+        let mut random = Random(seed * 104_729);
+        let (device, _simulation) = simulated();
+        let mut store = Store::open(device.clone(), Mode::Write).unwrap();
+        store.create_table(definition(), IfExists::Fail).unwrap();
+        let (mut model, mut next): (BTreeMap<i64, Row>, i64) = (BTreeMap::new(), 0);
+        for step in 0..30 {
+            if random.below(3) == 0 {
+                let keys = next..next + 1 + random.below(300) as i64;
+                next = keys.end;
+                let rows: Vec<Row> = keys.map(|key| random_row(&mut random, key)).collect();
+                append(&store.table("t").unwrap(), &rows).unwrap();
+                model.extend(rows.into_iter().map(|row| (row.0, row)));
+            }
+            // It begins before the first change is possible, and sees what comes of it.
+            let mut transaction = store.begin_to_write().unwrap();
+            if step > 2 {
+                store.make_changeable(&store.table("t").unwrap()).unwrap();
+                let mut changed = model.clone();
+                for _ in 0..random.below(4) {
+                    change(&mut random, &mut transaction, &mut changed, &mut next);
+                    assert_eq!(rows_of(&transaction), changed);
+                }
+                let other = store.begin().unwrap();
+                if random.below(3) > 0 {
+                    transaction.commit().unwrap();
+                    assert_eq!(rows_of(&other), model);
+                    model = changed;
+                } else {
+                    drop(transaction);
+                }
+            }
+            assert_eq!(rows_of(&store.begin().unwrap()), model);
+            if random.below(5) == 0 {
+                let (before, seen) = (store.begin().unwrap(), model.clone());
+                vacuum(&store).unwrap();
+                assert_eq!(rows_of(&store.begin().unwrap()), model);
+                assert!(!store.table("t").unwrap().has_changeable_rows());
+                assert_eq!(rows_of(&before), seen);
+            }
+            if random.below(6) == 0 {
+                drop(store);
+                store = Store::open(device.clone(), Mode::Write).unwrap();
+                assert_eq!(rows_of(&store.begin().unwrap()), model);
+            }
+        }
+        vacuum(&store).unwrap();
+        assert_eq!(store.table("t").unwrap().rows(), model.len() as u64);
+    }
+}
+
+fn change(
+    random: &mut Random,
+    transaction: &mut Transaction,
+    model: &mut BTreeMap<i64, Row>,
+    next: &mut i64,
+) {
+    let table = transaction.table("t").unwrap();
+    let share = 1 + random.below(8);
+    let seen = all(transaction, "t").unwrap();
+    let picked: Vec<(Row, u64)> = seen.into_values().filter(|_| random.below(share) == 0).collect();
+    let ids = UInt64Array::from_iter_values(picked.iter().map(|(_, id)| *id));
+    match random.below(3) {
+        0 => {
+            let keys = *next..*next + random.below(5) as i64;
+            *next = keys.end;
+            let rows: Vec<Row> = keys.map(|key| random_row(random, key)).collect();
+            transaction.insert(&table, &batch(&rows)).unwrap();
+            model.extend(rows.into_iter().map(|row| (row.0, row)));
+        }
+        1 => {
+            assert_eq!(transaction.delete(&table, &ids).unwrap(), picked.len() as u64);
+            assert_eq!(transaction.delete(&table, &ids).unwrap(), 0, "they are deleted already");
+            picked.iter().for_each(|(row, _)| drop(model.remove(&row.0)));
+        }
+        _ => {
+            let rows: Vec<Row> = picked.iter().map(|(row, _)| random_row(random, row.0)).collect();
+            transaction.update(&table, &ids, &batch(&rows), &mut Deferred::default()).unwrap();
+            model.extend(rows.into_iter().map(|row| (row.0, row)));
+        }
+    }
+}
+
+#[test]
+fn of_two_transactions_one_deletes_a_row() {
+    let (device, _simulation) = simulated();
+    let store = Store::open(device, Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    append(&store.table("t").unwrap(), &[(1, None, "a".to_owned()), (2, None, "b".to_owned())]).unwrap();
+    store.make_changeable(&store.table("t").unwrap()).unwrap();
+    let table = store.table("t").unwrap();
+    let id_of = |key: i64| UInt64Array::from(vec![all(&store.begin().unwrap(), "t").unwrap()[&key].1]);
+    let (mut first, mut second) = (store.begin().unwrap(), store.begin().unwrap());
+    let (one, two) = (id_of(1), id_of(2));
+    first.delete(&table, &one).unwrap();
+    let error = second.delete(&table, &one).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+    drop(second);
+    let mut third = store.begin().unwrap();
+    first.commit().unwrap();
+    let error = third.delete(&table, &one).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+    drop(third);
+    // One that was rolled back is in nobody's way.
+    let mut fourth = store.begin().unwrap();
+    fourth.delete(&table, &two).unwrap();
+    drop(fourth);
+    let mut fifth = store.begin().unwrap();
+    assert_eq!(fifth.delete(&table, &two).unwrap(), 1);
+    // Rows that were replaced meanwhile are not there any more.
+    let sixth = store.begin().unwrap();
+    let writer = table.writer(WriteMode::Overwrite, WriteOptions::default()).unwrap();
+    block_on(writer.commit()).unwrap();
+    let error = fifth.delete(&table, &two).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+    assert_eq!(rows_of(&sixth).len(), 1);
+    drop((fifth, sixth));
+    assert!(rows_of(&store.begin().unwrap()).is_empty());
+    assert!(!store.table("t").unwrap().has_changeable_rows());
+}
+
+#[test]
+fn vacuum_gives_way_to_changes() {
+    let (device, _simulation) = simulated();
+    let store = Store::open(device, Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    let rows: Vec<Row> = (0..1000).map(|key| (key, None, "text".to_owned())).collect();
+    append(&store.table("t").unwrap(), &rows).unwrap();
+    assert_eq!(vacuum(&store).unwrap(), CommitSummary::default(), "there is nothing to be done");
+    store.make_changeable(&store.table("t").unwrap()).unwrap();
+    let table = store.table("t").unwrap();
+    append(&table, &[(2000, None, "more".to_owned())]).unwrap();
+    let table = store.table("t").unwrap();
+    let id_of = |key: i64| UInt64Array::from(vec![all(&store.begin().unwrap(), "t").unwrap()[&key].1]);
+    let (seven, eight) = (id_of(7), id_of(8));
+    let mut transaction = store.begin().unwrap();
+    transaction.delete(&table, &seven).unwrap();
+    let error = vacuum(&store).unwrap_err().to_string();
+    assert!(error.contains("are being changed by a transaction that is open"), "{error}");
+    transaction.commit().unwrap();
+    let mut late = store.begin().unwrap();
+    // Only the segment that has lost a row is written again, beside rows that have come.
+    let mut other = store.begin().unwrap();
+    other.insert(&table, &batch(&[(3000, None, "heap".to_owned())])).unwrap();
+    other.commit().unwrap();
+    assert_eq!(vacuum(&store).unwrap().rows, 1000);
+    let (now, found) = (store.table("t").unwrap(), rows_of(&store.begin().unwrap()));
+    assert_eq!((now.rows(), found.len()), (1001, 1001));
+    assert!(!found.contains_key(&7) && found.contains_key(&3000));
+    let error = late.delete(&table, &eight).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+    assert_eq!(rows_of(&late).len(), 1000);
+}
+
+type State = Option<BTreeMap<i64, Row>>;
+
+fn state(store: &Store) -> State {
+    store.has_table("t").then(|| rows_of(&store.begin().unwrap()))
+}
+
+/// Statements; `done` is told after each that was acknowledged.
+fn run(device: nandina_device::Device, mut done: impl FnMut(usize, &Store)) -> Result<()> {
+    let rows = |keys: std::ops::Range<i64>| -> Vec<Row> {
+        keys.map(|key| (key, Some(key % 3), "x".repeat(key as usize))).collect()
+    };
+    let store = Store::open(device, Mode::Write)?;
+    done(0, &store);
+    store.create_table(definition(), IfExists::Fail)?;
+    done(1, &store);
+    append(&store.table("t")?, &rows(0..40))?;
+    done(2, &store);
+    store.make_changeable(&store.table("t")?)?;
+    done(3, &store);
+    let ids_of = |transaction: &Transaction, is_wanted: &dyn Fn(i64) -> bool| -> Result<UInt64Array> {
+        let rows = all(transaction, "t")?;
+        let wanted = rows.values().filter(|(row, _)| is_wanted(row.0)).map(|(_, id)| *id);
+        Ok(UInt64Array::from_iter_values(wanted))
+    };
+    let mut transaction = store.begin()?;
+    let table = transaction.table("t")?;
+    let ids = ids_of(&transaction, &|key| key % 2 == 0)?;
+    transaction.delete(&table, &ids)?;
+    transaction.commit()?;
+    done(4, &store);
+    let mut transaction = store.begin()?;
+    let ids = ids_of(&transaction, &|key| key < 10)?;
+    let changed: Vec<Row> = [1, 3, 5, 7, 9].map(|key| (key, None, "changed".to_owned())).to_vec();
+    transaction.update(&table, &ids, &batch(&changed), &mut Deferred::default())?;
+    transaction.insert(&table, &batch(&rows(100..103)))?;
+    transaction.commit()?;
+    done(5, &store);
+    append(&table, &rows(40..50))?;
+    done(6, &store);
+    let mut transaction = store.begin()?;
+    let table = transaction.table("t")?;
+    let ids = ids_of(&transaction, &|key| key > 44 || key == 3)?;
+    transaction.delete(&table, &ids)?;
+    transaction.commit()?;
+    done(7, &store);
+    vacuum(&store)?;
+    done(8, &store);
+    Ok(())
+}
+
+const LAST: usize = 8;
+
+fn states() -> Vec<State> {
+    let (device, _simulation) = simulated();
+    let mut states = Vec::new();
+    run(device, |number, store| {
+        assert_eq!(number, states.len());
+        states.push(state(store));
+    })
+    .unwrap();
+    assert_eq!(states.len(), LAST + 1);
+    states
+}
+
+fn check_state(store: &Store, states: &[State], acknowledged: Option<usize>, context: &str) {
+    let found = state(store);
+    let before = acknowledged.unwrap_or(0);
+    let next = acknowledged.map_or(0, |number| number + 1).min(LAST);
+    assert!(found == states[before] || found == states[next], "{context}: {found:?}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_crash() {
+    let states = states();
+    let (device, simulation) = simulated();
+    run(device, |_, _| {}).unwrap();
+    let events = simulation.events();
+    assert!(events > 40, "{events} events");
+    for event in 0..events {
+        for outcome in
+            [CrashOutcome::LoseUnsynced, CrashOutcome::KeepAll, CrashOutcome::Random { seed: event }]
+        {
+            let (device, simulation) = simulated();
+            simulation.set_plan(FaultPlan::none().power_loss_at(event));
+            let mut acknowledged = None;
+            let result = run(device.clone(), |number, _| acknowledged = Some(number));
+            simulation.crash(outcome);
+            let context = format!("event {event}, {outcome:?}, acknowledged {acknowledged:?}, {result:?}");
+            let store =
+                Store::open(device.clone(), Mode::Write).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check_state(&store, &states, acknowledged, &context);
+            // And it works on.
+            if let (true, Ok(table)) = (acknowledged >= Some(1), store.table("t")) {
+                store.make_changeable(&table).unwrap();
+                let mut transaction = store.begin().unwrap();
+                let table = transaction.table("t").unwrap();
+                let ids = all(&transaction, "t").unwrap().into_values().map(|(_, id)| id);
+                let ids = UInt64Array::from_iter_values(ids);
+                transaction.delete(&table, &ids).unwrap();
+                transaction.commit().unwrap();
+                assert_eq!(state(&store), Some(BTreeMap::new()), "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_that_fail_leave_the_state_before_or_after() {
+    let states = states();
+    let (device, simulation) = simulated();
+    run(device, |_, _| {}).unwrap();
+    for request in 0..simulation.requests() {
+        let (device, simulation) = simulated();
+        simulation.set_plan(FaultPlan::none().fail_request(request));
+        let mut acknowledged = None;
+        let result = run(device.clone(), |number, _| acknowledged = Some(number));
+        let context = format!("request {request}, acknowledged {acknowledged:?}, {result:?}");
+        let store = Store::open(device, Mode::Write).unwrap_or_else(|error| panic!("{context}: {error}"));
+        check_state(&store, &states, acknowledged, &context);
+    }
+}
