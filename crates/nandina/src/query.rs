@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::planning::output_names;
 use crate::profile::Profile;
 use crate::progress::{ProgressMeter, ToldShare};
+use crate::tables::Stay;
 
 /// What the rows of a result are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct Query {
     plan: Option<Arc<dyn ExecutionPlan>>,
     told: Option<ToldShare>,
     alarm: Option<(Deadline, Pin<Box<Sleep>>)>,
+    /// Of the table in memory that rows are inserted into.
+    _stay: Option<Stay>,
 }
 
 /// When a statement is cancelled.
@@ -84,6 +87,7 @@ impl Query {
             plan: Some(plan),
             told: None,
             alarm: None,
+            _stay: None,
         }
     }
 
@@ -91,7 +95,7 @@ impl Query {
     pub(crate) fn finished(answer: Answer, batch: RecordBatch) -> Result<Self> {
         let schema = batch.schema();
         let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Query { answer, schema, stream: Some(stream), plan: None, told: None, alarm: None })
+        Ok(Query { answer, schema, stream: Some(stream), plan: None, told: None, alarm: None, _stay: None })
     }
 
     /// A result that is already known, given as named columns.
@@ -108,7 +112,12 @@ impl Query {
     ) -> Self {
         let rows = futures::stream::once(async move { work.await.map_err(Into::into) });
         let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
-        Query { answer, schema, stream: Some(stream), plan, told: None, alarm: None }
+        Query { answer, schema, stream: Some(stream), plan, told: None, alarm: None, _stay: None }
+    }
+
+    /// As long as it is there, tables in memory stay where they are.
+    pub(crate) fn staying(self, stay: Option<Stay>) -> Self {
+        Query { _stay: stay, ..self }
     }
 
     /// Its work tells how far it has come.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray, UInt64Array};
-use datafusion::catalog::{DynamicFileCatalog, TableProvider};
+use datafusion::catalog::{DynamicFileCatalog, MemTable, TableProvider};
 use datafusion::common::{Constraints, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -46,9 +46,9 @@ use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
 use crate::statements::report::{self, ReportPage, Watched};
 use crate::statements::{self, catalog, copy_from, copy_to, device, explain};
-use crate::tables::Tables;
 use crate::tables::snapshots::NewestSnapshots;
 use crate::tables::views;
+use crate::tables::{Stay, Tables};
 use crate::tpch::TpchFunction;
 use crate::transactions::OpenTransaction;
 use crate::{calibrate, settings, statement_text};
@@ -188,7 +188,10 @@ impl Session {
             let analyze = self.analyzed_in_transaction(analyze).await?;
             return Box::pin(explain::analyze(&state, &analyze, Some(self.watched(asked)))).await;
         }
-        match planning::plan_text(&state, text).await? {
+        let planned = planning::plan_text(&state, text).await?;
+        // It may have opened where changed rows of a database in memory are.
+        self.share_memory()?;
+        match planned {
             Planned::ShowTables => self.show_tables().await,
             Planned::Plan(plan, creation) => Box::pin(self.run_plan(&state, plan, creation, text)).await,
             Planned::Catalog(statement) => {
@@ -324,7 +327,8 @@ impl Session {
             }
             LogicalPlan::Dml(_) => {
                 let plan = self.in_transaction(plan).await?;
-                statements::start_plan(state, plan, Answer::RowsWritten).await
+                let stay = self.stay(&plan).await?;
+                Ok(statements::start_plan(state, plan, Answer::RowsWritten).await?.staying(stay))
             }
             LogicalPlan::Copy(copy) => copy_to::start(state, copy).await,
             LogicalPlan::Ddl(ref ddl) if self.transaction.current().is_some() => {
@@ -388,7 +392,7 @@ impl Session {
             return Ok(LogicalPlan::Dml(dml));
         }
         let table = match self.names.find(&dml.table_name) {
-            Some(place) => place.tables.make_changeable(&place, &self.names).await?,
+            Some(place) => place.tables.make_changeable(&place).await?,
             None => None,
         };
         match table {
@@ -401,6 +405,16 @@ impl Session {
                 self.transaction.refuse(&format!("INSERT into '{table}', which is not stored here,"))?;
                 Err(Error::bug("a transaction that is open is none"))
             }
+        }
+    }
+
+    /// Keeps a table in memory there, if that is where a plan inserts.
+    async fn stay(&self, plan: &LogicalPlan) -> Result<Option<Stay>> {
+        let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
+        let provider = source_as_provider(&dml.target)?;
+        match self.names.find(&dml.table_name).filter(|_| provider.is::<MemTable>()) {
+            Some(place) => place.tables.stay(&place, &provider).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -450,7 +464,8 @@ impl Session {
         let state = self.state();
         let plan = copy_from::insert_plan(self.table_of(from.table.clone()), &state, from.clone()).await?;
         let plan = self.in_transaction(plan).await?;
-        statements::start_plan(&state, plan, Answer::RowsWritten).await
+        let stay = self.stay(&plan).await?;
+        Ok(statements::start_plan(&state, plan, Answer::RowsWritten).await?.staying(stay))
     }
 
     async fn show_tables(&self) -> Result<Query> {

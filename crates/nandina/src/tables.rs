@@ -12,6 +12,7 @@ pub(crate) mod views;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::memory::MemorySchemaProvider;
@@ -27,7 +28,7 @@ use nandina_exec::rows::{RowTableProvider, blocking};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
 use nandina_storage::{
-    IfExists, MAIN, Made, Objects, Store, TableDefinition, TableRules, WriteOptions, parts, qualified,
+    IfExists, MAIN, Made, Mode, Objects, Store, TableDefinition, TableRules, WriteOptions, parts, qualified,
 };
 use parking_lot::Mutex;
 
@@ -41,6 +42,9 @@ use crate::planning::creation::Creation;
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::temporary_store::TemporaryStore;
 
+/// Counts the tables in memory that have gone somewhere else: views over them, of whatever database and session, are planned again.
+static PLANS: AtomicU64 = AtomicU64::new(0);
+
 /// The tables of a database, shared by its sessions, and its other objects.
 pub(crate) struct Tables {
     home: Home,
@@ -48,9 +52,14 @@ pub(crate) struct Tables {
     planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
     sequences: Sequences,
     own_types: Arc<OwnTypes>,
-    /// Held while a table in memory becomes one that is stored.
-    moving: tokio::sync::Mutex<()>,
+    /// Held to write while a table in memory becomes one that is stored, and to read while tables in memory are made, filled and dropped.
+    moving: Arc<tokio::sync::RwLock<()>>,
+    /// Of [`PLANS`] when the views that are planned were.
+    planned_with: AtomicU64,
 }
+
+/// Keeps tables in memory where they are.
+pub(crate) type Stay = tokio::sync::OwnedRwLockReadGuard<()>;
 
 /// What a name is that of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +80,8 @@ impl Tables {
 
     fn at(home: Home) -> Arc<Self> {
         let own_types = types::kept(&home.objects());
-        let (planned, sequences, moving) = Default::default();
-        Arc::new(Tables { home, planned, sequences, own_types, moving })
+        let (planned, sequences, moving, planned_with) = Default::default();
+        Arc::new(Tables { home, planned, sequences, own_types, moving, planned_with })
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {
@@ -137,6 +146,10 @@ impl Tables {
             } else {
                 Arc::new(NativeTableProvider::new(table))
             }));
+        }
+        let plans = PLANS.load(Ordering::Acquire);
+        if self.planned_with.swap(plans, Ordering::AcqRel) != plans {
+            self.forget_planned_views()?;
         }
         let planned = self.planned(&place.schema);
         if let Some(table) = planned.table(&place.name).await? {
@@ -260,10 +273,12 @@ impl Tables {
             Home::Memory(memory) => {
                 let TableDefinition { name, schema, rules, .. } = definition;
                 let (table, reservation, rows) = in_memory(&place.name, schema, plan, &task).await?;
+                let _stay = self.moving.read().await;
                 let planned = self.planned(&place.schema);
                 planned.deregister_table(&place.name)?;
                 planned.register_table(place.name, Arc::new(table))?;
                 memory.hold(name, Held { _memory: reservation, rules })?;
+                PLANS.fetch_add(1, Ordering::AcqRel);
                 Ok(rows)
             }
         }
@@ -282,8 +297,16 @@ impl Tables {
     /// Puts changed rows of tables, or of one, back into segments.
     pub(crate) async fn vacuum(&self, table: Option<&str>, memory: &MemoryReservation) -> Result<()> {
         let Some(store) = self.home.store() else { return Ok(()) };
-        for name in store.table_names().iter().filter(|name| table.is_none_or(|table| table == *name)) {
-            native::vacuum(&store, name, memory).await?;
+        let is_asked = |name: &&String| table.is_none_or(|table| table == *name);
+        if table.is_none() && store.mode() == Mode::ReadOnly {
+            return Ok(());
+        }
+        for name in store.table_names().iter().filter(is_asked) {
+            match native::vacuum(&store, name, memory).await {
+                // Dropped since they were listed.
+                Err(_) if table.is_none() && !store.has_table(name) => {}
+                vacuumed => vacuumed?,
+            }
         }
         Ok(())
     }
@@ -305,16 +328,10 @@ impl Tables {
     }
 
     /// Has rows of a table be changed one by one from now on; `None` if they cannot be.
-    pub(crate) async fn make_changeable(
-        &self,
-        place: &Place,
-        names: &Names,
-    ) -> Result<Option<nandina_storage::Table>> {
+    pub(crate) async fn make_changeable(&self, place: &Place) -> Result<Option<nandina_storage::Table>> {
         let full = place.qualified();
-        if let Home::Memory(memory) = &self.home
-            && self.move_to_store(memory, place).await?
-        {
-            names.forget_planned_views()?;
+        if let Home::Memory(memory) = &self.home {
+            self.move_to_store(memory, place).await?;
         }
         let Some(store) = self.home.store().filter(|store| store.has_table(&full)) else { return Ok(None) };
         let table = store.table(&full)?;
@@ -324,12 +341,38 @@ impl Tables {
         Ok(Some(store.table(&full)?))
     }
 
-    /// Stores a table that is in memory, if there is one of that name. Whatever is planned with it reads what it was.
-    async fn move_to_store(&self, memory: &home::Memory, place: &Place) -> Result<bool> {
-        let _moving = self.moving.lock().await;
+    /// Keeps tables in memory from going elsewhere, for a statement that inserts into one: it is the one that it has been planned with.
+    pub(crate) async fn stay(&self, place: &Place, table: &Arc<dyn TableProvider>) -> Result<Stay> {
+        let stay = Arc::clone(&self.moving).read_owned().await;
+        let now = self.planned(&place.schema).table(&place.name).await?;
+        match now.is_some_and(|now| Arc::ptr_eq(&now, table)) {
+            true => Ok(stay),
+            false => Err(Error::Query {
+                message: format!(
+                    "table '{}' was changed by others meanwhile: run the statement again",
+                    place.name
+                ),
+            }),
+        }
+    }
+
+    /// Stores a table that is in memory, if there is one of that name.
+    async fn move_to_store(&self, memory: &home::Memory, place: &Place) -> Result<()> {
         let planned = self.planned(&place.schema);
-        let Some(provider) = planned.table(&place.name).await? else { return Ok(false) };
-        let Some(table) = provider.downcast_ref::<MemTable>() else { return Ok(false) };
+        let Some(provider) = planned.table(&place.name).await? else { return Ok(()) };
+        let Some(table) = provider.downcast_ref::<MemTable>() else { return Ok(()) };
+        let Ok(_moving) = self.moving.try_write() else {
+            return Err(Error::Query {
+                message: format!(
+                    "rows of '{}' cannot be changed while others are inserted: read the result of that statement to the end",
+                    place.name
+                ),
+            });
+        };
+        if !planned.table(&place.name).await?.is_some_and(|now| Arc::ptr_eq(&now, &provider)) {
+            // Another one was faster.
+            return Ok(());
+        }
         let full = place.qualified();
         let definition =
             TableDefinition::new(full.clone(), table.schema()).with_rules(self.home.rules(&full));
@@ -346,7 +389,8 @@ impl Tables {
         writer.commit().await?;
         planned.deregister_table(&place.name)?;
         memory.let_go(&full);
-        Ok(true)
+        PLANS.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Tables with their indexes, of those that have some.
@@ -412,10 +456,19 @@ impl Tables {
         if place.kind() == Some(Kind::View) {
             return Err(is_view(place));
         }
+        let Ok(_stay) = self.moving.try_read() else {
+            return Err(Error::Query {
+                message: format!(
+                    "table '{}' is being changed by others: run the statement again",
+                    place.name
+                ),
+            });
+        };
         let full = place.qualified();
         if self.home.has_stored_table(&full) {
             self.home.change(&[full], |_| Ok(()))?;
         }
+        PLANS.fetch_add(1, Ordering::AcqRel);
         // Of memory, or made by CREATE EXTERNAL TABLE.
         self.planned(&place.schema).deregister_table(&place.name)?;
         Ok(())

@@ -8,7 +8,7 @@ use nandina_pages::PageSchema;
 
 use crate::error::{Result, StorageError};
 use crate::objects::TableRules;
-use crate::rows::{HeapRecord, IndexDefinition, Vacuumed};
+use crate::rows::{HeapChanges, HeapRecord, IndexDefinition, Vacuumed};
 use crate::segment::TableShape;
 
 pub const MIN_PAGE_BYTES: usize = 32 << 10;
@@ -81,9 +81,10 @@ pub(crate) enum Target {
         if_exists: IfExists,
         rows: Option<HeapRecord>,
     },
+    /// `overwrite` has the changes of rows that those know of who replace all.
     Rows {
         shape: Arc<TableShape>,
-        overwrite: bool,
+        overwrite: Option<HeapChanges>,
     },
     /// Rows of a table that were in the heap, or in segments with deleted rows.
     Vacuum {

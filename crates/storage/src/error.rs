@@ -51,7 +51,7 @@ pub enum StorageError {
     TableGone { name: String },
 
     #[error(
-        "rows of table {name:?} are being changed by a transaction that is open: VACUUM it again when that has ended"
+        "rows of table {name:?} are being changed by a transaction that is open, or have been meanwhile: run the statement again when it has ended"
     )]
     TableChanging { name: String },
 

@@ -24,7 +24,7 @@ use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
 use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
-use crate::rows::{Heap, IndexRecord, RowStores, Transaction};
+use crate::rows::{Heap, HeapChanges, IndexRecord, RowStores, Transaction};
 use crate::segment::{Segment, TableShape, database_in_header, file_name, id_in_name};
 use crate::table::{Table, TableStatistics};
 
@@ -77,6 +77,8 @@ struct StoreInner {
     shapes: RwLock<()>,
     /// One index is made or dropped at a time, and none during a backup.
     indexing: Mutex<()>,
+    /// Held to read where the manifest is changed, before `shapes`, and to write where it is to stay as it is.
+    still: RwLock<()>,
     /// Last, so that it is given back after everything else.
     _lock: Option<DirectoryLock>,
 }
@@ -248,8 +250,8 @@ impl Store {
         let next_segment = AtomicU64::new(manifest.next_segment);
         let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
-        let (rows, shapes, indexing) =
-            (RowStores::new(device.clone(), database), RwLock::default(), Mutex::default());
+        let rows = RowStores::new(device.clone(), database);
+        let (shapes, indexing, still) = Default::default();
         let inner = StoreInner {
             device,
             mode,
@@ -260,6 +262,7 @@ impl Store {
             rows,
             shapes,
             indexing,
+            still,
             _lock: lock,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -297,6 +300,7 @@ impl Store {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         {
+            let _still = self.inner.still.read();
             let _changing = self.inner.shapes.write();
             self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
                 let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
@@ -309,19 +313,10 @@ impl Store {
 
     /// Begins a transaction over tables whose rows are changed one by one.
     pub fn begin(&self) -> Result<Transaction> {
-        self.begin_with(self.catalog().has_rows())
-    }
-
-    /// The same, of one that may change rows of tables which are [made changeable](Self::make_changeable) while it is open.
-    pub fn begin_to_write(&self) -> Result<Transaction> {
-        self.begin_with(self.inner.mode.writes())
-    }
-
-    fn begin_with(&self, needs_rows: bool) -> Result<Transaction> {
         // Tables that the snapshot has are in the row store, and what it has of them is seen by the transaction.
         let _unchanged = self.inner.shapes.read();
         let snapshot = self.snapshot();
-        let rows = if needs_rows || snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
+        let rows = if snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
         Ok(Transaction::new(snapshot, rows))
     }
 
@@ -434,6 +429,7 @@ impl Store {
         edit: impl FnOnce(&mut Objects) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut outcome = None;
+        let _still = self.inner.still.read();
         let changing = (!dropped_tables.is_empty()).then(|| self.inner.shapes.write());
         self.change(space, |catalog, tables, manifest| -> Result<_, E> {
             let mut obsolete = Vec::new();
@@ -462,23 +458,25 @@ impl Store {
             let heap = entry.heap.as_ref().ok_or_else(|| table.not_changeable())?;
             let mut record = heap.record.clone();
             edit(&mut record.indexes)?;
-            Heap::new(record, &entry.shape)
+            Heap::new(record, &entry.shape).map(Some)
         })
     }
 
-    /// Changes where the rows of a table are that are changed one by one. Nothing is changed if `edit` fails.
+    /// Changes where the rows of a table are that are changed one by one. Nothing is changed if `edit` fails, or has nothing new.
     pub(crate) fn change_heap(
         &self,
         table: &Table,
-        edit: impl FnOnce(&TableEntry) -> Result<Heap>,
+        edit: impl FnOnce(&TableEntry) -> Result<Option<Heap>>,
     ) -> Result<()> {
+        let _still = self.inner.still.read();
         let _changing = self.inner.shapes.write();
+        let Some(heap) = edit(&*self.newest(table)?)? else { return Ok(()) };
         self.change(ManifestSpace::FreeOrReserved, |_, tables, _| -> Result<_> {
             let entry = tables.get(table.name()).filter(|entry| entry.shape.id == table.id());
             let gone = || StorageError::TableGone { name: table.name().to_owned() };
             let entry = entry.ok_or_else(gone)?;
-            let heap = Arc::new(edit(entry)?);
-            tables.insert(table.name().to_owned(), entry.with_heap(heap));
+            // Nobody else changes heaps meanwhile.
+            tables.insert(table.name().to_owned(), entry.with_heap(Arc::new(heap)));
             Ok(Vec::new())
         })
     }
@@ -492,7 +490,7 @@ impl Store {
 
     /// A state that stays the newest one as long as the guard is held: nothing is committed to the manifest.
     pub(crate) fn held(&self) -> (Snapshot, impl Drop + '_) {
-        let guard = self.inner.commit.lock();
+        let guard = self.inner.still.write();
         (self.snapshot(), guard)
     }
 
@@ -511,9 +509,27 @@ impl Store {
     /// Makes a finished segment, or an empty table, part of the database. The segment is durable already.
     pub(crate) fn commit(&self, target: Target, segment: Option<SegmentRecord>) -> Result<()> {
         let device = &self.inner.device;
-        let adds_only = matches!(target, Target::Rows { overwrite: false, .. });
-        let drops_heap = matches!(target, Target::Rows { overwrite: true, .. } | Target::Vacuum { .. });
-        let changing = (!adds_only).then(|| self.inner.shapes.write());
+        let _still = self.inner.still.read();
+        let overwritten = match &target {
+            Target::Rows { shape, overwrite: Some(changes) } => Some((shape.name.clone(), *changes)),
+            _ => None,
+        };
+        let drops_heap = overwritten.is_some() || matches!(target, Target::Vacuum { .. });
+        let adds_to_native = match &target {
+            Target::Rows { shape, overwrite: None } => {
+                self.catalog().tables.get(&shape.name).is_none_or(|entry| entry.heap.is_none())
+            }
+            _ => false,
+        };
+        // Where rows are added beside a heap, transactions begin before or after it.
+        let changing = (!adds_to_native).then(|| self.inner.shapes.write());
+        if let Some((name, changes)) = overwritten
+            && let Some(entry) = self.catalog().tables.get(&name)
+            && (entry.heap_changes() != changes
+                || (entry.heap.is_some() && self.row_store()?.has_writers()?))
+        {
+            return Err(StorageError::TableChanging { name });
+        }
         self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
             match target {
                 Target::Create { definition, if_exists, rows } => {
@@ -534,7 +550,7 @@ impl Store {
                 Target::Rows { shape, overwrite } => {
                     let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
                     let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
-                    let (mut segments, replaced) = if overwrite {
+                    let (mut segments, replaced) = if overwrite.is_some() {
                         (Vec::new(), entry.segments.clone())
                     } else {
                         (entry.segments.clone(), Vec::new())
@@ -547,7 +563,7 @@ impl Store {
                     let shape = Arc::clone(&entry.shape);
                     let rules = Arc::clone(&entry.rules);
                     // What was changed of rows that are replaced goes with them.
-                    let heap = entry.heap.clone().filter(|_| !overwrite);
+                    let heap = entry.heap.clone().filter(|_| overwrite.is_none());
                     tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, heap));
                     Ok(replaced)
                 }
@@ -767,6 +783,12 @@ impl TableEntry {
     ) -> Arc<Self> {
         let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
         Arc::new(Self { shape, segments, rules, heap, index_cache, statistics })
+    }
+
+    /// Where rows of it have been changed, and how often; none if they have not been.
+    pub fn heap_changes(&self) -> HeapChanges {
+        let heap = self.heap.as_ref().filter(|heap| heap.changes() > 0);
+        heap.map(|heap| (heap.record.heap, heap.changes()))
     }
 
     /// The number behind that of its last page.

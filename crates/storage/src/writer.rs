@@ -63,7 +63,9 @@ impl Table {
     pub fn writer(&self, mode: WriteMode, options: WriteOptions) -> Result<TableWriter> {
         self.store().check_writable()?;
         let shape = Arc::clone(self.shape());
-        let target = Target::Rows { shape: Arc::clone(&shape), overwrite: mode == WriteMode::Overwrite };
+        let changes = self.store().newest(self)?.heap_changes();
+        let overwrite = (mode == WriteMode::Overwrite).then_some(changes);
+        let target = Target::Rows { shape: Arc::clone(&shape), overwrite };
         TableWriter::new(self.store().clone(), shape, target, options)
     }
 }
@@ -199,7 +201,7 @@ impl TableWriter {
             file_bytes: record.file_bytes,
         });
         let keeps_file = record.is_some();
-        let adds_nothing = matches!(shared.target, Target::Rows { overwrite: false, .. });
+        let adds_nothing = matches!(shared.target, Target::Rows { overwrite: None, .. });
         if keeps_file || !adds_nothing {
             let result = shared.store.commit(shared.target.clone(), record);
             *shared.committed.lock() = keeps_file && (result.is_ok() || shared.store.is_unconfirmed());

@@ -21,7 +21,7 @@ pub use changed_rows::{ChangedRowsExec, ReturnedRows};
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;
 pub use sink::RowSink;
-pub use transactions::{ChangingStatement, Savepoints, SharedTransaction, Transactions};
+pub use transactions::{ChangingStatement, OpenScan, Savepoints, SharedTransaction, Transactions};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 

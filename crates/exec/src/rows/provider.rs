@@ -76,11 +76,7 @@ impl RowTableProvider {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let native = NativeTableProvider::new(table.clone());
-        let native = if self.has_row_ids() { native.with_row_ids(ROW_ID) } else { native };
-        let filters: Vec<Expr> =
-            filters.iter().filter(|filter| is_evaluated_by_scans(filter)).cloned().collect();
-        let segments = native.table_scan(state, projection, &filters, limit).await?;
+        let segments = self.native(&table).table_scan(state, projection, &of_columns(filters), limit).await?;
         let segments = segments.seen_by(Arc::clone(&transaction));
         let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
         if table.rows() > 0 && pages.is_empty() {
@@ -89,6 +85,12 @@ impl RowTableProvider {
         let source = Source::Pages { pages, indexes: Arc::default() };
         let heap = self.scan_rows(table, transaction, source, state, projection)?;
         UnionExec::try_new(vec![Arc::new(segments), heap])
+    }
+
+    /// The rows of its segments.
+    fn native(&self, table: &Table) -> NativeTableProvider {
+        let native = NativeTableProvider::new(table.clone());
+        if self.has_row_ids() { native.with_row_ids(ROW_ID) } else { native }
     }
 
     fn scan_rows(
@@ -138,6 +140,10 @@ impl TableProvider for RowTableProvider {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let transaction = self.transaction(state.config())?;
         let table = self.seen_by(&transaction)?;
+        if !table.has_changeable_rows() {
+            let native = self.native(&table);
+            return native.scan(state, projection, &of_columns(filters), limit).await;
+        }
         if table.has_segments() {
             return self.scan_both(table, transaction, state, projection, filters, limit).await;
         }
@@ -188,8 +194,25 @@ impl TableProvider for RowTableProvider {
         }
         let transaction = transactions.to_write(self.table.store())?;
         let table = self.seen_by(&transaction)?;
+        let adds_rows = self.change == RowChange::Insert && self.returned.is_none();
+        if !table.has_changeable_rows() && adds_rows && !transactions.are_of_session() {
+            return NativeTableProvider::new(table).insert_into(state, input, insert_op).await;
+        }
+        if !table.has_changeable_rows() {
+            return exec_err!(
+                "rows of table '{}' have been replaced by others meanwhile: run the statement again",
+                table.name()
+            );
+        }
         let (change, returned) = (self.change.clone(), self.returned.clone());
         let sink = RowSink::new(table, transactions, transaction, change, returned, &input);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
+}
+
+/// Those filters that a scan of segments can evaluate by itself, which does not know of row ids.
+fn of_columns(filters: &[Expr]) -> Vec<Expr> {
+    let has_row_id = |filter: &&Expr| filter.column_refs().iter().any(|column| column.name() == ROW_ID);
+    let own = filters.iter().filter(|filter| is_evaluated_by_scans(filter) && !has_row_id(filter));
+    own.cloned().collect()
 }

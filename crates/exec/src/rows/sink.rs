@@ -28,6 +28,7 @@ use super::applying::{Applying, MergeAction, RowChange, rows_with};
 use super::changed_rows::ReturnedRows;
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
+use crate::execution::query_flow;
 use crate::scan::write_rows;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
 
@@ -114,7 +115,7 @@ impl DataSink for RowSink {
         mut rows: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let statement = self.transactions.begin_change()?;
+        let statement = self.transactions.begin_change(query_flow(context))?;
         let batch_rows = context.session_config().batch_size();
         // All rows are taken before the first one is changed.
         let (mut waiting, may_append) = (self.queue(&self.schema, context)?, self.may_append());

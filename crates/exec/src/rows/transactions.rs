@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::config::SessionConfig;
+use nandina_device::FlowId;
 use nandina_storage::{Durability, Savepoint, Snapshot, StorageError, Store, Transaction};
 use parking_lot::{Mutex, RwLock};
 
@@ -37,6 +38,24 @@ pub struct SharedTransaction {
     /// None once it has ended.
     state: RwLock<Option<Transaction>>,
     snapshot: Snapshot,
+    /// The statements of scans whose rows would be told twice if they were changed meanwhile.
+    open_scans: Arc<Mutex<Vec<FlowId>>>,
+}
+
+/// A scan of notes of deleted rows on the one hand, and of what these rows have become on the other.
+#[derive(Debug)]
+pub struct OpenScan {
+    statement: FlowId,
+    among: Arc<Mutex<Vec<FlowId>>>,
+}
+
+impl Drop for OpenScan {
+    fn drop(&mut self) {
+        let mut open = self.among.lock();
+        if let Some(at) = open.iter().position(|other| *other == self.statement) {
+            open.swap_remove(at);
+        }
+    }
 }
 
 /// A moment that several transactions can be rolled back to.
@@ -64,6 +83,11 @@ impl Transactions {
         config.get_extension::<Self>().unwrap_or_else(|| Self::of_statement(Durability::Full))
     }
 
+    /// Whether rows may be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.kind == Kind::OfSession { is_read_only: true }
+    }
+
     pub fn are_of_session(&self) -> bool {
         self.kind != Kind::OfStatement
     }
@@ -75,21 +99,24 @@ impl Transactions {
         if let Some(known) = begun.iter().find(|begun| begun.snapshot.is_of(store)) {
             return Ok(Arc::clone(known));
         }
-        let may_write = self.kind == (Kind::OfSession { is_read_only: false });
-        let begin = || if may_write { store.begin_to_write() } else { store.begin() };
-        let transaction = blocking(begin).map_err(storage_error)?;
+        let transaction = blocking(|| store.begin()).map_err(storage_error)?;
         let snapshot = transaction.snapshot().clone();
-        let transaction = Arc::new(SharedTransaction { state: RwLock::new(Some(transaction)), snapshot });
+        let transaction = Arc::new(SharedTransaction {
+            state: RwLock::new(Some(transaction)),
+            snapshot,
+            open_scans: Arc::default(),
+        });
         begun.push(Arc::clone(&transaction));
         Ok(transaction)
     }
 
     /// That of a database, for a statement that changes rows.
     pub fn to_write(&self, store: &Store) -> Result<Arc<SharedTransaction>> {
-        if self.kind == (Kind::OfSession { is_read_only: true }) {
+        if self.is_read_only() {
             return exec_err!("the transaction is READ ONLY: COMMIT it, and BEGIN one that changes rows");
         }
         let transaction = self.of(store)?;
+        transaction.write(Transaction::begin_changes)?;
         let others = self.begun.lock();
         let mut others = others.iter().filter(|other| !Arc::ptr_eq(other, &transaction));
         if others.any(|other| other.has_written()) {
@@ -108,13 +135,22 @@ impl Transactions {
     }
 
     /// Begins a statement that changes rows; another one has to end first.
-    pub fn begin_change(self: &Arc<Self>) -> Result<ChangingStatement> {
+    pub fn begin_change(self: &Arc<Self>, own: FlowId) -> Result<ChangingStatement> {
         if self.is_writing.swap(true, Ordering::AcqRel) {
             return exec_err!(
                 "another statement of this transaction is changing rows: read its result to the end first"
             );
         }
-        Ok(ChangingStatement { transactions: Arc::clone(self), before: Some(self.savepoints()) })
+        let mut statement = ChangingStatement { transactions: Arc::clone(self), before: None };
+        let is_read_by_others =
+            |begun: &Arc<SharedTransaction>| begun.open_scans.lock().iter().any(|other| *other != own);
+        if self.begun.lock().iter().any(is_read_by_others) {
+            return exec_err!(
+                "rows of a query of this transaction are still being read: read its result to the end, and drop it, before rows are changed"
+            );
+        }
+        statement.before = Some(self.savepoints());
+        Ok(statement)
     }
 
     /// Refuses a moment at which a statement has changed a part of its rows.
@@ -213,6 +249,12 @@ impl SharedTransaction {
     /// All tables as this transaction sees them.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// Keeps rows from being changed by other statements as long as it is there.
+    pub fn open_scan(&self, statement: FlowId) -> OpenScan {
+        self.open_scans.lock().push(statement);
+        OpenScan { statement, among: Arc::clone(&self.open_scans) }
     }
 
     fn has_written(&self) -> bool {

@@ -12,6 +12,7 @@ use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::coop::cooperative;
@@ -33,7 +34,7 @@ use parking_lot::Mutex;
 use crate::batch::row_width::{TEXT_BYTES, column_bytes, text_bytes};
 use crate::execution::query_flow;
 
-use crate::rows::SharedTransaction;
+use crate::rows::{OpenScan, SharedTransaction};
 
 use super::conjunction::is_dynamic;
 use super::filter::{PageFilter, on_table_columns};
@@ -82,6 +83,7 @@ struct Run {
     metrics: Arc<ScanMetrics>,
     /// What is known of deleted rows takes this memory.
     _deleted: Option<Arc<MemoryReservation>>,
+    _open: Option<Arc<OpenScan>>,
 }
 
 impl TableScanExec {
@@ -276,6 +278,10 @@ impl TableScanExec {
             rows_left: Arc::new(AtomicUsize::new(self.limit.unwrap_or(usize::MAX))),
             metrics: Arc::new(ScanMetrics::new(&self.metrics, account)),
             _deleted: reserved,
+            _open: self
+                .transaction
+                .as_ref()
+                .map(|transaction| Arc::new(transaction.open_scan(query_flow(context)))),
         };
         *current = Some(run.clone());
         Ok(run)
@@ -420,7 +426,9 @@ impl ExecutionPlan for TableScanExec {
         let mut answers = Vec::new();
         for parent in child_pushdown_result.parent_filters {
             // A limit counts the rows before filters above it; volatile ones see each row once, where they stand.
-            if self.limit.is_some() || is_volatile(&parent.filter) {
+            let of_row_ids = |column: &Column| column.index() >= self.projection.len();
+            let needs_row_ids = collect_columns(&parent.filter).iter().any(of_row_ids);
+            if self.limit.is_some() || is_volatile(&parent.filter) || needs_row_ids {
                 answers.push(PushedDown::No);
                 continue;
             }

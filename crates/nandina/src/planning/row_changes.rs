@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   UPDATE t SET a = b + 1 FROM s WHERE t.k = s.k
-//!   ─►  SELECT t."row id", b + 1, t.b, t.k FROM rows_to_change('db', 'main', 't') AS t, s WHERE t.k = s.k
+//!   ─►  SELECT t."row id", b + 1, t.b, t.k FROM rows_to_change() AS t, s WHERE t.k = s.k
 //!   ─►  each column as the table has it, and CHECK
 //!   ─►  RowSink                      ─►  RETURNING: a query for the rows that have been changed
 //!
@@ -160,9 +160,9 @@ impl Change {
     }
 
     async fn plan(self, state: &SessionState, names: &Arc<Names>) -> Result<Changing> {
-        let target = Target::of(names, &self.target).await?;
+        let target = Target::of(state, names, &self.target).await?;
         let query = self.query(state, &target)?;
-        let rows = planned(state, names, query).await?;
+        let rows = planned(state, &target, query).await?;
         let (rows, change) = match self.kind {
             Kind::Update(_) => {
                 let rows = target.columns(rows, vec![target::row_id()])?;
@@ -197,10 +197,10 @@ impl Change {
 }
 
 /// The plan of a query that names rows to be changed.
-async fn planned(state: &SessionState, names: &Arc<Names>, query: Query) -> Result<LogicalPlan> {
+async fn planned(state: &SessionState, target: &Target, query: Query) -> Result<LogicalPlan> {
     // A function that no other statement knows.
     let mut own = state.clone();
-    own.register_udtf(target::FUNCTION, Arc::new(RowsToChange(Arc::clone(names))));
+    own.register_udtf(target::FUNCTION, Arc::new(RowsToChange(target.table.clone())));
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
     Box::pin(logical_plan(&own, statement)).await
 }

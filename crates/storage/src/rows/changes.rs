@@ -52,20 +52,26 @@ impl Store {
         Ok(NewRows { store: self, rows, definition, if_exists, record, table, _making: making })
     }
 
-    /// Has rows of a table of segments be changed one by one from now on. They are seen by transactions that have begun before, too, as
-    /// there is nothing to be seen of changes yet.
+    /// Has rows of a table of segments be changed one by one from now on, also by transactions that have begun before: there is nothing to
+    /// be seen of changes yet.
     pub fn make_changeable(&self, table: &Table) -> Result<()> {
         self.check_writable()?;
-        let _indexing = self.indexing().lock();
         if self.newest(table)?.heap.is_some() {
             return Ok(());
         }
         let rows = self.row_store()?;
-        let (record, _making) = self.rows().make_beside_segments(&rows)?;
-        self.change_heap(table, |entry| {
-            assert!(entry.heap.is_none(), "heaps are added to tables one at a time");
-            Heap::new(record, &entry.shape)
-        })
+        let (record, making) = self.rows().make_beside_segments(&rows)?;
+        let first_page = record.heap;
+        self.change_heap(table, |entry| match entry.heap {
+            Some(_) => Ok(None),
+            None => Heap::new(record, &entry.shape).map(Some),
+        })?;
+        drop(making);
+        // Another one was faster.
+        if self.newest(table)?.heap.as_ref().is_some_and(|heap| heap.record.heap != first_page) {
+            self.clear_dropped();
+        }
+        Ok(())
     }
 
     /// Adds an index to a table while others change its rows. It waits for transactions that have changed something.

@@ -85,6 +85,9 @@ pub struct IndexDefinition {
     pub is_primary: bool,
 }
 
+/// The first page of a heap, and how often it has been changed since the database was opened; none if it has not been.
+pub(crate) type HeapChanges = Option<(u64, u64)>;
+
 /// What is known of a table's rows while it is there.
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -248,8 +251,9 @@ impl RowStores {
 
     /// Makes what a table of segments needs so that its rows can be changed one by one.
     pub fn make_beside_segments(&self, store: &RowStore) -> Result<(HeapRecord, Making<'_>)> {
-        let mut state = self.state.lock();
+        // Before the lock, which it takes where this fails.
         let mut making = Making { stores: self, first_pages: Vec::new() };
+        let mut state = self.state.lock();
         let mut made = |page: u64| {
             state.making.insert(page);
             making.first_pages.push(page);

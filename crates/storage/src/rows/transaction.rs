@@ -1,7 +1,7 @@
 //! Transactions over the tables of a database whose rows are changed one by one.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,11 +12,13 @@ use nandina_rowstore::heap::RowId as HeapRow;
 use nandina_rowstore::page::PageId;
 use nandina_rowstore::transaction::Savepoint;
 use nandina_rowstore::{Error as RowsError, RowStore};
+use parking_lot::Mutex;
 use self_cell::self_cell;
 
 use super::{Heap, IndexDefinition, RowSet};
 use crate::error::{Result, StorageError};
 use crate::ids::RowId;
+use crate::segment::Segment;
 use crate::store::{Mode, Snapshot, Store, TableEntry};
 use crate::table::Table;
 
@@ -40,6 +42,8 @@ pub struct Transaction {
     /// None where the database has no table whose rows are changed one by one. Before the snapshot, which may be what keeps the database
     /// open.
     rows: Option<Owned>,
+    /// Tables that got a heap after it began.
+    changeable: Mutex<HashMap<String, Table>>,
     snapshot: Snapshot,
 }
 
@@ -111,7 +115,8 @@ impl Deferred {
 
 impl Transaction {
     pub(crate) fn new(snapshot: Snapshot, store: Option<Arc<RowStore>>) -> Self {
-        Self { snapshot, rows: store.map(|store| Owned::new(store, |store| Some(store.begin()))) }
+        let rows = store.map(|store| Owned::new(store, |store| Some(store.begin())));
+        Self { snapshot, rows, changeable: Mutex::default() }
     }
 
     /// All tables as they were when it began.
@@ -119,8 +124,30 @@ impl Transaction {
         &self.snapshot
     }
 
-    /// A table as this transaction sees it. It knows of a table that its rows are changed one by one as soon as this begins.
+    /// Rows are going to be changed, of tables that may not have been [made changeable](Store::make_changeable) when this began.
+    pub fn begin_changes(&mut self) -> Result<()> {
+        if self.rows.is_none() {
+            let store = self.snapshot.store().row_store()?;
+            self.rows = Some(Owned::new(store, |store| Some(store.begin())));
+            // What others have changed since the snapshot is no part of it.
+            for name in self.snapshot.store().table_names() {
+                let is_changed = |entry: Arc<TableEntry>| entry.heap_changes().is_some();
+                if let Ok(table) = self.snapshot.table(&name)
+                    && table.store().newest(&table).is_ok_and(is_changed)
+                {
+                    self.changeable.lock().insert(name, table);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A table as this transaction sees it. It knows of a table that its rows are changed one by one as soon as this begins, unless those
+    /// that it sees have been replaced meanwhile.
     pub fn table(&self, name: &str) -> Result<Table> {
+        if let Some(known) = self.changeable.lock().get(name) {
+            return Ok(known.clone());
+        }
         let store = self.snapshot.store();
         let seen = match self.snapshot.table(name) {
             // One of a database in memory that has been stored since.
@@ -131,11 +158,14 @@ impl Transaction {
             return Ok(seen);
         }
         // One that is gone is as it was.
-        let newest = seen.store().newest(&seen).ok().and_then(|newest| newest.heap.clone());
-        Ok(match newest {
-            Some(heap) => Table::of_entry(seen.store().clone(), seen.entry().with_heap(heap)),
-            None => seen,
-        })
+        let Ok(newest) = store.newest(&seen) else { return Ok(seen) };
+        let is_kept =
+            |segment: &Arc<Segment>| newest.segments.iter().any(|other| Arc::ptr_eq(other, segment));
+        let heap = newest.heap.clone().filter(|_| seen.segments().iter().all(is_kept));
+        let Some(heap) = heap else { return Ok(seen) };
+        let table = Table::of_entry(store.clone(), seen.entry().with_heap(heap));
+        self.changeable.lock().insert(name.to_owned(), table.clone());
+        Ok(table)
     }
 
     /// The rows of a table's segments that this transaction does not see.

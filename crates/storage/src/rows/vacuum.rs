@@ -85,6 +85,8 @@ impl Store {
         }
         append_heap(&transaction, &table, &mut lane).await?;
         lane.finish().await?;
+        // What is dropped then is given back where no transaction is open.
+        drop((rows, part, table, transaction));
         writer.commit().await
     }
 }

@@ -79,7 +79,8 @@ fn random_changes_match_a_model() {
                 model.extend(rows.into_iter().map(|row| (row.0, row)));
             }
             // It begins before the first change is possible, and sees what comes of it.
-            let mut transaction = store.begin_to_write().unwrap();
+            let mut transaction = store.begin().unwrap();
+            transaction.begin_changes().unwrap();
             if step > 2 {
                 store.make_changeable(&store.table("t").unwrap()).unwrap();
                 let mut changed = model.clone();
@@ -95,6 +96,8 @@ fn random_changes_match_a_model() {
                 } else {
                     drop(transaction);
                 }
+            } else {
+                drop(transaction);
             }
             assert_eq!(rows_of(&store.begin().unwrap()), model);
             if random.below(5) == 0 {
@@ -147,6 +150,51 @@ fn change(
     }
 }
 
+fn writer(table: &Table) -> TableWriter {
+    table.writer(WriteMode::Overwrite, WriteOptions::default()).unwrap()
+}
+
+/// One that has begun before a table was changed, and sees it as it was, changes nothing behind those who have replaced its rows.
+#[test]
+fn rows_that_have_been_replaced_are_not_changed() {
+    let (device, _simulation) = simulated();
+    let store = Store::open(device, Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    append(&store.table("t").unwrap(), &[(1, None, "a".to_owned()), (2, None, "b".to_owned())]).unwrap();
+    let mut old = store.begin().unwrap();
+    assert_eq!(rows_of(&old).len(), 2);
+    let change = |key: i64| {
+        store.make_changeable(&store.table("t").unwrap()).unwrap();
+        let mut transaction = store.begin().unwrap();
+        let table = transaction.table("t").unwrap();
+        let id = all(&transaction, "t").unwrap()[&key].1;
+        let ids = UInt64Array::from(vec![id]);
+        let rows = batch(&[(key, None, "changed".to_owned())]);
+        transaction.update(&table, &ids, &rows, &mut Deferred::default()).unwrap();
+        transaction.commit().unwrap();
+    };
+    change(1);
+    vacuum(&store).unwrap();
+    store.make_changeable(&store.table("t").unwrap()).unwrap();
+    old.begin_changes().unwrap();
+    let table = old.table("t").unwrap();
+    assert!(!table.has_changeable_rows());
+    let error = old.insert(&table, &batch(&[(3, None, String::new())])).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+    assert_eq!(rows_of(&old).len(), 2);
+    // Nor what has been changed before its first change, which it does not see.
+    let mut old = store.begin().unwrap();
+    assert!(old.table("t").unwrap().has_changeable_rows());
+    change(2);
+    old.begin_changes().unwrap();
+    let found = rows_of(&old);
+    assert_eq!(found[&2].2, "b");
+    let ids = UInt64Array::from(vec![all(&old, "t").unwrap()[&2].1]);
+    let table = old.table("t").unwrap();
+    let error = old.delete(&table, &ids).unwrap_err().to_string();
+    assert!(error.contains("another transaction"), "{error}");
+}
+
 #[test]
 fn of_two_transactions_one_deletes_a_row() {
     let (device, _simulation) = simulated();
@@ -173,14 +221,24 @@ fn of_two_transactions_one_deletes_a_row() {
     drop(fourth);
     let mut fifth = store.begin().unwrap();
     assert_eq!(fifth.delete(&table, &two).unwrap(), 1);
-    // Rows that were replaced meanwhile are not there any more.
-    let sixth = store.begin().unwrap();
-    let writer = table.writer(WriteMode::Overwrite, WriteOptions::default()).unwrap();
-    block_on(writer.commit()).unwrap();
-    let error = fifth.delete(&table, &two).unwrap_err().to_string();
+    // Rows are not replaced while others change them, nor where they have meanwhile.
+    let overwrite = |writer: TableWriter| block_on(writer.commit());
+    let error = overwrite(writer(&table)).unwrap_err().to_string();
+    assert!(error.contains("are being changed by a transaction that is open"), "{error}");
+    let early = writer(&table);
+    drop(fifth);
+    let mut other = store.begin().unwrap();
+    other.insert(&table, &batch(&[(3, None, "c".to_owned())])).unwrap();
+    other.commit().unwrap();
+    let error = overwrite(early).unwrap_err().to_string();
+    assert!(error.contains("or have been meanwhile"), "{error}");
+    let mut sixth = store.begin().unwrap();
+    overwrite(writer(&table)).unwrap();
+    // Then they are not there any more.
+    let error = sixth.delete(&table, &two).unwrap_err().to_string();
     assert!(error.contains("another transaction"), "{error}");
-    assert_eq!(rows_of(&sixth).len(), 1);
-    drop((fifth, sixth));
+    assert_eq!(rows_of(&sixth).len(), 2);
+    drop(sixth);
     assert!(rows_of(&store.begin().unwrap()).is_empty());
     assert!(!store.table("t").unwrap().has_changeable_rows());
 }

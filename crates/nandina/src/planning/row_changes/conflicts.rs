@@ -9,7 +9,6 @@
 //! `DO NOTHING` is for the sink, which looks for the keys of a row when those before are there.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
@@ -21,19 +20,19 @@ use datafusion::logical_expr::{LogicalPlan, WriteOp};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, ObjectName, OnConflict,
-    OnConflictAction, OnInsert, Query, SelectItem, SqliteOnConflict, Statement as SqlStatement, TableObject,
-    VisitMut as _, VisitorMut,
+    OnConflictAction, OnInsert, SelectItem, SqliteOnConflict, Statement as SqlStatement, TableObject,
 };
 use nandina_exec::rows::{MergeAction, ROW_ID, RowChange};
 
-use super::merge::{Branch, merging};
+use super::merge::{Branch, From, ON, both, merging};
+use super::target::with_table;
 use super::{Changing, Target};
 use crate::catalog::names::Names;
 use crate::error::{Error, Result};
 use crate::planning::catalog_statement::parts;
 use crate::planning::insertion::BY_NAME;
-use crate::planning::logical_plan;
 use crate::planning::wrong_plans::normalized;
+use crate::planning::{logical_plan, syntax};
 
 const FUNCTION: &str = "rows_to_insert";
 /// What SQL calls a row that could not be inserted.
@@ -52,14 +51,8 @@ pub(super) async fn plan(
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::unsupported("rows are inserted into a table that has a name"));
     };
-    let target = Target::named(names, name, None).await?;
-    let plain = Insert {
-        on: None,
-        or: None,
-        replace_into: false,
-        returning: None,
-        ..insert.clone()
-    };
+    let target = Target::named(state, names, name, None).await?;
+    let plain = Insert { on: None, or: None, replace_into: false, returning: None, ..insert.clone() };
     let given = given_columns(&target, &plain);
     let plain = Statement::Statement(Box::new(SqlStatement::Insert(plain)));
     let rows = match Box::pin(logical_plan(state, plain)).await? {
@@ -80,14 +73,14 @@ pub(super) async fn plan(
             let changed = given?.into_iter().filter(|column| !key.contains(column));
             let assignments = changed.map(|column| replaced(&target, column)).collect();
             let update = DoUpdate { assignments, selection: None };
-            return upsert(state, names, target, rows, &key, update, returning).await.map(Some);
+            return upsert(state, target, rows, &key, update, returning).await.map(Some);
         }
         Some(Conflict::Update(on, update)) => {
             let (_, key) = match on {
                 Some(on) => unique_index(&target, &on)?,
                 None => only_index(&target, "ON CONFLICT DO UPDATE")?,
             };
-            return upsert(state, names, target, rows, &key, *update, returning).await.map(Some);
+            return upsert(state, target, rows, &key, *update, returning).await.map(Some);
         }
     };
     Ok(Some(Changing { target, rows, change, returning }))
@@ -136,7 +129,6 @@ fn conflict(insert: &Insert) -> Result<Option<Conflict>> {
 /// Inserts rows, or changes those that have their keys.
 async fn upsert(
     state: &SessionState,
-    names: &Arc<Names>,
     target: Target,
     rows: LogicalPlan,
     key: &[usize],
@@ -144,34 +136,33 @@ async fn upsert(
     returning: Option<Vec<SelectItem>>,
 ) -> Result<Changing> {
     let excluded = Ident::new(EXCLUDED);
-    let row_id = format!("{}.{}", target.alias, Ident::with_quote('"', ROW_ID));
+    let row_id = Box::new(target.own(ROW_ID));
     let of_excluded =
         |name: &str| Expr::CompoundIdentifier(vec![excluded.clone(), Ident::with_quote('"', name)]);
     let names_of: Vec<&str> = target.fields().iter().map(|field| field.name().as_str()).collect();
-    let inserted = names_of.iter().map(|name| of_excluded(name).to_string()).collect();
+    let inserted = names_of.iter().map(|name| of_excluded(name)).collect();
     let assigned = target.assigned(state, &update.assignments)?;
     let value = |(value, name): (Option<Expr>, &&str)| match value {
-        Some(value) => with_names_of(&target, value).to_string(),
-        None => target.own(name).to_string(),
+        Some(value) => with_names_of(&target, value),
+        None => target.own(name),
     };
     let updated = assigned.into_iter().zip(&names_of).map(value).collect();
-    let mut matched = format!("{row_id} IS NOT NULL");
-    if let Some(selection) = update.selection {
-        matched = format!("{matched} AND ({})", with_names_of(&target, selection));
-    }
-    let branches = [
-        Branch { condition: format!("{row_id} IS NULL"), action: MergeAction::Insert, values: inserted },
+    let selection = update.selection.map(|selection| with_names_of(&target, selection));
+    let matched = both(Expr::IsNotNull(row_id.clone()), selection);
+    let branches = vec![
+        Branch { condition: Expr::IsNull(row_id), action: MergeAction::Insert, values: inserted },
         Branch { condition: matched, action: MergeAction::Update, values: updated },
     ];
     let equal = |column: &usize| {
         let name = names_of.get(*column).copied().unwrap_or_default();
         format!("{} = {}", of_excluded(name), target.own(name))
     };
-    let on = key.iter().map(equal).collect::<Vec<_>>().join(" AND ");
-    let from = format!("{FUNCTION}() AS {EXCLUDED} LEFT JOIN {} ON {on}", target.rows_to_change());
+    let on = syntax::expression(&key.iter().map(equal).collect::<Vec<_>>().join(" AND "))?;
+    let text = format!("{FUNCTION}() AS {EXCLUDED} LEFT JOIN {} ON {ON}", target.rows_to_change());
+    let from = From { text, source: None, on };
     let mut own = state.clone();
     own.register_udtf(FUNCTION, Arc::new(RowsToInsert(Arc::new(ViewTable::new(rows, None)))));
-    merging(&own, names, target, &from, &branches, returning).await
+    merging(&own, target, from, branches, returning).await
 }
 
 /// `column = excluded.column`
@@ -237,37 +228,8 @@ fn only_index(target: &Target, what: &str) -> Result<(String, Vec<usize>)> {
 }
 
 /// An expression in which columns without a table are the target's.
-fn with_names_of(target: &Target, mut expr: Expr) -> Expr {
-    struct Names<'t> {
-        target: &'t Target,
-        /// Queries that the expression is inside of, whose tables may have these columns.
-        queries: usize,
-    }
-    impl VisitorMut for Names<'_> {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.queries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.queries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            if let Expr::Identifier(name) = expr
-                && self.queries == 0
-                && self.target.column(&normalized(name)).is_ok()
-            {
-                *expr = Expr::CompoundIdentifier(vec![self.target.alias.clone(), name.clone()]);
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let _ = expr.visit(&mut Names { target, queries: 0 });
-    expr
+fn with_names_of(target: &Target, expr: Expr) -> Expr {
+    with_table(expr, &target.alias, |name| target.column(&normalized(name)).is_ok())
 }
 
 /// `rows_to_insert()`: the rows of the statement.

@@ -1,16 +1,18 @@
 //! The table whose rows a statement changes.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{DataFusionError, Result as DataFusionResult, TableReference};
+use datafusion::common::{Result as DataFusionResult, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as PlannedExpr, LogicalPlan, LogicalPlanBuilder, cast, ident};
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Expr, Ident, ObjectName, SelectItem, TableFactor,
+    Assignment, AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, TableFactor, VisitMut as _,
+    VisitorMut,
 };
-use nandina_exec::rows::{ROW_ID, RowTableProvider};
+use nandina_exec::rows::{ROW_ID, RowTableProvider, Transactions};
 use nandina_storage::Table;
 
 use crate::catalog::names::{Names, Place};
@@ -31,21 +33,32 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub async fn of(names: &Arc<Names>, factor: &TableFactor) -> Result<Self> {
+    pub async fn of(state: &SessionState, names: &Arc<Names>, factor: &TableFactor) -> Result<Self> {
         let TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(Error::unsupported("rows are changed of a table that has a name"));
         };
-        Self::named(names, name, alias.as_ref().map(|alias| alias.name.clone())).await
+        Self::named(state, names, name, alias.as_ref().map(|alias| alias.name.clone())).await
     }
 
-    pub async fn named(names: &Arc<Names>, name: &ObjectName, alias: Option<Ident>) -> Result<Self> {
+    pub async fn named(
+        state: &SessionState,
+        names: &Arc<Names>,
+        name: &ObjectName,
+        alias: Option<Ident>,
+    ) -> Result<Self> {
         let reference = catalog_statement::reference(name).map_err(Error::from_parser)?;
         let unknown = || Error::UnknownTable { name: reference.to_string(), hint: String::new() };
         let place = names.find(&reference).ok_or_else(unknown)?;
         if place.kind().is_none() {
             return Err(unknown());
         }
-        let table = place.tables.make_changeable(&place, names).await?;
+        let config = state.config();
+        if config.get_extension::<Transactions>().is_some_and(|transactions| transactions.is_read_only()) {
+            return Err(Error::unsupported(
+                "the transaction is READ ONLY: COMMIT it, and BEGIN one that changes rows",
+            ));
+        }
+        let table = place.tables.make_changeable(&place).await?;
         let table = table.ok_or_else(|| cannot_change(&place.name))?;
         if table.schema().fields().iter().any(|field| field.name() == ROW_ID) {
             return Err(Error::unsupported(format!(
@@ -64,10 +77,7 @@ impl Target {
 
     /// A table function that has its rows, with their ids.
     pub fn rows_to_change(&self) -> String {
-        let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        let Place { database, schema, name, .. } = &self.place;
-        let alias = &self.alias;
-        format!("{FUNCTION}({}, {}, {}) AS {alias}", literal(database), literal(schema), literal(name))
+        format!("{FUNCTION}() AS {}", self.alias)
     }
 
     /// A column of it.
@@ -186,23 +196,47 @@ pub(super) fn value_name(number: usize) -> String {
 
 pub(super) const FUNCTION: &str = "rows_to_change";
 
-/// `rows_to_change(database, schema, table)`: the rows of a table with their ids.
+/// `rows_to_change()`: the rows of the table that the statement changes, with their ids.
 #[derive(Debug)]
-pub(super) struct RowsToChange(pub Arc<Names>);
+pub(super) struct RowsToChange(pub Table);
 
 impl TableFunctionImpl for RowsToChange {
-    fn call_with_args(&self, arguments: TableFunctionArgs) -> DataFusionResult<Arc<dyn TableProvider>> {
-        let text = |argument: &PlannedExpr| match argument {
-            PlannedExpr::Literal(value, _) => value.try_as_str().flatten().map(str::to_owned),
-            _ => None,
-        };
-        let names: Option<Vec<String>> = arguments.exprs().iter().map(text).collect();
-        let Some([database, schema, name]) = names.as_deref() else {
-            return Err(Error::unsupported("rows_to_change is for UPDATE and DELETE").into());
-        };
-        let reference = TableReference::full(database.as_str(), schema.as_str(), name.as_str());
-        let table = self.0.find(&reference).and_then(|place| place.tables.changeable(&place));
-        let gone = || DataFusionError::from(Error::UnknownTable { name: name.clone(), hint: String::new() });
-        Ok(Arc::new(RowTableProvider::new(table.ok_or_else(gone)?).with_row_ids()))
+    fn call_with_args(&self, _: TableFunctionArgs) -> DataFusionResult<Arc<dyn TableProvider>> {
+        Ok(Arc::new(RowTableProvider::new(self.0.clone()).with_row_ids()))
     }
+}
+
+/// An expression in which columns without a table, of which `is_own` says so, are those of this one.
+pub(super) fn with_table(mut expr: Expr, table: &Ident, is_own: impl Fn(&Ident) -> bool) -> Expr {
+    struct Names<'t, F> {
+        table: &'t Ident,
+        is_own: F,
+        /// Queries that the expression is inside of, whose tables may have these columns.
+        queries: usize,
+    }
+    impl<F: Fn(&Ident) -> bool> VisitorMut for Names<'_, F> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.queries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.queries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Identifier(name) = expr
+                && self.queries == 0
+                && (self.is_own)(name)
+            {
+                *expr = Expr::CompoundIdentifier(vec![self.table.clone(), name.clone()]);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = expr.visit(&mut Names { table, is_own, queries: 0 });
+    expr
 }
