@@ -138,6 +138,11 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// What a transaction is told that comes second.
+    pub fn conflict() -> Self {
+        Self::Rows(nandina_rowstore::Error::Conflict)
+    }
+
     pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), reason: reason.into() }
     }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
-use nandina_storage::{RowPages, Table};
+use nandina_storage::{RowPages, StorageError, Table};
 
 use super::applying::RowChange;
 use super::changed_rows::ReturnedRows;
@@ -20,7 +20,7 @@ use super::lookup::Lookup;
 use super::scan::{RowScanExec, Source};
 use super::sink::RowSink;
 use super::transactions::{SharedTransaction, Transactions};
-use crate::scan::{NativeTableProvider, is_evaluated_by_scans};
+use crate::scan::{NativeTableProvider, is_evaluated_by_scans, storage_error};
 
 /// The name of the column of row ids.
 pub const ROW_ID: &str = "row id";
@@ -199,10 +199,8 @@ impl TableProvider for RowTableProvider {
             return NativeTableProvider::new(table).insert_into(state, input, insert_op).await;
         }
         if !table.has_changeable_rows() {
-            return exec_err!(
-                "rows of table '{}' have been replaced by others meanwhile: run the statement again",
-                table.name()
-            );
+            // Others have put them elsewhere, or were the first to change some, after this transaction has begun.
+            return Err(storage_error(StorageError::conflict()));
         }
         let (change, returned) = (self.change.clone(), self.returned.clone());
         let sink = RowSink::new(table, transactions, transaction, change, returned, &input);

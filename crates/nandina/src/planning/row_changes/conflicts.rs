@@ -154,7 +154,7 @@ async fn upsert(
         Branch { condition: matched, action: MergeAction::Update, values: updated },
     ];
     let equal = |column: &usize| {
-        let name = names_of.get(*column).copied().unwrap_or_default();
+        let name = target.name_of(*column);
         format!("{} = {}", of_excluded(name), target.own(name))
     };
     let on = syntax::expression(&key.iter().map(equal).collect::<Vec<_>>().join(" AND "))?;
@@ -167,8 +167,7 @@ async fn upsert(
 
 /// `column = excluded.column`
 fn replaced(target: &Target, column: usize) -> Assignment {
-    let name = target.fields().get(column).map(|field| field.name().as_str()).unwrap_or_default();
-    let name = Ident::with_quote('"', name);
+    let name = Ident::with_quote('"', target.name_of(column));
     Assignment {
         target: AssignmentTarget::ColumnName(ObjectName::from(vec![name.clone()])),
         value: Expr::CompoundIdentifier(vec![Ident::new(EXCLUDED), name]),

@@ -119,20 +119,20 @@ pub(super) async fn merging(
         return Err(Error::unsupported("MERGE without WHEN does nothing"));
     }
     let part = |branch: usize, part: usize| Ident::with_quote('"', place_of(branch, part)).to_string();
-    let case = |value: &dyn Fn(usize) -> String| {
-        let when = |branch: usize| format!("WHEN ({}) THEN {}", part(branch, 0), value(branch));
-        format!("CASE {} END", (0..branches.len()).map(when).collect::<Vec<_>>().join(" "))
+    // A value for each branch.
+    let case = |values: &mut dyn Iterator<Item = String>| {
+        let when = |(branch, value)| format!("WHEN ({}) THEN {value}", part(branch, 0));
+        format!("CASE {} END", values.enumerate().map(when).collect::<Vec<_>>().join(" "))
     };
-    let actions: Vec<i8> = branches.iter().map(|branch| branch.action as i8).collect();
-    let action_of = |branch: usize| actions.get(branch).copied().unwrap_or_default();
-    let action = case(&|branch| format!("CAST({} AS TINYINT)", action_of(branch)));
+    let action = case(&mut branches.iter().map(|branch| format!("CAST({} AS TINYINT)", branch.action as i8)));
     let mut items = vec![
         format!("{}.{}", target.alias, Ident::with_quote('"', ROW_ID)),
         format!("{action} AS {}", Ident::with_quote('"', target::ACTION)),
     ];
     for (number, field) in target.fields().iter().enumerate() {
         let data_type = sql_type(field.data_type());
-        let value = case(&|branch| format!("CAST(({}) AS {data_type})", part(branch, number + 1)));
+        let value = |branch| format!("CAST(({}) AS {data_type})", part(branch, number + 1));
+        let value = case(&mut (0..branches.len()).map(value));
         items.push(format!("{value} AS {}", Ident::with_quote('"', value_name(number))));
     }
     let text = format!("SELECT {} FROM {} WHERE {action} IS NOT NULL", items.join(", "), from.text);

@@ -89,6 +89,14 @@ impl Target {
         self.table.schema().fields()
     }
 
+    /// The name of a column that it has.
+    pub fn name_of(&self, column: usize) -> &str {
+        match self.fields().get(column) {
+            Some(field) => field.name(),
+            None => unreachable!("a column that was found is there"),
+        }
+    }
+
     /// The number of a column.
     pub fn column(&self, column: &str) -> Result<usize> {
         let fields = self.fields();
@@ -158,8 +166,7 @@ impl Target {
 
     pub fn default(&self, state: &SessionState, column: usize) -> Result<Expr> {
         let rules = self.place.tables.rules(&self.place);
-        let name = self.fields().get(column).map(|field| field.name().as_str()).unwrap_or_default();
-        let expression = rules.default_of(name).unwrap_or("NULL").to_owned();
+        let expression = rules.default_of(self.name_of(column)).unwrap_or("NULL").to_owned();
         new_parser(state, &expression)?.parse_expr().map_err(Error::from_parser)
     }
 
