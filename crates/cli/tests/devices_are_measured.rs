@@ -100,7 +100,7 @@ fn queries_that_cannot_be_analyzed_are_not_drawn() {
     let folder = program::folder_with_files();
     let refused = run(
         folder.path(),
-        &["-c", "CREATE TABLE t AS SELECT 1 AS a; EXPLAIN ANALYZE (REPORT 'x.html') DELETE FROM t"],
+        &["-c", "CREATE VIEW t AS SELECT 1 AS a; EXPLAIN ANALYZE (REPORT 'x.html') DELETE FROM t"],
     );
     assert!(refused.failed(1).contains("rows of 't' cannot be changed"));
     let copied = "EXPLAIN ANALYZE (REPORT 'copy.html') COPY (SELECT 1 AS a) TO 'one.csv'";

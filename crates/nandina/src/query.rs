@@ -50,7 +50,7 @@ pub struct Query {
     told: Option<ToldShare>,
     alarm: Option<(Deadline, Pin<Box<Sleep>>)>,
     /// Of the table in memory that rows are inserted into.
-    _stay: Option<Stay>,
+    stay: Option<Stay>,
 }
 
 /// When a statement is cancelled.
@@ -87,7 +87,7 @@ impl Query {
             plan: Some(plan),
             told: None,
             alarm: None,
-            _stay: None,
+            stay: None,
         }
     }
 
@@ -95,7 +95,7 @@ impl Query {
     pub(crate) fn finished(answer: Answer, batch: RecordBatch) -> Result<Self> {
         let schema = batch.schema();
         let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Query { answer, schema, stream: Some(stream), plan: None, told: None, alarm: None, _stay: None })
+        Ok(Query { answer, schema, stream: Some(stream), plan: None, told: None, alarm: None, stay: None })
     }
 
     /// A result that is already known, given as named columns.
@@ -112,12 +112,12 @@ impl Query {
     ) -> Self {
         let rows = futures::stream::once(async move { work.await.map_err(Into::into) });
         let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
-        Query { answer, schema, stream: Some(stream), plan, told: None, alarm: None, _stay: None }
+        Query { answer, schema, stream: Some(stream), plan, told: None, alarm: None, stay: None }
     }
 
     /// As long as it is there, tables in memory stay where they are.
     pub(crate) fn staying(self, stay: Option<Stay>) -> Self {
-        Query { _stay: stay, ..self }
+        Query { stay, ..self }
     }
 
     /// Its work tells how far it has come.
@@ -200,6 +200,7 @@ impl Stream for Query {
         };
         if !matches!(item, Some(Ok(_))) {
             query.stream = None;
+            query.stay = None;
         }
         Poll::Ready(item)
     }

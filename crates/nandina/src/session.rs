@@ -50,7 +50,7 @@ use crate::tables::snapshots::NewestSnapshots;
 use crate::tables::views;
 use crate::tables::{Stay, Tables};
 use crate::tpch::TpchFunction;
-use crate::transactions::OpenTransaction;
+use crate::transactions::{OpenTransaction, READ_ONLY};
 use crate::{calibrate, settings, statement_text};
 
 /// The buffer pool of a database has this part of the limit.
@@ -186,7 +186,9 @@ impl Session {
                 return Err(Error::unsupported("only a query can be analyzed"));
             };
             let analyze = self.analyzed_in_transaction(analyze).await?;
-            return Box::pin(explain::analyze(&state, &analyze, Some(self.watched(asked)))).await;
+            let stay = self.stay(&analyze.input).await?;
+            let watched = Some(self.watched(asked));
+            return Ok(Box::pin(explain::analyze(&state, &analyze, watched)).await?.staying(stay));
         }
         let planned = planning::plan_text(&state, text).await?;
         // It may have opened where changed rows of a database in memory are.
@@ -253,7 +255,8 @@ impl Session {
                 reading: Reading::of_names(files),
             };
             let plan = copy_from::insert_plan(self.table(table), &state, from).await?;
-            return statements::start_plan(&state, plan, Answer::RowsWritten).await;
+            let stay = self.stay(&plan).await?;
+            return Ok(statements::start_plan(&state, plan, Answer::RowsWritten).await?.staying(stay));
         }
         let source = files::open(&state, &Reading::of_names(files)).await?;
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(source), None)?.build()?;
@@ -378,7 +381,8 @@ impl Session {
             }
             LogicalPlan::Analyze(analyze) => {
                 let analyze = self.analyzed_in_transaction(analyze).await?;
-                explain::analyze(state, &analyze, None).await
+                let stay = self.stay(&analyze.input).await?;
+                Ok(explain::analyze(state, &analyze, None).await?.staying(stay))
             }
             LogicalPlan::Explain(_) => explain::plans(state, plan).await,
             plan => statements::start_plan(state, plan, Answer::Rows).await,
@@ -390,6 +394,9 @@ impl Session {
         let LogicalPlan::Dml(dml) = plan else { return Ok(plan) };
         if self.transaction.current().is_none() || source_as_provider(&dml.target)?.is::<RowTableProvider>() {
             return Ok(LogicalPlan::Dml(dml));
+        }
+        if self.transaction.current().is_some_and(|transactions| transactions.is_read_only()) {
+            return Err(Error::unsupported(READ_ONLY));
         }
         let table = match self.names.find(&dml.table_name) {
             Some(place) => place.tables.make_changeable(&place).await?,

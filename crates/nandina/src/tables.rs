@@ -45,17 +45,22 @@ use crate::temporary_store::TemporaryStore;
 /// Counts the tables in memory that have gone somewhere else: views over them, of whatever database and session, are planned again.
 static PLANS: AtomicU64 = AtomicU64::new(0);
 
+/// Views are planned again when they are used next: what they name is no longer there, or somewhere else.
+pub(crate) fn plan_views_again() {
+    PLANS.fetch_add(1, Ordering::AcqRel);
+}
+
 /// The tables of a database, shared by its sessions, and its other objects.
 pub(crate) struct Tables {
     home: Home,
-    /// Tables in memory and over files, which are not stored, and views that have been planned; by their schemas.
+    /// Tables in memory and over files, which are not stored, by their schemas.
     planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
+    /// Views that have been planned, and what [`PLANS`] was before that.
+    views: Mutex<HashMap<String, (u64, Arc<dyn TableProvider>)>>,
     sequences: Sequences,
     own_types: Arc<OwnTypes>,
     /// Held to write while a table in memory becomes one that is stored, and to read while tables in memory are made, filled and dropped.
     moving: Arc<tokio::sync::RwLock<()>>,
-    /// Of [`PLANS`] when the views that are planned were.
-    planned_with: AtomicU64,
 }
 
 /// Keeps tables in memory where they are.
@@ -80,8 +85,8 @@ impl Tables {
 
     fn at(home: Home) -> Arc<Self> {
         let own_types = types::kept(&home.objects());
-        let (planned, sequences, moving, planned_with) = Default::default();
-        Arc::new(Tables { home, planned, sequences, own_types, moving, planned_with })
+        let (planned, views, sequences, moving) = Default::default();
+        Arc::new(Tables { home, planned, views, sequences, own_types, moving })
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {
@@ -147,22 +152,23 @@ impl Tables {
                 Arc::new(NativeTableProvider::new(table))
             }));
         }
-        let plans = PLANS.load(Ordering::Acquire);
-        if self.planned_with.swap(plans, Ordering::AcqRel) != plans {
-            self.forget_planned_views()?;
-        }
-        let planned = self.planned(&place.schema);
-        if let Some(table) = planned.table(&place.name).await? {
+        if let Some(table) = self.planned(&place.schema).table(&place.name).await? {
             return Ok(Some(table));
         }
         let Some(view) = self.objects().views.into_iter().find(|view| view.name == full) else {
             return Ok(None);
         };
+        let plans = PLANS.load(Ordering::Acquire);
+        if let Some((with, known)) = self.views.lock().get(&full)
+            && *with == plans
+        {
+            return Ok(Some(Arc::clone(known)));
+        }
         let statement = &view.statement;
         let view = views::planned(place, statement, names).await.map_err(|error| Error::Query {
             message: format!("view '{full}' cannot be used any more: {error}; it was made by {statement}"),
         })?;
-        planned.register_table(place.name.clone(), Arc::clone(&view))?;
+        self.views.lock().insert(full, (plans, Arc::clone(&view)));
         Ok(Some(view))
     }
 
@@ -278,7 +284,7 @@ impl Tables {
                 planned.deregister_table(&place.name)?;
                 planned.register_table(place.name, Arc::new(table))?;
                 memory.hold(name, Held { _memory: reservation, rules })?;
-                PLANS.fetch_add(1, Ordering::AcqRel);
+                plan_views_again();
                 Ok(rows)
             }
         }
@@ -389,7 +395,7 @@ impl Tables {
         writer.commit().await?;
         planned.deregister_table(&place.name)?;
         memory.let_go(&full);
-        PLANS.fetch_add(1, Ordering::AcqRel);
+        plan_views_again();
         Ok(())
     }
 
@@ -468,7 +474,7 @@ impl Tables {
         if self.home.has_stored_table(&full) {
             self.home.change(&[full], |_| Ok(()))?;
         }
-        PLANS.fetch_add(1, Ordering::AcqRel);
+        plan_views_again();
         // Of memory, or made by CREATE EXTERNAL TABLE.
         self.planned(&place.schema).deregister_table(&place.name)?;
         Ok(())
@@ -495,9 +501,7 @@ impl Tables {
             objects.views.push(view);
             Ok(())
         })?;
-        let planned = self.planned(&place.schema);
-        planned.deregister_table(name)?;
-        planned.register_table(name.clone(), table)?;
+        self.views.lock().remove(&place.qualified());
         Ok(())
     }
 
@@ -512,16 +516,7 @@ impl Tables {
             objects.views.retain(|view| view.name != full);
             Ok(())
         })?;
-        self.planned(&place.schema).deregister_table(&place.name)?;
-        Ok(())
-    }
-
-    /// Views are planned again when they are used next: a database that they name is no longer there.
-    pub(crate) fn forget_planned_views(&self) -> Result<()> {
-        for view in self.objects().views {
-            let (schema, name) = parts(&view.name);
-            self.planned(&schema).deregister_table(&name)?;
-        }
+        self.views.lock().remove(&full);
         Ok(())
     }
 

@@ -9,6 +9,9 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::planning::transaction_statement::TransactionStatement;
 
+/// What is said where rows are to be changed all the same.
+pub(crate) const READ_ONLY: &str = "the transaction is READ ONLY: COMMIT it, and BEGIN one that changes rows";
+
 /// None, unless BEGIN has begun one.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransaction(Mutex<Option<Open>>);
@@ -68,6 +71,7 @@ impl OpenTransaction {
             TransactionStatement::RollbackTo { name } => {
                 let open = open.as_mut().ok_or_else(none)?;
                 open.transactions.check_between_statements()?;
+                open.transactions.check_no_scans(None)?;
                 let at = open.find(&name)?;
                 // It stays, those behind it are gone.
                 open.savepoints.truncate(at + 1);

@@ -514,7 +514,7 @@ impl Store {
             Target::Rows { shape, overwrite: Some(changes) } => Some((shape.name.clone(), *changes)),
             _ => None,
         };
-        let drops_heap = overwritten.is_some() || matches!(target, Target::Vacuum { .. });
+        let mut drops_heap = overwritten.is_some() || matches!(target, Target::Vacuum { .. });
         let adds_to_native = match &target {
             Target::Rows { shape, overwrite: None } => {
                 self.catalog().tables.get(&shape.name).is_none_or(|entry| entry.heap.is_none())
@@ -534,6 +534,7 @@ impl Store {
             match target {
                 Target::Create { definition, if_exists, rows } => {
                     let replaced = tables.remove(&definition.name);
+                    drops_heap |= replaced.as_ref().is_some_and(|entry| entry.heap.is_some());
                     if replaced.is_some() && if_exists == IfExists::Fail {
                         return Err(StorageError::TableExists { name: definition.name });
                     }

@@ -12,6 +12,7 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
+use nandina_device::FlowId;
 use nandina_storage::{RowPages, StorageError, Table};
 
 use super::applying::RowChange;
@@ -20,6 +21,7 @@ use super::lookup::Lookup;
 use super::scan::{RowScanExec, Source};
 use super::sink::RowSink;
 use super::transactions::{SharedTransaction, Transactions};
+use crate::execution::QueryFlow;
 use crate::scan::{NativeTableProvider, is_evaluated_by_scans, storage_error};
 
 /// The name of the column of row ids.
@@ -77,7 +79,9 @@ impl RowTableProvider {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let segments = self.native(&table).table_scan(state, projection, &of_columns(filters), limit).await?;
-        let segments = segments.seen_by(Arc::clone(&transaction));
+        let statement =
+            state.config().get_extension::<QueryFlow>().map_or_else(FlowId::unique, |flow| flow.0);
+        let segments = segments.seen_by(Arc::clone(&transaction), statement);
         let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
         if table.rows() > 0 && pages.is_empty() {
             return Ok(Arc::new(segments));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::config::SessionConfig;
 use nandina_device::FlowId;
-use nandina_storage::{Durability, Savepoint, Snapshot, StorageError, Store, Transaction};
+use nandina_storage::{Durability, Mode, Savepoint, Snapshot, StorageError, Store, Transaction};
 use parking_lot::{Mutex, RwLock};
 
 use super::blocking;
@@ -100,6 +100,11 @@ impl Transactions {
             return Ok(Arc::clone(known));
         }
         let transaction = blocking(|| store.begin()).map_err(storage_error)?;
+        let mut transaction = transaction;
+        if store.mode() == Mode::Temporary && self.are_of_session() {
+            // Tables may come into it from memory, and are seen then.
+            blocking(|| transaction.begin_changes()).map_err(storage_error)?;
+        }
         let snapshot = transaction.snapshot().clone();
         let transaction = Arc::new(SharedTransaction {
             state: RwLock::new(Some(transaction)),
@@ -142,15 +147,21 @@ impl Transactions {
             );
         }
         let mut statement = ChangingStatement { transactions: Arc::clone(self), before: None };
-        let is_read_by_others =
-            |begun: &Arc<SharedTransaction>| begun.open_scans.lock().iter().any(|other| *other != own);
-        if self.begun.lock().iter().any(is_read_by_others) {
-            return exec_err!(
-                "rows of a query of this transaction are still being read: read its result to the end, and drop it, before rows are changed"
-            );
-        }
+        self.check_no_scans(Some(own))?;
         statement.before = Some(self.savepoints());
         Ok(statement)
+    }
+
+    /// Refuses to change rows while another statement is reading some that it would see twice.
+    pub fn check_no_scans(&self, own: Option<FlowId>) -> Result<()> {
+        let is_read =
+            |begun: &Arc<SharedTransaction>| begun.open_scans.lock().iter().any(|other| Some(*other) != own);
+        if self.begun.lock().iter().any(is_read) {
+            return exec_err!(
+                "rows of a query of this transaction are still being read: read its result to the end, or drop it, before rows are changed"
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a moment at which a statement has changed a part of its rows.

@@ -27,7 +27,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
-use nandina_device::{IoAccount, Priority};
+use nandina_device::{FlowId, IoAccount, Priority};
 use nandina_storage::{Scan, ScanOptions, Table, TableStatistics};
 use parking_lot::Mutex;
 
@@ -65,6 +65,8 @@ pub struct TableScanExec {
     limit: Option<usize>,
     /// Rows that it does not see are left out.
     transaction: Option<Arc<SharedTransaction>>,
+    /// Keeps rows from being changed until all partitions have been read to their ends, each of which has its share of it then.
+    open: Mutex<Option<Arc<OpenScan>>>,
     partitions: usize,
     properties: Arc<PlanProperties>,
     /// Of all partitions, once they have been asked for.
@@ -83,7 +85,6 @@ struct Run {
     metrics: Arc<ScanMetrics>,
     /// What is known of deleted rows takes this memory.
     _deleted: Option<Arc<MemoryReservation>>,
-    _open: Option<Arc<OpenScan>>,
 }
 
 impl TableScanExec {
@@ -132,6 +133,7 @@ impl TableScanExec {
             selectivity: None,
             limit,
             transaction: None,
+            open: Mutex::default(),
             partitions,
             properties: Arc::new(properties),
             known: OnceLock::new(),
@@ -155,6 +157,7 @@ impl TableScanExec {
             changed.properties = Arc::clone(&self.properties);
         }
         changed.transaction.clone_from(&self.transaction);
+        changed.open = Mutex::new(self.open.lock().clone());
         Ok(changed.with_selectivity(self.selectivity))
     }
 
@@ -165,11 +168,13 @@ impl TableScanExec {
         let mut changed =
             Self::assemble(self.table, self.statistics, projection, row_ids, filters, limit, partitions)?;
         changed.transaction = self.transaction;
+        changed.open = self.open;
         Ok(changed.with_selectivity(self.selectivity))
     }
 
-    /// The same scan without the rows that this transaction does not see.
-    pub(crate) fn seen_by(mut self, transaction: Arc<SharedTransaction>) -> Self {
+    /// The same scan without the rows that this transaction does not see, as part of a statement.
+    pub(crate) fn seen_by(mut self, transaction: Arc<SharedTransaction>, statement: FlowId) -> Self {
+        self.open = Mutex::new(Some(Arc::new(transaction.open_scan(statement))));
         self.transaction = Some(transaction);
         self.known = OnceLock::new();
         self
@@ -278,10 +283,6 @@ impl TableScanExec {
             rows_left: Arc::new(AtomicUsize::new(self.limit.unwrap_or(usize::MAX))),
             metrics: Arc::new(ScanMetrics::new(&self.metrics, account)),
             _deleted: reserved,
-            _open: self
-                .transaction
-                .as_ref()
-                .map(|transaction| Arc::new(transaction.open_scan(query_flow(context)))),
         };
         *current = Some(run.clone());
         Ok(run)
@@ -354,10 +355,15 @@ impl ExecutionPlan for TableScanExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let run = self.run(partition, &context)?;
+        let open = self.open.lock().clone();
+        if run.started.iter().all(|started| *started) {
+            *self.open.lock() = None;
+        }
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let reader = run.scan.reader();
         let stream =
             ScanStream::new(reader, self.table.page_bytes(), run.rows_left, run.metrics, baseline, context);
+        let stream = stream.keeping(open);
         Ok(Box::pin(cooperative(stream)))
     }
 

@@ -22,6 +22,7 @@ use super::storage_error;
 use super::window::ReadWindow;
 use crate::batch::row_width::value_bytes;
 use crate::memory::{output_bytes, pool_limit};
+use crate::rows::OpenScan;
 
 /// Figures of all partitions together; each reports what has been added since anyone did.
 #[derive(Debug)]
@@ -97,6 +98,8 @@ pub(super) struct ScanStream {
     baseline: BaselineMetrics,
     /// Reserved at the first poll, given back at the end.
     window: Option<ReadWindow>,
+    /// Keeps rows from being changed until this has ended.
+    open: Option<Arc<OpenScan>>,
     context: Arc<TaskContext>,
 }
 
@@ -128,8 +131,13 @@ impl ScanStream {
             shared_metrics,
             baseline,
             window: None,
+            open: None,
             context,
         }
+    }
+
+    pub fn keeping(self, open: Option<Arc<OpenScan>>) -> Self {
+        Self { open, ..self }
     }
 
     /// The next rows, any number of them.
@@ -198,6 +206,7 @@ impl ScanStream {
 
     fn end(&mut self) -> Poll<Option<Result<RecordBatch>>> {
         self.window = None;
+        self.open = None;
         self.shared_metrics.report(self.reader.scan().figures(), true);
         Poll::Ready(None)
     }

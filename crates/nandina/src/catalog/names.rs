@@ -94,12 +94,6 @@ impl Names {
         &self.databases
     }
 
-    /// Views of all databases are planned again when they are used next.
-    pub(crate) fn forget_planned_views(&self) -> Result<()> {
-        let attached = self.databases.all().into_iter().map(|(_, database)| database.tables);
-        attached.chain(self.temporary.tables()).try_for_each(|tables| tables.forget_planned_views())
-    }
-
     pub(crate) fn temporary(&self) -> &Arc<Temporary> {
         &self.temporary
     }

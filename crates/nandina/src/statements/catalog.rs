@@ -274,7 +274,8 @@ fn detach(names: &Names, name: &str, if_exists: bool) -> Result<()> {
         None if if_exists => return Ok(()),
         _ => names.databases().detach(name)?,
     }
-    names.forget_planned_views()
+    crate::tables::plan_views_again();
+    Ok(())
 }
 
 async fn describe(state: &Arc<SessionState>, names: &Names, query: &str) -> Result<Query> {

@@ -21,6 +21,7 @@ use crate::planning::insertion::is_default;
 use crate::planning::wrong_plans::normalized;
 use crate::planning::{cannot_change, catalog_statement, checks, new_parser};
 use crate::suggestion;
+use crate::transactions::READ_ONLY;
 
 /// The column that says what `MERGE` does to a row.
 pub(super) const ACTION: &str = "action";
@@ -54,9 +55,7 @@ impl Target {
         }
         let config = state.config();
         if config.get_extension::<Transactions>().is_some_and(|transactions| transactions.is_read_only()) {
-            return Err(Error::unsupported(
-                "the transaction is READ ONLY: COMMIT it, and BEGIN one that changes rows",
-            ));
+            return Err(Error::unsupported(READ_ONLY));
         }
         let table = place.tables.make_changeable(&place).await?;
         let table = table.ok_or_else(|| cannot_change(&place.name))?;
@@ -218,25 +217,31 @@ pub(super) fn with_table(mut expr: Expr, table: &Ident, is_own: impl Fn(&Ident) 
     struct Names<'t, F> {
         table: &'t Ident,
         is_own: F,
-        /// Queries that the expression is inside of, whose tables may have these columns.
-        queries: usize,
+        /// Queries that the expression is inside of, whose tables may have these columns, and lambdas, whose parameters may.
+        inside: usize,
     }
     impl<F: Fn(&Ident) -> bool> VisitorMut for Names<'_, F> {
         type Break = ();
 
         fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.queries += 1;
+            self.inside += 1;
             ControlFlow::Continue(())
         }
 
         fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.queries -= 1;
+            self.inside -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.inside += usize::from(matches!(expr, Expr::Lambda(_)));
             ControlFlow::Continue(())
         }
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.inside -= usize::from(matches!(expr, Expr::Lambda(_)));
             if let Expr::Identifier(name) = expr
-                && self.queries == 0
+                && self.inside == 0
                 && (self.is_own)(name)
             {
                 *expr = Expr::CompoundIdentifier(vec![self.table.clone(), name.clone()]);
@@ -244,6 +249,6 @@ pub(super) fn with_table(mut expr: Expr, table: &Ident, is_own: impl Fn(&Ident) 
             ControlFlow::Continue(())
         }
     }
-    let _ = expr.visit(&mut Names { table, is_own, queries: 0 });
+    let _ = expr.visit(&mut Names { table, is_own, inside: 0 });
     expr
 }
