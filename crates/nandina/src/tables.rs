@@ -55,13 +55,15 @@ pub(crate) struct Tables {
     home: Home,
     /// Tables in memory and over files, which are not stored, by their schemas.
     planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
-    /// Views that have been planned, and what [`PLANS`] was before that.
-    views: Mutex<HashMap<String, (u64, Arc<dyn TableProvider>)>>,
+    views: Mutex<HashMap<String, PlannedView>>,
     sequences: Sequences,
     own_types: Arc<OwnTypes>,
     /// Held to write while a table in memory becomes one that is stored, and to read while tables in memory are made, filled and dropped.
     moving: Arc<tokio::sync::RwLock<()>>,
 }
+
+/// A view, and what [`PLANS`] was before it was planned.
+type PlannedView = (u64, Arc<dyn TableProvider>);
 
 /// Keeps tables in memory where they are.
 pub(crate) type Stay = tokio::sync::OwnedRwLockReadGuard<()>;
