@@ -38,6 +38,7 @@ mod series;
 mod session;
 mod set_on_drop;
 mod settings;
+mod short_statements;
 pub mod statement_text;
 mod statements;
 pub mod suggestion;
@@ -48,6 +49,7 @@ mod transactions;
 
 pub use calibrate::{Calibrated, calibrate, calibration_estimate, device_facts, device_page};
 pub use database::{Database, list_log};
+pub use datafusion::common::ScalarValue;
 pub use error::{Error, Result};
 pub use error_place::Place;
 pub use files::names::{expand as expand_files, looks_like_path};
@@ -59,7 +61,7 @@ pub use options::{IoBackend, MOST_THREADS, OpenDevice, Options, Settings, defaul
 pub use profile::{Operator, Profile, duration as format_duration, grouped as format_count};
 pub use progress::{Progress, ProgressMeter};
 pub use query::{Answer, Query};
-pub use session::{Import, Session};
+pub use session::{Import, PreparedStatement, Session};
 pub use settings::NAMES as SETTING_NAMES;
 pub use statements::report::write_page;
 

@@ -32,6 +32,8 @@ mod row_amounts;
 pub(crate) mod row_changes;
 mod row_memberships;
 mod sequence_names;
+pub(crate) mod short_statements;
+pub(crate) mod short_text;
 pub(crate) mod syntax;
 mod table_functions;
 pub(crate) mod transaction_statement;
@@ -50,6 +52,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use datafusion::common::ScalarValue;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
@@ -140,12 +143,40 @@ fn prepared(state: &SessionState) -> Result<Arc<PreparedStatements>> {
 
 /// Keeps a statement. One without parameters is planned, so that its errors show now.
 async fn prepare(state: &SessionState, name: String, types: Vec<DataType>, text: &str) -> Result<()> {
-    let statement = Prepared::new(parse_one(state, &parameters::numbered(text))?, types);
+    let statement = parsed(state, text, types)?;
     if !statement.has_parameters() {
         planned(state, statement.clone().statement()).await?;
     }
     prepared(state)?.put(name, statement);
     Ok(())
+}
+
+fn parsed(state: &SessionState, text: &str, types: Vec<DataType>) -> Result<Prepared> {
+    let text = parameters::numbered(text);
+    let statement = parse_one(state, &text)?;
+    Ok(Prepared::new(text, statement, types))
+}
+
+/// Parses a statement that is to run several times.
+pub(crate) async fn prepared_text(state: &Arc<SessionState>, text: &str) -> Result<Prepared> {
+    let (state, text) = (Arc::clone(state), text.to_owned());
+    on_planning_thread(move || async move { parsed(&state, &text, Vec::new()) }).await
+}
+
+/// Plans a prepared statement with values in the place of its parameters.
+pub(crate) async fn plan_prepared(
+    state: &Arc<SessionState>,
+    prepared: &Prepared,
+    values: &[ScalarValue],
+) -> Result<Planned> {
+    let arguments = values.iter().map(parameters::argument).collect::<Result<Vec<_>>>()?;
+    let (state, prepared) = (Arc::clone(state), prepared.clone());
+    on_planning_thread(move || async move {
+        let text = Arc::clone(prepared.text());
+        let statement = prepared.with(&text, &arguments)?;
+        planned(&state, statement).await
+    })
+    .await
 }
 
 /// A parser of our dialect, at the beginning of a text.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray, UInt64Array};
 use datafusion::catalog::{DynamicFileCatalog, MemTable, TableProvider};
-use datafusion::common::{Constraints, TableReference};
+use datafusion::common::{Constraints, ScalarValue, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{
@@ -40,10 +40,12 @@ use crate::files::{self, FileTables, partitioned};
 use crate::options::Settings;
 use crate::planning::creation::Creation;
 use crate::planning::index_statement::IndexStatement;
-use crate::planning::parameters::PreparedStatements;
+use crate::planning::parameters::{Prepared, PreparedStatements};
+use crate::planning::short_text::{self, ShortText};
 use crate::planning::{self, Planned, type_statement};
 use crate::query::{Answer, Deadline, Query};
 use crate::series::Series;
+use crate::short_statements::ShortStatements;
 use crate::statements::report::{self, ReportPage, Watched};
 use crate::statements::{self, catalog, copy_from, copy_to, device, explain};
 use crate::tables::snapshots::NewestSnapshots;
@@ -76,6 +78,21 @@ pub struct Session {
     initial: Settings,
     settings: Mutex<Settings>,
     transaction: Arc<OpenTransaction>,
+    prepared: Arc<PreparedStatements>,
+    short: ShortStatements,
+}
+
+/// A statement that runs several times, without being parsed again. See [`Session::prepare`].
+pub struct PreparedStatement<'s> {
+    session: &'s Session,
+    prepared: Prepared,
+}
+
+impl PreparedStatement<'_> {
+    /// Starts the statement with these values of its parameters.
+    pub async fn run(&self, values: &[ScalarValue]) -> Result<Query> {
+        self.session.within_timeout(self.session.execute_prepared(&self.prepared, values)).await
+    }
 }
 
 impl Database {
@@ -94,7 +111,8 @@ impl Session {
         let temporary = Temporary::new(Arc::clone(database.media()), folder);
         let names = Names::new(Arc::clone(database.databases()), temporary);
         engine.config.set_extension(Arc::clone(&names));
-        engine.config.set_extension(Arc::new(PreparedStatements::default()));
+        let prepared = Arc::new(PreparedStatements::default());
+        engine.config.set_extension(Arc::clone(&prepared));
         let main = main_tables(&database);
         let runs_on = SessionStateBuilder::new()
             .with_config(engine.config.clone().with_extension(Arc::clone(main.own_types())))
@@ -126,6 +144,8 @@ impl Session {
             initial: settings.clone(),
             settings: Mutex::new(settings),
             transaction,
+            prepared,
+            short: ShortStatements::default(),
         })
     }
 
@@ -161,6 +181,12 @@ impl Session {
 
     async fn execute_inner(&self, text: &str) -> Result<Query> {
         let text = statement_text::without_leading_comments(text);
+        self.short.before(text);
+        if let Some(short) = short_text::of(text).or_else(|| self.short_execute(text))
+            && let Some(query) = self.run_short(short).await?
+        {
+            return Ok(query);
+        }
         // First: every other name behind SHOW is a setting's.
         if let Some(statement) = calibrate::parse(text)? {
             let media = Arc::clone(&self.engine.lock().media);
@@ -191,16 +217,21 @@ impl Session {
             return Ok(Box::pin(explain::analyze(&state, &analyze, watched)).await?.staying(stay));
         }
         let planned = planning::plan_text(&state, text).await?;
+        self.run_planned(&state, planned, text).await
+    }
+
+    /// Runs what a text was planned as.
+    async fn run_planned(&self, state: &Arc<SessionState>, planned: Planned, text: &str) -> Result<Query> {
         // It may have opened where changed rows of a database in memory are.
         self.share_memory()?;
         match planned {
             Planned::ShowTables => self.show_tables().await,
-            Planned::Plan(plan, creation) => Box::pin(self.run_plan(&state, plan, creation, text)).await,
+            Planned::Plan(plan, creation) => Box::pin(self.run_plan(state, plan, creation, text)).await,
             Planned::Catalog(statement) => {
                 if statement.changes_database() {
                     self.transaction.refuse("a statement about the catalog")?;
                 }
-                catalog::run(&self.database, &state, statement).await
+                catalog::run(&self.database, state, statement).await
             }
             Planned::Index(statement) => {
                 self.transaction.refuse("an index")?;
@@ -212,6 +243,45 @@ impl Session {
                 Query::nothing()
             }
         }
+    }
+
+    /// Starts a statement that reads or changes few rows by a key, if it is one.
+    async fn run_short(&self, short: ShortText) -> Result<Option<Query>> {
+        let transactions = self.transaction.of_statement(self.settings.lock().durability);
+        let pool = Arc::clone(&self.engine.lock().runtime.memory_pool);
+        let state = || {
+            self.share_memory()?;
+            Ok(self.state())
+        };
+        self.short.run(short, &self.names, &transactions, &pool, state).await
+    }
+
+    /// The text and the values of a prepared statement that `EXECUTE` names.
+    fn short_execute(&self, text: &str) -> Option<ShortText> {
+        let (name, values) = short_text::of_execute(text)?;
+        let text = self.prepared.text_of(&name, values.len())?;
+        Some(ShortText { text: text.to_string(), values })
+    }
+
+    /// Parses a statement that is to run several times, with other values in the place of its parameters (`?`, or `$1`, `$2` and so on).
+    pub async fn prepare(&self, text: &str) -> Result<PreparedStatement<'_>> {
+        let text = statement_text::without_leading_comments(text);
+        let prepared = planning::prepared_text(&self.state(), text).await?;
+        Ok(PreparedStatement { session: self, prepared })
+    }
+
+    async fn execute_prepared(&self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Query> {
+        self.short.before(prepared.text());
+        let short = ShortText { text: prepared.text().to_string(), values: values.to_vec() };
+        if prepared.takes_values(values.len())
+            && let Some(query) = self.run_short(short).await?
+        {
+            return Ok(query);
+        }
+        self.share_memory()?;
+        let state = self.state();
+        let planned = planning::plan_prepared(&state, prepared, values).await?;
+        self.run_planned(&state, planned, prepared.text()).await
     }
 
     /// Gives pages of rows that are changed one by one their share of the limit, and statements what is left.

@@ -1,6 +1,6 @@
 //! A table as a reader sees it: one state of it, kept as long as the handle lives.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, SchemaRef};
@@ -12,7 +12,7 @@ use crate::error::{Result, StorageError};
 use crate::ids::{PageNumber, TableId};
 use crate::objects::TableRules;
 use crate::page_index::{ColumnRange, IndexCache, PageRanges, index_columns};
-use crate::rows::{Heap, IndexDefinition};
+use crate::rows::{Heap, IndexDefinition, IndexRecord, KeyCodec};
 use crate::segment::{BLOCK_BYTES, Segment, TableShape};
 use crate::statistics::{bounds, bounds_are_exact, joined};
 use crate::store::{Snapshot, Store, TableEntry};
@@ -45,6 +45,30 @@ pub struct ColumnStatistics {
     pub max: ArrayRef,
     /// The bounds occur in the column and agree with MIN and MAX.
     pub bounds_are_exact: bool,
+}
+
+/// What statements about a table are planned by: its columns, rules and indexes. It keeps neither the table nor its database.
+#[derive(Debug, Clone)]
+pub struct PlannedBy {
+    shape: Weak<TableShape>,
+    rules: Weak<TableRules>,
+    heap: Option<Weak<Heap>>,
+}
+
+impl PlannedBy {
+    /// Whether this is a state of the same table in which nothing of that is different.
+    pub fn is_of(&self, table: &Table) -> bool {
+        let entry = &table.entry;
+        let has_same_heap = match (&self.heap, &entry.heap) {
+            (Some(heap), Some(other)) => std::ptr::eq(heap.as_ptr(), Arc::as_ptr(other)),
+            (None, None) => true,
+            _ => false,
+        };
+        // What these lead to may be gone, but its place is not used again as long as they are there.
+        std::ptr::eq(self.shape.as_ptr(), Arc::as_ptr(&entry.shape))
+            && std::ptr::eq(self.rules.as_ptr(), Arc::as_ptr(&entry.rules))
+            && has_same_heap
+    }
 }
 
 impl Table {
@@ -95,6 +119,24 @@ impl Table {
 
     pub(crate) fn heap(&self) -> Result<&Heap> {
         self.entry.heap.as_deref().ok_or_else(|| self.not_changeable())
+    }
+
+    /// An index by its number, and how its keys are written.
+    pub(crate) fn index(&self, number: usize) -> Result<(&IndexRecord, &KeyCodec)> {
+        let heap = self.heap()?;
+        match (heap.record.indexes.get(number), heap.keys.get(number)) {
+            (Some(record), Some(keys)) => Ok((record, keys)),
+            _ => Err(StorageError::NoColumn { table: self.name().to_owned(), column: number }),
+        }
+    }
+
+    /// What statements about it are planned by.
+    pub fn planned_by(&self) -> PlannedBy {
+        PlannedBy {
+            shape: Arc::downgrade(&self.entry.shape),
+            rules: Arc::downgrade(&self.entry.rules),
+            heap: self.entry.heap.as_ref().map(Arc::downgrade),
+        }
     }
 
     pub(crate) fn not_changeable(&self) -> StorageError {

@@ -6,6 +6,8 @@
 //!         └──insert_into──► DataSinkExec over RowSink: insert, update, delete, merge ────┘
 //! ```
 //!
+//! Statements that name few rows by a key have no such plan: `short`.
+//!
 //! All parts of a statement are in one transaction of each database, that of the session or one of the statement's own.
 
 mod applying;
@@ -13,6 +15,7 @@ mod changed_rows;
 mod lookup;
 mod provider;
 mod scan;
+mod short;
 mod sink;
 mod transactions;
 
@@ -20,6 +23,7 @@ pub use applying::{MergeAction, RowChange};
 pub use changed_rows::{ChangedRowsExec, ReturnedRows};
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;
+pub use short::{Given, KeyLookup, KeyValue, Parameter, ShortChange, ShortSource, ShortStatement, ShortStep};
 pub use sink::RowSink;
 pub use transactions::{ChangingStatement, OpenScan, Savepoints, SharedTransaction, Transactions};
 

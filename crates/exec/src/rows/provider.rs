@@ -60,6 +60,11 @@ impl RowTableProvider {
         Self { schema: Arc::new(Schema::new(fields)), ..Self::new(self.table.clone()) }
     }
 
+    /// What rows do that are inserted, if that is all that is asked for.
+    pub fn only_change(&self) -> Option<&RowChange> {
+        Some(&self.change).filter(|change| self.returned.is_none() && **change != RowChange::Merge)
+    }
+
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -10,14 +10,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, FunctionArg, FunctionArgExpr, Value, ValueWithSpan, VisitorMut,
 };
+use nandina_functions::sql_type;
 use parking_lot::Mutex;
 
 use super::macros::cast;
+use super::syntax;
 use super::wrong_plans::{normalized, visit_queries};
 use crate::error::{Error, Result};
 use crate::{statement_text, suggestion};
@@ -28,6 +32,8 @@ pub(crate) struct PreparedStatements(Mutex<HashMap<String, Prepared>>);
 
 #[derive(Clone)]
 pub(crate) struct Prepared {
+    /// With `$1` in the place of `?`.
+    text: Arc<str>,
     statement: Statement,
     /// `1`, `2`, …, or names.
     parameters: BTreeSet<String>,
@@ -43,6 +49,13 @@ impl PreparedStatements {
     pub(crate) fn get(&self, name: &str) -> Result<Prepared> {
         let known = self.0.lock();
         known.get(name).cloned().ok_or_else(|| unknown(name, &known))
+    }
+
+    /// The text of one that takes so many values.
+    pub(crate) fn text_of(&self, name: &str, values: usize) -> Option<Arc<str>> {
+        let known = self.0.lock();
+        let prepared = known.get(name).filter(|prepared| prepared.takes_values(values));
+        prepared.map(|prepared| Arc::clone(&prepared.text))
     }
 
     /// Forgets one, or all.
@@ -83,13 +96,24 @@ pub(crate) fn numbered(text: &str) -> String {
 }
 
 impl Prepared {
-    pub(crate) fn new(mut statement: Statement, types: Vec<DataType>) -> Self {
+    /// A statement that was parsed from this text.
+    pub(crate) fn new(text: String, mut statement: Statement, types: Vec<DataType>) -> Self {
         let mut found = Found(BTreeSet::new());
         match visit_queries(&mut statement, &mut found) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(never) => match never {},
         }
-        Prepared { statement, parameters: found.0, types }
+        Prepared { text: text.into(), statement, parameters: found.0, types }
+    }
+
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// Whether it takes so many values as `$1`, `$2` and so on, of any types.
+    pub(crate) fn takes_values(&self, count: usize) -> bool {
+        let has = |number: usize| self.parameters.contains(&number.to_string());
+        self.types.is_empty() && self.parameters.len() == count && (1..=count).all(has)
     }
 
     pub(crate) fn has_parameters(&self) -> bool {
@@ -139,6 +163,29 @@ impl Prepared {
             ControlFlow::Break(never) => match never {},
         }
     }
+}
+
+/// A value as an argument of `EXECUTE`.
+pub(crate) fn argument(value: &ScalarValue) -> Result<FunctionArg> {
+    let expr = match value {
+        ScalarValue::Null => Expr::Value(Value::Null.into()),
+        ScalarValue::Boolean(Some(value)) => Expr::Value(Value::Boolean(*value).into()),
+        _ => {
+            let texts = nandina_functions::texts_of(&value.to_array()?)?;
+            let text = if value.is_null() {
+                Value::Null
+            } else {
+                Value::SingleQuotedString(texts.value(0).to_owned())
+            };
+            let text = Expr::Value(text.into());
+            if value.data_type().is_string() && !value.is_null() {
+                text
+            } else {
+                cast(text, syntax::data_type(&sql_type(&value.data_type()))?)
+            }
+        }
+    };
+    Ok(FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)))
 }
 
 /// The name of a parameter, without its `$`.

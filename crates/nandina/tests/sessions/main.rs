@@ -15,5 +15,6 @@ mod objects_last;
 mod progress_is_told;
 mod rows_change;
 mod session_runs_sql;
+mod short_statements;
 mod tables_stay_in_memory;
 mod tpch;

@@ -14,6 +14,15 @@ use crate::error::{Result, StorageError};
 /// As users see them: ascending, nulls last.
 const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
+/// Keys of an index that are equal in its first columns and lie between two values in the next one, where these are given. Both bounds
+/// are part of it. Each is an array of one value, of the type of its column.
+#[derive(Debug, Clone, Default)]
+pub struct KeyRange {
+    pub equal: Vec<ArrayRef>,
+    pub lower: Option<ArrayRef>,
+    pub upper: Option<ArrayRef>,
+}
+
 /// How the keys of an index are written.
 #[derive(Debug)]
 pub(crate) struct KeyCodec {
@@ -50,6 +59,21 @@ impl KeyCodec {
             return Ok(RowConverter::new(fields)?.convert_columns(&columns)?);
         }
         Ok(self.converter.convert_columns(&columns)?)
+    }
+
+    /// The bytes that all keys of a range are between.
+    pub fn bounds(&self, range: &KeyRange) -> Result<(Vec<u8>, Vec<u8>)> {
+        let bytes = |next: Option<&ArrayRef>| -> Result<Vec<u8>> {
+            let columns: Vec<ArrayRef> = range.equal.iter().chain(next).cloned().collect();
+            match columns.is_empty() {
+                true => Ok(Vec::new()),
+                false => Ok(self.of_columns(&columns)?.row(0).as_ref().to_vec()),
+            }
+        };
+        let mut upper = bytes(range.upper.as_ref())?;
+        // Keys that go on behind these values are below this.
+        upper.push(u8::MAX);
+        Ok((bytes(range.lower.as_ref())?, upper))
     }
 
     /// Whether the key of a row has a null: then it is no other row's.

@@ -36,13 +36,14 @@ use nandina_rowstore::{RowStore, StoreOptions};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use self::keys::KeyCodec;
+pub(crate) use self::keys::KeyCodec;
 use crate::error::{Result, StorageError};
 use crate::ids::DatabaseId;
 use crate::segment::TableShape;
 
 pub use self::changes::NewRows;
 pub(crate) use self::deleted::DeletedRecord;
+pub use self::keys::KeyRange;
 pub use self::row_set::RowSet;
 pub use self::transaction::{Deferred, Durability, RowPages, Transaction};
 pub(crate) use self::vacuum::Vacuumed;

@@ -15,7 +15,7 @@ use nandina_rowstore::{Error as RowsError, RowStore};
 use parking_lot::Mutex;
 use self_cell::self_cell;
 
-use super::{Heap, IndexDefinition, RowSet};
+use super::{Heap, IndexDefinition, KeyRange, RowSet};
 use crate::error::{Result, StorageError};
 use crate::ids::RowId;
 use crate::segment::Segment;
@@ -273,10 +273,7 @@ impl Transaction {
     /// Ids of rows whose key in an index begins with these values, as far as it tells: each of them may have another key in the state
     /// that this transaction sees.
     pub fn find(&self, table: &Table, index: usize, values: &[ArrayRef]) -> Result<Vec<u64>> {
-        let heap = table.heap()?;
-        let (Some(record), Some(keys)) = (heap.record.indexes.get(index), heap.keys.get(index)) else {
-            return Err(StorageError::NoColumn { table: table.name().to_owned(), column: index });
-        };
+        let (record, keys) = table.index(index)?;
         let keys = keys.of_columns(values)?;
         let mut found = Vec::new();
         for key in &keys {
@@ -296,6 +293,31 @@ impl Transaction {
         found.sort_unstable();
         found.dedup();
         Ok(found)
+    }
+
+    /// The same of keys in a range, in their order; `None` if there are more than `most`.
+    pub fn find_few(
+        &self,
+        table: &Table,
+        index: usize,
+        range: &KeyRange,
+        most: usize,
+    ) -> Result<Option<Vec<u64>>> {
+        let (record, keys) = table.index(index)?;
+        let (lower, upper) = keys.bounds(range)?;
+        let (lower, upper) = (Bound::Included(lower.as_slice()), Bound::Included(upper.as_slice()));
+        let mut found = Vec::new();
+        for row in self.reader()?.index_range(record.tree(), lower, upper, false).rows() {
+            let id = id_of(row?);
+            // A row has several keys where transactions see several states of it.
+            if !found.contains(&id) {
+                if found.len() == most {
+                    return Ok(None);
+                }
+                found.push(id);
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Adds rows, with all columns of the table.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Merge, MergeAction as Action, MergeClause, MergeClauseKind, MergeInsertExpr,
-    MergeInsertKind, OutputClause, SelectItem, TableFactor, VisitMut as _, VisitorMut,
+    MergeInsertKind, OutputClause, Query, SelectItem, TableFactor, Visit as _, VisitMut as _, Visitor,
+    VisitorMut,
 };
 use nandina_exec::rows::{MergeAction, ROW_ID, RowChange};
 use nandina_functions::sql_type;
@@ -25,6 +26,7 @@ use super::{Changing, planned};
 use crate::catalog::names::Names;
 use crate::error::{Error, Result};
 use crate::planning::insertion::is_default;
+use crate::planning::wrong_plans::normalized;
 use crate::planning::{catalog_statement, syntax};
 
 const IN_SOURCE: &str = "in source";
@@ -234,11 +236,39 @@ fn inserted(
         let given = columns.iter().zip(&row.content).find(|(column, _)| **column == number);
         match given.filter(|(_, value)| !is_default(value)) {
             // The target has no row here whose columns could be meant.
+            Some((_, value)) if names_table(value, &target.alias) => Err(Error::unsupported(format!(
+                "MERGE … INSERT: {value} names '{}', which has no row that matches; take columns of '{source}'",
+                target.alias
+            ))),
             Some((_, value)) => Ok(with_table(value.clone(), source, |_| true)),
             None => target.default(state, number),
         }
     };
     (0..target.fields().len()).map(value).collect()
+}
+
+/// Whether an expression has a column of this table, outside of sub-queries, which may have a table of the name.
+fn names_table(value: &Expr, table: &Ident) -> bool {
+    struct Names<'t>(&'t Ident);
+    impl Visitor for Names<'_> {
+        type Break = bool;
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<bool> {
+            ControlFlow::Break(false)
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<bool> {
+            match expr {
+                Expr::CompoundIdentifier(path)
+                    if path.first().is_some_and(|first| normalized(first) == normalized(self.0)) =>
+                {
+                    ControlFlow::Break(true)
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    matches!(value.visit(&mut Names(table)), ControlFlow::Break(true))
 }
 
 /// The name by which the statement calls the source.

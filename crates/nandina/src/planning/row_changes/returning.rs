@@ -37,6 +37,12 @@ pub(super) async fn plan(
     select.projection = items;
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
     let plan = Box::pin(logical_plan(&own, statement)).await?;
+    // Sub-queries are not nodes of the plan yet, and may have them.
+    if plan.exists(|node| Ok(matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_))))? {
+        return Err(Error::unsupported(
+            "RETURNING gives a row for each row that is changed: it has no aggregate or window functions",
+        ));
+    }
     let replaced = plan.transform_up(|node| match &node {
         LogicalPlan::TableScan(scan) if is_of(&scan.source, &table) => {
             let rows = ChangedRows { schema: Arc::clone(&scan.projected_schema), change: change.clone() };
