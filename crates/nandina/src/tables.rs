@@ -3,6 +3,8 @@
 //! A database in a directory keeps them there (`native`); one without keeps them in memory, where they count
 //! against the memory limit of the session that filled them. `home` is which of the two, and has the other objects.
 
+mod alter;
+mod draft;
 mod home;
 mod native;
 mod rows;
@@ -366,9 +368,10 @@ impl Tables {
 
     /// Stores a table that is in memory, if there is one of that name.
     async fn move_to_store(&self, memory: &home::Memory, place: &Place) -> Result<()> {
-        let planned = self.planned(&place.schema);
-        let Some(provider) = planned.table(&place.name).await? else { return Ok(()) };
-        let Some(table) = provider.downcast_ref::<MemTable>() else { return Ok(()) };
+        let Some(provider) = self.planned(&place.schema).table(&place.name).await? else { return Ok(()) };
+        if !provider.is::<MemTable>() {
+            return Ok(());
+        }
         let Ok(_moving) = self.moving.try_write() else {
             return Err(Error::Query {
                 message: format!(
@@ -377,10 +380,17 @@ impl Tables {
                 ),
             });
         };
-        if !planned.table(&place.name).await?.is_some_and(|now| Arc::ptr_eq(&now, &provider)) {
+        self.store_from_memory(memory, place).await
+    }
+
+    /// The same, while nobody makes, fills or drops tables in memory.
+    async fn store_from_memory(&self, memory: &home::Memory, place: &Place) -> Result<()> {
+        let planned = self.planned(&place.schema);
+        let provider = planned.table(&place.name).await?;
+        let Some(table) = provider.as_ref().and_then(|provider| provider.downcast_ref::<MemTable>()) else {
             // Another one was faster.
             return Ok(());
-        }
+        };
         let full = place.qualified();
         let definition =
             TableDefinition::new(full.clone(), table.schema()).with_rules(self.home.rules(&full));

@@ -28,6 +28,7 @@
     reason = "indices are made here, or checked where they are read from a file: a wrong one must not lose rows"
 )]
 
+mod alter;
 mod backup;
 mod definition;
 mod error;
@@ -51,6 +52,7 @@ mod store;
 mod table;
 mod writer;
 
+pub use alter::{TableChange, TableState};
 pub use definition::{IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition};
 pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;

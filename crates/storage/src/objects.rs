@@ -62,6 +62,9 @@ pub struct TableRules {
     /// What must not be false of any row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
+    /// Their names, as far as they have been given some: in the same order, empty for one without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub check_names: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +78,22 @@ impl TableRules {
     pub fn default_of(&self, column: &str) -> Option<&str> {
         let default = self.defaults.iter().find(|default| default.column == column);
         default.map(|default| default.expression.as_str())
+    }
+
+    pub fn add_check(&mut self, name: Option<String>, check: String) {
+        if let Some(name) = name {
+            self.check_names.resize(self.checks.len(), String::new());
+            self.check_names.push(name);
+        }
+        self.checks.push(check);
+    }
+
+    /// Checks, and the names that they have been given.
+    pub fn named_checks(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
+        let names = self.check_names.iter().map(String::as_str).chain(std::iter::repeat(""));
+        names
+            .zip(&self.checks)
+            .map(|(name, check)| (Some(name).filter(|name| !name.is_empty()), check.as_str()))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Creation {
 }
 
 /// `PRIMARY KEY` or `UNIQUE`
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Key {
     /// As `CONSTRAINT` gives it.
     pub name: Option<String>,
@@ -73,8 +73,8 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
                     }
                     _ => true,
                 });
-                for check in take_checks_of_column(&mut column.options) {
-                    creation.rules.checks.push(checks::kept(&check)?);
+                for (name, check) in take_checks_of_column(&mut column.options) {
+                    creation.rules.add_check(name, checks::kept(&check)?);
                 }
                 if let Some(expression) = refused {
                     return Err(Error::unsupported(format!(
@@ -82,8 +82,8 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
                     )));
                 }
             }
-            for check in take_checks(&mut create.constraints) {
-                creation.rules.checks.push(checks::kept(&check)?);
+            for (name, check) in take_checks(&mut create.constraints) {
+                creation.rules.add_check(name, checks::kept(&check)?);
             }
             take_keys(create, &mut creation)?;
             creation.is_query = create.query.is_some() && create.columns.is_empty();
@@ -167,19 +167,24 @@ fn take_keys(create: &mut CreateTable, creation: &mut Creation) -> Result<()> {
     Ok(())
 }
 
-fn take_checks_of_column(options: &mut Vec<ColumnOptionDef>) -> Vec<Expr> {
+/// A check, and its name if `CONSTRAINT` gives it one.
+type NamedCheck = (Option<String>, Expr);
+
+fn take_checks_of_column(options: &mut Vec<ColumnOptionDef>) -> Vec<NamedCheck> {
     let checks = options.extract_if(.., |option| matches!(option.option, ColumnOption::Check(_)));
     let check = |option: ColumnOptionDef| match option.option {
-        ColumnOption::Check(check) => Some(*check.expr),
+        ColumnOption::Check(check) => {
+            Some((option.name.or(check.name).as_ref().map(normalized), *check.expr))
+        }
         _ => None,
     };
     checks.filter_map(check).collect()
 }
 
-fn take_checks(constraints: &mut Vec<TableConstraint>) -> Vec<Expr> {
+fn take_checks(constraints: &mut Vec<TableConstraint>) -> Vec<NamedCheck> {
     let checks = constraints.extract_if(.., |constraint| matches!(constraint, TableConstraint::Check(_)));
     let check = |constraint: TableConstraint| match constraint {
-        TableConstraint::Check(check) => Some(*check.expr),
+        TableConstraint::Check(check) => Some((check.name.as_ref().map(normalized), *check.expr)),
         _ => None,
     };
     checks.filter_map(check).collect()

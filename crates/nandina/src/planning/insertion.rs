@@ -68,6 +68,8 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
         _ => return Ok(()),
     };
     let SqlStatement::Insert(insert) = inner else { return Ok(()) };
+    // It is for ON CONFLICT and RETURNING.
+    insert.table_alias = None;
     let Some(target) = Target::of(state, insert).await? else { return Ok(()) };
     let mut given: Vec<String> =
         insert.columns.iter().flat_map(|name| catalog_statement::parts(name).pop()).collect();

@@ -15,7 +15,16 @@ type Parsed<T> = Result<T, ParserError>;
 
 /// The dialect of Nandina.
 #[derive(Debug)]
-pub(crate) struct Sql;
+pub(crate) struct Sql {
+    /// Whether the table of an `INSERT` has a name of the statement's own behind it. Without `AS`, as the parser would read it too, every
+    /// other word behind the table would be one.
+    inserts_as: bool,
+}
+
+impl Sql {
+    pub(crate) const PLAIN: Self = Self { inserts_as: false };
+    pub(crate) const INSERT_AS: Self = Self { inserts_as: true };
+}
 
 /// Types that may stand before a text (`UUID '…'`) and are no keywords of the parser there.
 const TYPES_OF_TEXTS: [&str; 17] = [
@@ -63,6 +72,7 @@ impl Dialect for Sql {
     has!(
         allow_extract_custom,
         allow_extract_single_quotes,
+        supports_alter_column_type_using,
         support_map_literal_syntax,
         supports_array_typedef_with_brackets,
         supports_bitwise_shift_operators,
@@ -109,6 +119,10 @@ impl Dialect for Sql {
         supports_window_clause_named_window_reference,
         supports_window_function_null_treatment_arg,
     );
+
+    fn supports_insert_table_alias(&self) -> bool {
+        self.inserts_as
+    }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {
         match precedence {
