@@ -22,6 +22,7 @@ pub(crate) mod creation;
 mod distinct_on;
 mod file_alias;
 mod forms;
+pub(crate) mod identities;
 pub(crate) mod index_statement;
 mod insertion;
 mod lookups;

@@ -105,7 +105,7 @@ impl Store {
     pub fn is_unchanged(&self, state: &TableState) -> bool {
         let _unchanged = self.shapes().write();
         let table = self.table(&state.name).ok();
-        state.check(table.as_ref().map(|table| table.entry().as_ref())).is_ok()
+        state.check(table.as_ref().map(|table| &**table.entry())).is_ok()
     }
 
     /// Changes what a table is. Nothing is changed if it is not as it was any more.
@@ -129,6 +129,7 @@ impl Store {
                 let next = TableId(manifest.next_table);
                 let (name, altered) = (change.name.clone(), altered(&entry, change, next)?);
                 manifest.next_table += u64::from(altered.shape.id == next);
+                manifest.objects.rename_owner(&state.name, &name);
                 tables.insert(name, altered);
                 Ok(Vec::new())
             })?;

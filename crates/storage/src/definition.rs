@@ -8,7 +8,7 @@ use nandina_pages::PageSchema;
 
 use crate::alter::TableState;
 use crate::error::{Result, StorageError};
-use crate::objects::TableRules;
+use crate::objects::{Sequence, TableRules};
 use crate::rows::{HeapChanges, HeapRecord, IndexDefinition, Vacuumed};
 use crate::segment::TableShape;
 
@@ -26,14 +26,16 @@ pub struct TableDefinition {
     pub rules: TableRules,
     /// Whether rows are changed one by one, and which indexes there are then.
     pub rows: Option<Vec<IndexDefinition>>,
+    /// Sequences that number its rows, which are made with it.
+    pub sequences: Vec<Sequence>,
     /// The table of the same name that it replaces, as long as that is as it was.
     pub in_place_of: Option<TableState>,
 }
 
 impl TableDefinition {
     pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        let (page_bytes, rules, rows, in_place_of) = Default::default();
-        Self { name: name.into(), schema, page_bytes, rules, rows, in_place_of }
+        let (page_bytes, rules, rows, sequences, in_place_of) = Default::default();
+        Self { name: name.into(), schema, page_bytes, rules, rows, sequences, in_place_of }
     }
 
     pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
@@ -87,7 +89,7 @@ pub enum IfExists {
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Create {
-        definition: TableDefinition,
+        definition: Box<TableDefinition>,
         if_exists: IfExists,
         rows: Option<HeapRecord>,
     },

@@ -59,7 +59,7 @@ pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
 pub use names::{MAIN, parts, qualified};
 pub use nandina_rowstore::transaction::Savepoint;
-pub use objects::{ColumnDefault, Made, Objects, Sequence, TableRules};
+pub use objects::{ColumnDefault, ColumnOfTable, Made, Objects, Sequence, TableRules};
 pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};

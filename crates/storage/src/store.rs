@@ -302,8 +302,9 @@ impl Store {
         {
             let _still = self.inner.still.read();
             let _changing = self.inner.shapes.write();
-            self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
+            self.change(ManifestSpace::FreeOrReserved, |catalog, tables, manifest| -> Result<_> {
                 let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
+                manifest.objects.drop_sequences_of(name);
                 Ok(entry.segments.clone())
             })?;
         }
@@ -436,6 +437,7 @@ impl Store {
             for name in dropped_tables {
                 let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
                 obsolete.extend(entry.segments.iter().cloned());
+                manifest.objects.drop_sequences_of(name);
             }
             outcome = Some(edit(&mut manifest.objects)?);
             Ok(obsolete)
@@ -546,6 +548,10 @@ impl Store {
                     if replaced.is_some() && if_exists == IfExists::Fail {
                         return Err(StorageError::TableExists { name: definition.name });
                     }
+                    if replaced.is_some() && definition.in_place_of.is_none() {
+                        manifest.objects.drop_sequences_of(&definition.name);
+                    }
+                    manifest.objects.sequences.extend(definition.sequences.iter().cloned());
                     let id = TableId(manifest.next_table);
                     manifest.next_table += 1;
                     let page_bytes = definition.page_bytes_on(device);

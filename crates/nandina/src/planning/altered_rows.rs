@@ -16,8 +16,8 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, SetExpr, Statemen
 use nandina_functions::{sql_type, takes_all};
 
 use super::catalog_statement::object_name;
-use super::{checks, logical_plan, new_parser, on_planning_thread, physical_plan, syntax};
-use crate::catalog::names::Place;
+use super::{checks, logical_plan, new_parser, on_planning_thread, physical_plan, sequence_names, syntax};
+use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
 
 /// A column as it is to be.
@@ -33,7 +33,7 @@ pub(crate) enum Value {
     /// A column that the table has, as it is.
     Own(String),
     /// An expression of its columns.
-    Computed(Expr),
+    Computed(Box<Expr>),
 }
 
 /// What must hold of rows, in names of the altered table, and what is said if it does not.
@@ -74,7 +74,7 @@ async fn altered(state: &SessionState, place: &Place, columns: &[AlteredColumn])
     for (number, column) in columns.iter().enumerate() {
         let expr = match &column.value {
             Value::Own(name) => Expr::Identifier(Ident::with_quote('"', name)),
-            Value::Computed(expr) => as_type(expr.clone(), column)?,
+            Value::Computed(expr) => as_type(expr.as_ref().clone(), column)?,
         };
         select
             .projection
@@ -112,6 +112,10 @@ fn of_value(number: usize) -> String {
 }
 
 /// A default as an expression.
-pub(crate) fn default(state: &SessionState, expression: &str) -> Result<Expr> {
-    new_parser(state, expression)?.parse_expr().map_err(Error::from_parser)
+pub(crate) fn default(state: &SessionState, place: &Place, expression: &str) -> Result<Expr> {
+    let mut default = new_parser(state, expression)?.parse_expr().map_err(Error::from_parser)?;
+    if let Some(names) = state.config().get_extension::<Names>() {
+        sequence_names::complete_default(&names, place, &mut default);
+    }
+    Ok(default)
 }

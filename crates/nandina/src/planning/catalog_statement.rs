@@ -371,7 +371,7 @@ fn create(parser: &mut Parser<'_>, text: &str) -> Result<Option<CatalogStatement
     }))
 }
 
-fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
+pub(super) fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
     let (mut start, mut increment, mut least, mut greatest, mut cycles) = (None, 1, None, None, false);
     loop {
         if word(parser, "START") {
@@ -412,7 +412,7 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
     if !(least..=greatest).contains(&start) {
         return refuse("START must be between MINVALUE and MAXVALUE");
     }
-    Ok(Sequence { name: String::new(), start, increment, least, greatest, cycles, given: None })
+    Ok(Sequence { name: String::new(), start, increment, least, greatest, cycles, given: None, owner: None })
 }
 
 fn whole_number(parser: &mut Parser<'_>) -> Result<i64, ParserError> {

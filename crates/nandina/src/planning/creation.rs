@@ -15,11 +15,11 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, SqlOption, Statement as SqlStatement, TableConstraint, TableFactor, TableWithJoins,
     Visit as _, Visitor,
 };
-use nandina_storage::{ColumnDefault, MAIN, TableRules};
+use nandina_storage::{ColumnDefault, MAIN, Sequence, TableRules};
 
 use super::catalog_statement::{object_name, parts};
 use super::wrong_plans::normalized;
-use super::{checks, index_statement};
+use super::{checks, identities, index_statement};
 use crate::catalog::TEMPORARY;
 use crate::error::{Error, Result};
 use crate::statement_text;
@@ -35,6 +35,15 @@ pub(crate) struct Creation {
     /// Whether rows are changed one by one.
     pub has_rows: bool,
     pub keys: Vec<Key>,
+    pub identities: Vec<Identity>,
+}
+
+/// A column whose rows are numbered: `GENERATED … AS IDENTITY`, or of a type like `SERIAL`.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub column: String,
+    /// Without a name.
+    pub sequence: Sequence,
 }
 
 /// `PRIMARY KEY` or `UNIQUE`
@@ -62,6 +71,7 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
             for column in &mut create.columns {
                 let name = normalized(&column.name);
                 let mut refused = None;
+                identities::take(column, &mut creation)?;
                 column.options.retain(|option| match &option.option {
                     ColumnOption::Default(expression) => {
                         if has_columns(expression) {

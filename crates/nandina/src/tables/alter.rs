@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::{MemTable, SchemaProvider as _};
+use datafusion::catalog::{MemTable, SchemaProvider as _, TableProvider as _};
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
 use nandina_exec::rows::{Transactions, blocking};
 use nandina_storage::{
     Durability, IfExists, IndexDefinition, StorageError, Store, Table, TableChange, TableDefinition,
-    TableState, qualified,
+    TableRules, TableState, qualified,
 };
 
 use super::draft::Draft;
@@ -30,7 +30,7 @@ use crate::catalog::names::Place;
 use crate::error::{Error, Result};
 use crate::files::names::looks_like_path;
 use crate::planning::alter_statement::{AlterStatement, Alteration};
-use crate::planning::altered_rows;
+use crate::planning::{altered_rows, identities};
 
 /// How long others may change rows meanwhile, and how long to wait before it is done again.
 const MOST_WAIT: Duration = Duration::from_secs(5);
@@ -65,6 +65,13 @@ impl Tables {
                     "table '{full}' is over files: DROP TABLE {full}, and CREATE EXTERNAL TABLE makes it as it is to be"
                 )));
             }
+        }
+        if let (Home::Memory(_), [Alteration::RenameTable { name }]) = (&self.home, alterations.as_slice()) {
+            let name = qualified(&place.schema, name);
+            self.change_objects(|objects| {
+                objects.rename_owner(&full, &name);
+                Ok(())
+            })?;
         }
         plan_views_again();
         Ok(())
@@ -182,8 +189,29 @@ impl Tables {
             // What has read the old one is gone now.
             drop(before);
             blocking(|| store.clear_dropped());
+            self.drop_unused_sequences(&full, &draft.rules())?;
         } else if draft.has_new_indexes() {
             blocking(|| add_indexes(&store, &full, &draft, &before))?;
+        }
+        Ok(())
+    }
+}
+
+impl Tables {
+    /// Drops sequences that numbered columns which are gone.
+    fn drop_unused_sequences(&self, table: &str, rules: &TableRules) -> Result<()> {
+        let is_default = |name: &String| {
+            let default = identities::default(name);
+            rules.defaults.iter().any(|other| other.expression == default)
+        };
+        let mut unused = self.objects().sequences_of(table);
+        unused.retain(|name| !is_default(name));
+        if !unused.is_empty() {
+            self.change_objects(|objects| {
+                objects.sequences.retain(|sequence| !unused.contains(&sequence.name));
+                Ok(())
+            })?;
+            unused.iter().for_each(|name| self.sequences.forget(name));
         }
         Ok(())
     }

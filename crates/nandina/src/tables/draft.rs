@@ -18,12 +18,14 @@ use crate::planning::creation::{Creation, Key};
 use crate::suggestion;
 
 pub(super) struct Draft {
+    place: Place,
     /// The table's name before, for messages.
     table: String,
     name: String,
     columns: Vec<Column>,
     metadata: std::collections::HashMap<String, String>,
     defaults: Vec<ColumnDefault>,
+    always_numbered: Vec<String>,
     checks: Vec<Check>,
     indexes: Vec<Index>,
     dropped_indexes: Vec<String>,
@@ -78,11 +80,13 @@ impl Draft {
             is_new: false,
         };
         Ok(Self {
+            place: place.clone(),
             table: place.name.clone(),
             name: place.name.clone(),
             columns: schema.fields().iter().map(column).collect(),
             metadata: schema.metadata().clone(),
             defaults: rules.defaults.clone(),
+            always_numbered: rules.always_numbered.clone(),
             checks: names.into_iter().zip(&rules.checks).map(check).collect(),
             indexes: indexes.map(index).collect(),
             dropped_indexes: Vec::new(),
@@ -117,12 +121,12 @@ impl Draft {
             Alteration::SetType { column, of, using } => self.set_type(column, of, using.as_deref())?,
             Alteration::SetDefault { column, expression } => {
                 let column = self.column(column)?.field.name().clone();
-                self.defaults.retain(|default| default.column != column);
+                self.drop_default(&column);
                 self.defaults.push(ColumnDefault { column, expression: expression.clone() });
             }
             Alteration::DropDefault { column } => {
                 let column = self.column(column)?.field.name().clone();
-                self.defaults.retain(|default| default.column != column);
+                self.drop_default(&column);
             }
             Alteration::SetNullable { column, is_nullable } => self.set_nullable(column, *is_nullable)?,
             Alteration::AddConstraint { creation } => self.constrain(creation)?,
@@ -171,6 +175,9 @@ impl Draft {
         for default in self.defaults.iter_mut().filter(|default| default.column == old) {
             name.clone_into(&mut default.column);
         }
+        for numbered in self.always_numbered.iter_mut().filter(|numbered| **numbered == old) {
+            name.clone_into(numbered);
+        }
         for check in &mut self.checks {
             check.text = check_columns::renamed(&check.text, &old, name)?;
         }
@@ -182,8 +189,15 @@ impl Draft {
     }
 
     fn add(&mut self, state: &SessionState, field: &FieldRef, creation: &Creation) -> Result<()> {
+        if !creation.identities.is_empty() {
+            let name = field.name();
+            return Err(Error::unsupported(format!(
+                "column '{name}': ALTER TABLE adds no columns that are numbered; CREATE SEQUENCE s, and ADD {name} BIGINT DEFAULT \
+                 nextval('s')"
+            )));
+        }
         let default = creation.rules.default_of(field.name()).unwrap_or("NULL");
-        let value = Value::Computed(altered_rows::default(state, default)?);
+        let value = Value::Computed(Box::new(altered_rows::default(state, &self.place, default)?));
         self.defaults.extend(creation.rules.defaults.iter().cloned());
         self.columns.push(Column { field: Arc::clone(field), value, was_required: false });
         self.constrain(creation)
@@ -219,18 +233,25 @@ impl Draft {
         let mut needs = needs.into_iter();
         self.checks.retain(|_| needs.next() != Some(true));
         self.indexes.retain(|index| !index.columns.contains(&column));
-        self.defaults.retain(|default| default.column != column);
+        self.drop_default(&column);
         self.columns.retain(|other| *other.field.name() != column);
         self.drops_column = true;
         Ok(())
     }
 
+    fn drop_default(&mut self, column: &str) {
+        self.defaults.retain(|default| default.column != column);
+        self.always_numbered.retain(|numbered| numbered != column);
+    }
+
     fn set_type(&mut self, column: &str, of: &FieldRef, using: Option<&Expr>) -> Result<()> {
         let column = self.column(column)?;
         let value = match (&column.value, using) {
-            (_, Some(using)) => Value::Computed(using.clone()),
+            (_, Some(using)) => Value::Computed(Box::new(using.clone())),
             (Value::Own(_), None) if column.field.data_type() == of.data_type() => return Ok(()),
-            (Value::Own(name), None) => Value::Computed(Expr::Identifier(Ident::with_quote('"', name))),
+            (Value::Own(name), None) => {
+                Value::Computed(Box::new(Expr::Identifier(Ident::with_quote('"', name))))
+            }
             (Value::Computed(_), None) => column.value.clone(),
         };
         let field: Field = of.as_ref().clone();
@@ -347,7 +368,8 @@ impl Draft {
     }
 
     pub(super) fn rules(&self) -> TableRules {
-        let mut rules = TableRules { defaults: self.defaults.clone(), ..TableRules::default() };
+        let (defaults, always_numbered) = (self.defaults.clone(), self.always_numbered.clone());
+        let mut rules = TableRules { defaults, always_numbered, ..TableRules::default() };
         for check in &self.checks {
             rules.add_check(Some(check.name.clone()), check.text.clone());
         }

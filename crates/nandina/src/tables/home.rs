@@ -110,6 +110,7 @@ impl Home {
                 let mut objects = memory.objects.write();
                 let mut changed = objects.clone();
                 let outcome = edit(&mut changed)?;
+                dropped_tables.iter().for_each(|table| changed.drop_sequences_of(table));
                 let (in_memory, stored): (Vec<_>, Vec<_>) =
                     dropped_tables.iter().cloned().partition(|name| memory.tables.lock().contains_key(name));
                 if let Some(store) = memory.rows.store().filter(|_| !stored.is_empty()) {

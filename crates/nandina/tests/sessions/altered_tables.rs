@@ -146,3 +146,34 @@ async fn open_transactions_are_named() {
     run(&one, "COMMIT").await;
     assert_eq!(rows(&two, "SELECT a, name FROM keyed").await, ["1,x", "2,x"]);
 }
+
+/// Sequences of columns that are numbered go on after a restart, and go with their table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Database::open(folder.path(), Options::default()).unwrap();
+    let database = open();
+    let one = session(&database);
+    run(
+        &one,
+        "CREATE TABLE t (id SERIAL, n BIGINT GENERATED ALWAYS AS IDENTITY (INCREMENT BY 10), a INTEGER)",
+    )
+    .await;
+    run(&one, "INSERT INTO t (a) VALUES (7)").await;
+    drop(one);
+    drop(database);
+    let database = open();
+    let one = session(&database);
+    run(&one, "INSERT INTO t (a) VALUES (8); ALTER TABLE t RENAME TO u; INSERT INTO u (a) VALUES (9)").await;
+    assert_eq!(rows(&one, "SELECT * FROM u").await, ["1,1,7", "2,11,8", "3,21,9"]);
+    let message = error(&one, "INSERT INTO u (n, a) VALUES (1, 1)").await;
+    assert!(message.contains("column 'n' is GENERATED ALWAYS AS IDENTITY"), "{message}");
+    run(&one, "DROP TABLE u; CREATE TABLE t (id SERIAL, a INTEGER); INSERT INTO t (a) VALUES (1)").await;
+    drop(one);
+    drop(database);
+    let database = open();
+    let one = session(&database);
+    run(&one, "INSERT INTO t (a) VALUES (2)").await;
+    assert_eq!(rows(&one, "SELECT * FROM t").await, ["1,1", "2,2"]);
+    assert_eq!(rows(&one, "SELECT sequence_name FROM duckdb_sequences()").await.len(), 1);
+}
