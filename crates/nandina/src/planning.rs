@@ -11,7 +11,10 @@
 //! [`nesting`] accepts, and its caller can stop waiting at any time.
 
 mod accesses;
+pub(crate) mod alter_statement;
+pub(crate) mod altered_rows;
 pub(crate) mod catalog_statement;
+pub(crate) mod check_columns;
 pub(crate) mod checks;
 mod copy_options;
 pub(crate) mod copy_statement;
@@ -19,6 +22,7 @@ pub(crate) mod creation;
 mod distinct_on;
 mod file_alias;
 mod forms;
+pub(crate) mod identities;
 pub(crate) mod index_statement;
 mod insertion;
 mod lookups;
@@ -62,6 +66,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use self::alter_statement::AlterStatement;
 use self::catalog_statement::CatalogStatement;
 use self::copy_statement::CopyText;
 use self::creation::Creation;
@@ -84,6 +89,8 @@ pub(crate) enum Planned {
     Catalog(CatalogStatement),
     /// `CREATE INDEX` and `DROP INDEX`
     Index(IndexStatement),
+    /// `ALTER TABLE`
+    Alter(AlterStatement),
     /// `BEGIN`, `COMMIT` and the like
     Transaction(TransactionStatement),
 }
@@ -117,6 +124,9 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Plann
     }
     if let Some(index) = index_statement::of(&statement)? {
         return Ok(Planned::Index(index));
+    }
+    if let Some(alter) = Box::pin(alter_statement::of(state, &statement)).await? {
+        return Ok(Planned::Alter(alter));
     }
     if let Some(plan) = row_changes::plan(state, &statement).await? {
         return Ok(Planned::Plan(plan, Creation::default()));

@@ -237,6 +237,13 @@ impl Session {
                 self.transaction.refuse("an index")?;
                 self.run_index(statement)
             }
+            Planned::Alter(statement) => {
+                self.transaction.refuse("ALTER TABLE")?;
+                if let Some(place) = self.existing(&statement.table, statement.if_exists)? {
+                    Box::pin(place.tables.alter(&state, &place, statement)).await?;
+                }
+                Query::nothing()
+            }
             Planned::Transaction(statement) => {
                 let durability = self.settings().durability;
                 blocking(|| self.transaction.run(statement, durability))?;

@@ -3,6 +3,8 @@
 //! A database in a directory keeps them there (`native`); one without keeps them in memory, where they count
 //! against the memory limit of the session that filled them. `home` is which of the two, and has the other objects.
 
+mod alter;
+mod draft;
 mod home;
 mod native;
 mod rows;
@@ -28,7 +30,8 @@ use nandina_exec::rows::{RowTableProvider, blocking};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
 use nandina_storage::{
-    IfExists, MAIN, Made, Mode, Objects, Store, TableDefinition, TableRules, WriteOptions, parts, qualified,
+    ColumnDefault, ColumnOfTable, IfExists, MAIN, Made, Mode, Objects, Sequence, Store, TableDefinition,
+    TableRules, WriteOptions, parts, qualified,
 };
 use parking_lot::Mutex;
 
@@ -38,7 +41,8 @@ use crate::catalog::sequences::Sequences;
 use crate::error::{Error, Result};
 use crate::files::sources;
 use crate::planning;
-use crate::planning::creation::Creation;
+use crate::planning::creation::{Creation, Identity};
+use crate::planning::identities;
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::temporary_store::TemporaryStore;
 
@@ -247,6 +251,13 @@ impl Tables {
         }
         let mut definition = TableDefinition::new(place.qualified(), schema).with_rules(creation.rules);
         definition.rows = indexes;
+        for Identity { column, sequence } in creation.identities {
+            let name = self.free_sequence_name(&place, &column, &definition.sequences);
+            let default = ColumnDefault { column: column.clone(), expression: identities::default(&name) };
+            definition.rules.defaults.push(default);
+            let owner = Some(ColumnOfTable { table: place.qualified(), column });
+            definition.sequences.push(Sequence { name, owner, ..sequence });
+        }
         let work = async move { count_row(tables.fill(place, definition, or_replace, input, task).await?) };
         let answer = if is_filled { Answer::RowsWritten } else { Answer::Nothing };
         Ok(Query::working(answer, count_schema(), Some(plan), work))
@@ -261,6 +272,33 @@ impl Tables {
         task: Arc<TaskContext>,
     ) -> Result<u64> {
         let if_exists = if replace { IfExists::Replace } else { IfExists::Fail };
+        let full = place.qualified();
+        let dropped = self.objects().sequences_of(&full);
+        let mut definition = definition;
+        let sequences = match &self.home {
+            Home::Directory(_) => Vec::new(),
+            Home::Memory(_) => std::mem::take(&mut definition.sequences),
+        };
+        let rows = self.fill_with(place, definition, if_exists, plan, task).await?;
+        if let Home::Memory(_) = &self.home {
+            self.change_objects(|objects| {
+                objects.drop_sequences_of(&full);
+                objects.sequences.extend(sequences);
+                Ok(())
+            })?;
+        }
+        dropped.iter().for_each(|name| self.sequences.forget(name));
+        Ok(rows)
+    }
+
+    async fn fill_with(
+        &self,
+        place: Place,
+        definition: TableDefinition,
+        if_exists: IfExists,
+        plan: Arc<dyn ExecutionPlan>,
+        task: Arc<TaskContext>,
+    ) -> Result<u64> {
         match &self.home {
             Home::Directory(store) if definition.rows.is_none() => {
                 let rows = native::create_with_rows(store, definition, if_exists, plan, task).await?;
@@ -290,6 +328,23 @@ impl Tables {
                 Ok(rows)
             }
         }
+    }
+
+    /// A name for the sequence that numbers a column, as Postgres calls it.
+    fn free_sequence_name(&self, place: &Place, column: &str, others: &[Sequence]) -> String {
+        // Those of a table that is replaced go with it.
+        let (objects, full) = (self.objects(), place.qualified());
+        let replaced = objects.sequences_of(&full);
+        let is_taken = |name: &String| {
+            let is_there =
+                objects.sequences.iter().any(|other| other.name == *name) && !replaced.contains(name);
+            is_there || others.iter().any(|other| other.name == *name)
+        };
+        let base = format!("{}_{column}_seq", place.name);
+        let numbered = (1_u64..).map(|number| format!("{base}{number}"));
+        let all = std::iter::once(base.clone()).chain(numbered);
+        let mut names = all.map(|name| qualified(&place.schema, &name));
+        names.find(|name| !is_taken(name)).unwrap_or(base)
     }
 
     /// Pages of rows that are changed one by one may take so many bytes of memory; how many they take now at most.
@@ -366,9 +421,10 @@ impl Tables {
 
     /// Stores a table that is in memory, if there is one of that name.
     async fn move_to_store(&self, memory: &home::Memory, place: &Place) -> Result<()> {
-        let planned = self.planned(&place.schema);
-        let Some(provider) = planned.table(&place.name).await? else { return Ok(()) };
-        let Some(table) = provider.downcast_ref::<MemTable>() else { return Ok(()) };
+        let Some(provider) = self.planned(&place.schema).table(&place.name).await? else { return Ok(()) };
+        if !provider.is::<MemTable>() {
+            return Ok(());
+        }
         let Ok(_moving) = self.moving.try_write() else {
             return Err(Error::Query {
                 message: format!(
@@ -377,10 +433,17 @@ impl Tables {
                 ),
             });
         };
-        if !planned.table(&place.name).await?.is_some_and(|now| Arc::ptr_eq(&now, &provider)) {
+        self.store_from_memory(memory, place).await
+    }
+
+    /// The same, while nobody makes, fills or drops tables in memory.
+    async fn store_from_memory(&self, memory: &home::Memory, place: &Place) -> Result<()> {
+        let planned = self.planned(&place.schema);
+        let provider = planned.table(&place.name).await?;
+        let Some(table) = provider.as_ref().and_then(|provider| provider.downcast_ref::<MemTable>()) else {
             // Another one was faster.
             return Ok(());
-        }
+        };
         let full = place.qualified();
         let definition =
             TableDefinition::new(full.clone(), table.schema()).with_rules(self.home.rules(&full));
@@ -474,7 +537,9 @@ impl Tables {
         };
         let full = place.qualified();
         if self.home.has_stored_table(&full) {
+            let sequences = self.objects().sequences_of(&full);
             self.home.change(&[full], |_| Ok(()))?;
+            sequences.iter().for_each(|name| self.sequences.forget(name));
         }
         plan_views_again();
         // Of memory, or made by CREATE EXTERNAL TABLE.

@@ -6,8 +6,9 @@ use arrow_schema::SchemaRef;
 use nandina_device::Device;
 use nandina_pages::PageSchema;
 
+use crate::alter::TableState;
 use crate::error::{Result, StorageError};
-use crate::objects::TableRules;
+use crate::objects::{Sequence, TableRules};
 use crate::rows::{HeapChanges, HeapRecord, IndexDefinition, Vacuumed};
 use crate::segment::TableShape;
 
@@ -25,11 +26,16 @@ pub struct TableDefinition {
     pub rules: TableRules,
     /// Whether rows are changed one by one, and which indexes there are then.
     pub rows: Option<Vec<IndexDefinition>>,
+    /// Sequences that number its rows, which are made with it.
+    pub sequences: Vec<Sequence>,
+    /// The table of the same name that it replaces, as long as that is as it was.
+    pub in_place_of: Option<TableState>,
 }
 
 impl TableDefinition {
     pub fn new(name: impl Into<String>, schema: SchemaRef) -> Self {
-        Self { name: name.into(), schema, page_bytes: None, rules: TableRules::default(), rows: None }
+        let (page_bytes, rules, rows, sequences, in_place_of) = Default::default();
+        Self { name: name.into(), schema, page_bytes, rules, rows, sequences, in_place_of }
     }
 
     pub fn with_page_bytes(mut self, page_bytes: usize) -> Self {
@@ -45,6 +51,12 @@ impl TableDefinition {
     /// Its rows are changed one by one, and are found by these indexes.
     pub fn with_rows(mut self, indexes: Vec<IndexDefinition>) -> Self {
         self.rows = Some(indexes);
+        self
+    }
+
+    /// It replaces a table whose rows it has, unless that has others by then: [`StorageError::TableChanging`].
+    pub fn in_place_of(mut self, state: TableState) -> Self {
+        self.in_place_of = Some(state);
         self
     }
 
@@ -77,7 +89,7 @@ pub enum IfExists {
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Create {
-        definition: TableDefinition,
+        definition: Box<TableDefinition>,
         if_exists: IfExists,
         rows: Option<HeapRecord>,
     },

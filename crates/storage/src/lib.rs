@@ -28,6 +28,7 @@
     reason = "indices are made here, or checked where they are read from a file: a wrong one must not lose rows"
 )]
 
+mod alter;
 mod backup;
 mod definition;
 mod error;
@@ -51,13 +52,14 @@ mod store;
 mod table;
 mod writer;
 
+pub use alter::{TableChange, TableState};
 pub use definition::{IfExists, MAX_PAGE_BYTES, MIN_PAGE_BYTES, TableDefinition};
 pub use error::{Result, StorageError};
 pub use fetch::FetchOptions;
 pub use ids::{PageNumber, RowId, SegmentId, TableId};
 pub use names::{MAIN, parts, qualified};
 pub use nandina_rowstore::transaction::Savepoint;
-pub use objects::{ColumnDefault, Made, Objects, Sequence, TableRules};
+pub use objects::{ColumnDefault, ColumnOfTable, Made, Objects, Sequence, TableRules};
 pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};

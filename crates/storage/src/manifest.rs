@@ -200,6 +200,8 @@ mod tests {
             rules: TableRules {
                 defaults: vec![ColumnDefault { column: "key".to_owned(), expression: "7".to_owned() }],
                 checks: vec!["key > 0".to_owned()],
+                check_names: vec!["positive".to_owned()],
+                always_numbered: vec!["key".to_owned()],
             },
             rows: None,
         };

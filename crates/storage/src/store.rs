@@ -93,7 +93,7 @@ struct CommitState {
 
 /// Which space a new manifest may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ManifestSpace {
+pub(crate) enum ManifestSpace {
     Free,
     /// For what makes the database smaller.
     FreeOrReserved,
@@ -302,8 +302,9 @@ impl Store {
         {
             let _still = self.inner.still.read();
             let _changing = self.inner.shapes.write();
-            self.change(ManifestSpace::FreeOrReserved, |catalog, tables, _| -> Result<_> {
+            self.change(ManifestSpace::FreeOrReserved, |catalog, tables, manifest| -> Result<_> {
                 let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
+                manifest.objects.drop_sequences_of(name);
                 Ok(entry.segments.clone())
             })?;
         }
@@ -391,8 +392,8 @@ impl Store {
         entry.cloned().ok_or_else(|| StorageError::TableGone { name: table.name().to_owned() })
     }
 
-    /// Gives the pages of heaps and indexes back that are no longer there.
-    pub(crate) fn clear_dropped(&self) {
+    /// Gives the pages of heaps and indexes back that are no longer there, if no transaction is open that may see them.
+    pub fn clear_dropped(&self) {
         if let Err(error) = self.inner.rows.clear_others(|| self.catalog().heaps_and_indexes()) {
             log::warn!("what a dropped table took is given back when the database is opened next: {error}");
         }
@@ -436,6 +437,7 @@ impl Store {
             for name in dropped_tables {
                 let entry = tables.remove(name).ok_or_else(|| catalog.missing(name))?;
                 obsolete.extend(entry.segments.iter().cloned());
+                manifest.objects.drop_sequences_of(name);
             }
             outcome = Some(edit(&mut manifest.objects)?);
             Ok(obsolete)
@@ -458,7 +460,7 @@ impl Store {
             let heap = entry.heap.as_ref().ok_or_else(|| table.not_changeable())?;
             let mut record = heap.record.clone();
             edit(&mut record.indexes)?;
-            Heap::new(record, &entry.shape).map(Some)
+            Ok(Some(Heap::new(record, &entry.shape)?.with_changes_of(heap)))
         })
     }
 
@@ -492,6 +494,11 @@ impl Store {
     pub(crate) fn held(&self) -> (Snapshot, impl Drop + '_) {
         let guard = self.inner.still.write();
         (self.snapshot(), guard)
+    }
+
+    /// Keeps the state from being held, before the manifest is changed.
+    pub(crate) fn not_held(&self) -> impl Drop + '_ {
+        self.inner.still.read()
     }
 
     pub(crate) fn database(&self) -> DatabaseId {
@@ -534,10 +541,17 @@ impl Store {
             match target {
                 Target::Create { definition, if_exists, rows } => {
                     let replaced = tables.remove(&definition.name);
+                    if let Some(state) = &definition.in_place_of {
+                        state.check(replaced.as_deref())?;
+                    }
                     drops_heap |= replaced.as_ref().is_some_and(|entry| entry.heap.is_some());
                     if replaced.is_some() && if_exists == IfExists::Fail {
                         return Err(StorageError::TableExists { name: definition.name });
                     }
+                    if replaced.is_some() && definition.in_place_of.is_none() {
+                        manifest.objects.drop_sequences_of(&definition.name);
+                    }
+                    manifest.objects.sequences.extend(definition.sequences.iter().cloned());
                     let id = TableId(manifest.next_table);
                     manifest.next_table += 1;
                     let page_bytes = definition.page_bytes_on(device);
@@ -603,7 +617,7 @@ impl Store {
     }
 
     /// Replaces the manifest by a changed one. `edit` returns the segments that nothing names any more.
-    fn change<E: From<StorageError>>(
+    pub(crate) fn change<E: From<StorageError>>(
         &self,
         space: ManifestSpace,
         edit: impl FnOnce(

@@ -289,6 +289,7 @@ impl Store {
         if definition.rows.is_some() {
             return self.new_rows(definition, if_exists)?.finish();
         }
+        let definition = Box::new(definition);
         self.commit(Target::Create { definition, if_exists, rows: None }, None)?;
         self.table(&name)
     }

@@ -86,6 +86,7 @@ impl Store {
         let definition = self.sized(definition);
         let page_bytes = definition.page_bytes_on(self.device());
         let shape = shape(TableId(0), &definition.name, page_bytes, &definition.schema)?;
+        let definition = Box::new(definition);
         TableWriter::new(self.clone(), shape, Target::Create { definition, if_exists, rows: None }, options)
     }
 }

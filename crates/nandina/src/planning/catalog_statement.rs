@@ -55,6 +55,12 @@ pub(crate) enum CatalogStatement {
         name: TableReference,
         if_exists: bool,
     },
+    /// `ALTER VIEW … RENAME TO`
+    RenameView {
+        view: TableReference,
+        if_exists: bool,
+        name: String,
+    },
     Attach {
         path: String,
         name: Option<String>,
@@ -109,6 +115,7 @@ impl CatalogStatement {
             | Self::DropSequence { .. }
             | Self::CreateMacro { .. }
             | Self::DropMacro { .. }
+            | Self::RenameView { .. }
             | Self::Attach { .. }
             | Self::Detach { .. }
             | Self::Backup { .. }
@@ -134,7 +141,8 @@ pub(crate) enum Shown {
 }
 
 /// First words of statements that may be of these.
-const FIRST_WORDS: [&str; 17] = [
+const FIRST_WORDS: [&str; 18] = [
+    "alter",
     "attach",
     "detach",
     "use",
@@ -176,6 +184,7 @@ pub(crate) fn parse(parser: &mut Parser<'_>, text: &str) -> Option<Result<Catalo
 fn statement(parser: &mut Parser<'_>, text: &str) -> Result<Option<CatalogStatement>, ParserError> {
     let Token::Word(first) = parser.next_token().token else { return Ok(None) };
     Ok(Some(match first.value.to_ascii_lowercase().as_str() {
+        "alter" if word(parser, "VIEW") => return alter_view(parser),
         "attach" => attach(parser)?,
         "detach" => {
             word(parser, "DATABASE");
@@ -277,6 +286,18 @@ fn rest(parser: &mut Parser<'_>) -> CatalogStatement {
     CatalogStatement::Nothing
 }
 
+fn alter_view(parser: &mut Parser<'_>) -> Result<Option<CatalogStatement>, ParserError> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let view = parser.parse_object_name(false)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(ParserError::ParserError(
+            "ALTER VIEW v is followed by RENAME TO w; CREATE OR REPLACE VIEW v changes what it is".to_owned(),
+        ));
+    }
+    let name = normalized(&parser.parse_identifier()?);
+    Ok(Some(CatalogStatement::RenameView { view: reference(&view)?, if_exists, name }))
+}
+
 fn attach(parser: &mut Parser<'_>) -> Result<CatalogStatement, ParserError> {
     word(parser, "DATABASE");
     let mut if_there = IfThere::Fail;
@@ -350,7 +371,7 @@ fn create(parser: &mut Parser<'_>, text: &str) -> Result<Option<CatalogStatement
     }))
 }
 
-fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
+pub(super) fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
     let (mut start, mut increment, mut least, mut greatest, mut cycles) = (None, 1, None, None, false);
     loop {
         if word(parser, "START") {
@@ -391,7 +412,7 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<Sequence, ParserError> {
     if !(least..=greatest).contains(&start) {
         return refuse("START must be between MINVALUE and MAXVALUE");
     }
-    Ok(Sequence { name: String::new(), start, increment, least, greatest, cycles, given: None })
+    Ok(Sequence { name: String::new(), start, increment, least, greatest, cycles, given: None, owner: None })
 }
 
 fn whole_number(parser: &mut Parser<'_>) -> Result<i64, ParserError> {

@@ -81,6 +81,17 @@ pub(super) fn checked(
     check: &str,
     table: &str,
 ) -> Result<LogicalPlan> {
+    let message = format!("CHECK ({check}) of table '{table}' fails for a row");
+    checked_or(state, rows, check, message)
+}
+
+/// Lets a plan fail with a message where a check is false of a row.
+pub(super) fn checked_or(
+    state: &SessionState,
+    rows: LogicalPlan,
+    check: &str,
+    message: String,
+) -> Result<LogicalPlan> {
     let expr = new_parser(state, check)?.parse_expr().map_err(Error::from_parser)?;
     let expr = as_in_queries(state, expr)?;
     let expr = ExprWithAlias { expr, alias: None };
@@ -89,7 +100,6 @@ pub(super) fn checked(
         DataType::Boolean => expr,
         _ => cast(expr, DataType::Boolean),
     };
-    let message = format!("CHECK ({check}) of table '{table}' fails for a row");
     let holds = ScalarUDF::from(MustHold::new()).call(vec![expr, lit(message)]);
     Ok(LogicalPlanBuilder::from(rows).filter(holds)?.build()?)
 }

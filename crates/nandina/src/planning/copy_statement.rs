@@ -97,7 +97,7 @@ impl<'a> CopyText<'a> {
         {
             return Ok(None);
         }
-        let parsed = Parser::new(&Sql).try_with_sql(self.options).and_then(|mut parser| {
+        let parsed = Parser::new(&Sql::PLAIN).try_with_sql(self.options).and_then(|mut parser| {
             let options = parse_options(&mut parser)?;
             parser.expect_token(&Token::EOF)?;
             Ok(options)

@@ -15,11 +15,11 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, SqlOption, Statement as SqlStatement, TableConstraint, TableFactor, TableWithJoins,
     Visit as _, Visitor,
 };
-use nandina_storage::{ColumnDefault, MAIN, TableRules};
+use nandina_storage::{ColumnDefault, MAIN, Sequence, TableRules};
 
 use super::catalog_statement::{object_name, parts};
 use super::wrong_plans::normalized;
-use super::{checks, index_statement};
+use super::{checks, identities, index_statement};
 use crate::catalog::TEMPORARY;
 use crate::error::{Error, Result};
 use crate::statement_text;
@@ -35,10 +35,19 @@ pub(crate) struct Creation {
     /// Whether rows are changed one by one.
     pub has_rows: bool,
     pub keys: Vec<Key>,
+    pub identities: Vec<Identity>,
+}
+
+/// A column whose rows are numbered: `GENERATED … AS IDENTITY`, or of a type like `SERIAL`.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub column: String,
+    /// Without a name.
+    pub sequence: Sequence,
 }
 
 /// `PRIMARY KEY` or `UNIQUE`
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Key {
     /// As `CONSTRAINT` gives it.
     pub name: Option<String>,
@@ -62,6 +71,7 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
             for column in &mut create.columns {
                 let name = normalized(&column.name);
                 let mut refused = None;
+                identities::take(column, &mut creation)?;
                 column.options.retain(|option| match &option.option {
                     ColumnOption::Default(expression) => {
                         if has_columns(expression) {
@@ -73,8 +83,8 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
                     }
                     _ => true,
                 });
-                for check in take_checks_of_column(&mut column.options) {
-                    creation.rules.checks.push(checks::kept(&check)?);
+                for (name, check) in take_checks_of_column(&mut column.options) {
+                    creation.rules.add_check(name, checks::kept(&check)?);
                 }
                 if let Some(expression) = refused {
                     return Err(Error::unsupported(format!(
@@ -82,8 +92,8 @@ pub(crate) fn settle(statement: &mut Statement) -> Result<Creation> {
                     )));
                 }
             }
-            for check in take_checks(&mut create.constraints) {
-                creation.rules.checks.push(checks::kept(&check)?);
+            for (name, check) in take_checks(&mut create.constraints) {
+                creation.rules.add_check(name, checks::kept(&check)?);
             }
             take_keys(create, &mut creation)?;
             creation.is_query = create.query.is_some() && create.columns.is_empty();
@@ -167,19 +177,24 @@ fn take_keys(create: &mut CreateTable, creation: &mut Creation) -> Result<()> {
     Ok(())
 }
 
-fn take_checks_of_column(options: &mut Vec<ColumnOptionDef>) -> Vec<Expr> {
+/// A check, and its name if `CONSTRAINT` gives it one.
+type NamedCheck = (Option<String>, Expr);
+
+fn take_checks_of_column(options: &mut Vec<ColumnOptionDef>) -> Vec<NamedCheck> {
     let checks = options.extract_if(.., |option| matches!(option.option, ColumnOption::Check(_)));
     let check = |option: ColumnOptionDef| match option.option {
-        ColumnOption::Check(check) => Some(*check.expr),
+        ColumnOption::Check(check) => {
+            Some((option.name.or(check.name).as_ref().map(normalized), *check.expr))
+        }
         _ => None,
     };
     checks.filter_map(check).collect()
 }
 
-fn take_checks(constraints: &mut Vec<TableConstraint>) -> Vec<Expr> {
+fn take_checks(constraints: &mut Vec<TableConstraint>) -> Vec<NamedCheck> {
     let checks = constraints.extract_if(.., |constraint| matches!(constraint, TableConstraint::Check(_)));
     let check = |constraint: TableConstraint| match constraint {
-        TableConstraint::Check(check) => Some(*check.expr),
+        TableConstraint::Check(check) => Some((check.name.as_ref().map(normalized), *check.expr)),
         _ => None,
     };
     checks.filter_map(check).collect()

@@ -8,6 +8,8 @@
 //!   INSERT INTO t BY NAME SELECT x AS b FROM s        (b, a) …, as above
 //! ```
 
+use std::sync::Arc;
+
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
@@ -18,9 +20,9 @@ use nandina_functions::{sql_type, takes_all};
 use nandina_storage::TableRules;
 
 use super::creation::name_apart;
-use super::syntax;
 use super::{catalog_statement, logical_plan, new_parser};
-use crate::catalog::names::Names;
+use super::{identities, sequence_names, syntax};
+use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
 use crate::{statement_text, suggestion};
 
@@ -68,6 +70,8 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
         _ => return Ok(()),
     };
     let SqlStatement::Insert(insert) = inner else { return Ok(()) };
+    // It is for ON CONFLICT and RETURNING.
+    insert.table_alias = None;
     let Some(target) = Target::of(state, insert).await? else { return Ok(()) };
     let mut given: Vec<String> =
         insert.columns.iter().flat_map(|name| catalog_statement::parts(name).pop()).collect();
@@ -95,6 +99,7 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
         insert.columns = given.iter().map(|name| column_name(name)).collect();
     }
     let columns = if given.is_empty() { target.columns.clone() } else { given };
+    identities::check_insert(&target.rules, &columns, source)?;
     let missing: Vec<&String> = target
         .columns
         .iter()
@@ -124,6 +129,8 @@ pub(crate) async fn complete(state: &SessionState, statement: &mut Statement) ->
 
 /// The table that rows go into.
 struct Target {
+    names: Arc<Names>,
+    place: Place,
     name: String,
     columns: Vec<String>,
     /// The types that values of any other type become, of columns that have one.
@@ -143,12 +150,17 @@ impl Target {
         let types = table.schema();
         let marked = types.fields().iter().filter(|field| takes_all(field.data_type()));
         let taking_all = marked.map(|field| (field.name().clone(), sql_type(field.data_type()))).collect();
-        Ok(Some(Target { name: place.qualified(), columns, taking_all, rules: place.tables.rules(&place) }))
+        let (name, rules) = (place.qualified(), place.tables.rules(&place));
+        Ok(Some(Target { names, place, name, columns, taking_all, rules }))
     }
 
     fn default(&self, state: &SessionState, column: &str) -> Result<Expr> {
         match self.rules.default_of(column) {
-            Some(expression) => new_parser(state, expression)?.parse_expr().map_err(Error::from_parser),
+            Some(expression) => {
+                let mut default = new_parser(state, expression)?.parse_expr().map_err(Error::from_parser)?;
+                sequence_names::complete_default(&self.names, &self.place, &mut default);
+                Ok(default)
+            }
             None => Ok(Expr::Value(Value::Null.with_empty_span())),
         }
     }

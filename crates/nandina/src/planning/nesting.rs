@@ -45,7 +45,7 @@ pub(crate) fn check_text(text: &str) -> Result<()> {
     if text.len() <= SHORT_TEXT_BYTES {
         return Ok(());
     }
-    let tokens = Tokenizer::new(&Sql, text).tokenize();
+    let tokens = Tokenizer::new(&Sql::PLAIN, text).tokenize();
     // What cannot be split into words is for the parser to complain about.
     let Ok(tokens) = tokens else { return Ok(()) };
     // Operators since the last comma, for each parenthesis that is open, and all of them together.

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitMut as _, VisitorMut,
 };
 
 use super::wrong_plans::visit_queries;
-use crate::catalog::names::Names;
+use crate::catalog::names::{Names, Place};
 use crate::catalog::sequences::{SequenceFunction, full_name};
 use crate::error::{Error, Result};
 
@@ -19,6 +19,13 @@ pub(crate) fn complete(state: &SessionState, statement: &mut Statement) -> Resul
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
+}
+
+/// Sequences that the default of a column names are first looked for where its table is.
+pub(crate) fn complete_default(names: &Names, place: &Place, default: &mut Expr) {
+    let names = names.within(&place.database, &place.schema);
+    // Others are those of the session, which say what they miss.
+    let _ = default.visit(&mut Sequences(&names));
 }
 
 struct Sequences<'a>(&'a Names);

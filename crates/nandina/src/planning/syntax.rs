@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Query};
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
@@ -26,8 +27,25 @@ use crate::error::{Error, Result};
 
 /// The statements in a text, whose brackets are at most so deep.
 pub(crate) fn statements(text: &str, most_levels: usize) -> Result<VecDeque<Statement>> {
-    let builder = DFParserBuilder::new(tokens(text)?).with_dialect(&Sql).with_recursion_limit(most_levels);
+    let tokens = tokens(text)?;
+    let dialect = if has_insert_as(&tokens) { &Sql::INSERT_AS } else { &Sql::PLAIN };
+    let builder = DFParserBuilder::new(tokens).with_dialect(dialect).with_recursion_limit(most_levels);
     Ok(builder.build()?.parse_statements()?)
+}
+
+/// Whether a statement begins with `INSERT INTO t AS x`.
+fn has_insert_as(tokens: &[TokenWithSpan]) -> bool {
+    let tokens = tokens.iter().map(|token| &token.token);
+    let mut words = tokens.filter(|token| !matches!(token, Token::Whitespace(_))).take(12);
+    let is = |token: Option<&Token>, keyword: Keyword| matches!(token, Some(Token::Word(word)) if word.quote_style.is_none() && word.keyword == keyword);
+    words.any(|token| is(Some(token), Keyword::INTO))
+        && matches!(words.next(), Some(Token::Word(_)))
+        && loop {
+            match words.next() {
+                Some(Token::Period) if matches!(words.next(), Some(Token::Word(_))) => {}
+                token => break is(token, Keyword::AS),
+            }
+        }
 }
 
 /// The query that a text is.
@@ -47,7 +65,7 @@ pub(crate) fn data_type(text: &str) -> Result<DataType> {
 
 /// A parser at the beginning of a text.
 pub(crate) fn parser(text: &str) -> Result<Parser<'static>> {
-    Ok(Parser::new(&Sql).with_tokens_with_locations(tokens(text)?))
+    Ok(Parser::new(&Sql::PLAIN).with_tokens_with_locations(tokens(text)?))
 }
 
 /// What a text is, read to its end.
@@ -61,7 +79,7 @@ pub(crate) fn part<T>(
 }
 
 fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
-    let split = Tokenizer::new(&Sql, text).tokenize_with_location();
+    let split = Tokenizer::new(&Sql::PLAIN, text).tokenize_with_location();
     split.map(tokens::rewrite).map_err(|error| syntax_error(ParserError::from(error)))
 }
 

@@ -47,6 +47,11 @@ pub(crate) async fn run(
             create_macro(&names.place(&name, is_temporary)?, statement, if_there)?;
         }
         CatalogStatement::DropMacro { name, if_exists } => drop_macro(&names, &name, if_exists)?,
+        CatalogStatement::RenameView { view, if_exists, name } => match names.find(&view) {
+            Some(place) => place.tables.rename_view(&place, &name)?,
+            None if if_exists => {}
+            None => return Err(Error::UnknownTable { name: view.to_string(), hint: String::new() }),
+        },
         CatalogStatement::Attach { path, name, is_read_only, if_there } => {
             attach(database, &names, &path, name, is_read_only, if_there)?;
         }

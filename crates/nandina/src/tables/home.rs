@@ -39,6 +39,19 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether a table is in memory.
+    pub(super) fn has(&self, table: &str) -> bool {
+        self.tables.lock().contains_key(table)
+    }
+
+    /// Keeps what there is of a table in memory under another name, with other rules.
+    pub(super) fn alter(&self, table: &str, name: String, rules: TableRules) {
+        let mut tables = self.tables.lock();
+        if let Some(held) = tables.remove(table) {
+            tables.insert(name, Held { rules, ..held });
+        }
+    }
+
     /// Lets go of a table in memory, whose rows are elsewhere from now on.
     pub(super) fn let_go(&self, table: &str) -> Option<Held> {
         self.tables.lock().remove(table)
@@ -97,6 +110,7 @@ impl Home {
                 let mut objects = memory.objects.write();
                 let mut changed = objects.clone();
                 let outcome = edit(&mut changed)?;
+                dropped_tables.iter().for_each(|table| changed.drop_sequences_of(table));
                 let (in_memory, stored): (Vec<_>, Vec<_>) =
                     dropped_tables.iter().cloned().partition(|name| memory.tables.lock().contains_key(name));
                 if let Some(store) = memory.rows.store().filter(|_| !stored.is_empty()) {

@@ -9,12 +9,14 @@ use datafusion::datasource::ViewTable;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{CreateView, DdlStatement, LogicalPlan};
 use datafusion::optimizer::Analyzer;
+use datafusion::sql::sqlparser::ast::Ident;
 
 use crate::catalog::names::{Names, Place};
 use crate::catalog::providers::AllDatabases;
 use crate::error::{Error, Result};
 use crate::files::FileTables;
 use crate::planning;
+use crate::statement_text;
 
 tokio::task_local! {
     /// The views that are being planned, each for the one before.
@@ -45,6 +47,38 @@ pub(crate) async fn planned(place: &Place, statement: &str, names: &Names) -> Re
     PLANNING.scope(planning, Box::pin(view_of(&state, statement))).await
 }
 
+/// The statement that made a view, with another name for it. Its schema stays as it is written.
+pub(super) fn renamed(statement: &str, name: &str) -> Result<String> {
+    let tokens = statement_text::tokens(statement).collect::<Vec<_>>();
+    let is =
+        |at: usize, word: &str| tokens.get(at).is_some_and(|(_, token)| token.eq_ignore_ascii_case(word));
+    let mut at =
+        tokens.iter().position(|(_, token)| token.eq_ignore_ascii_case("view")).map_or(0, |at| at + 1);
+    if is(at, "if") && is(at + 1, "not") {
+        at += 3;
+    }
+    let mut written = || {
+        let (mut begin, first) = *tokens.get(at)?;
+        let mut end = begin + first.len();
+        loop {
+            at += 1;
+            match tokens.get(at) {
+                // A quote within the name.
+                Some((next, token)) if *next == end && token.starts_with('"') => end += token.len(),
+                Some((_, ".")) => {
+                    at += 1;
+                    let (next, part) = tokens.get(at)?;
+                    (begin, end) = (*next, next + part.len());
+                }
+                _ => break,
+            }
+        }
+        let (head, tail) = (statement.get(..begin)?, statement.get(end..)?);
+        Some(format!("{head}{}{tail}", Ident::with_quote('"', name)))
+    };
+    written().ok_or_else(|| Error::bug("the statement of a view has no name"))
+}
+
 /// The state of a session in which names mean what they mean in a schema.
 fn within(state: SessionState, names: &Names, place: &Place) -> SessionState {
     let files = Arc::new(FileTables::new(names.session_reference()));
@@ -59,5 +93,21 @@ async fn view_of(state: &SessionState, statement: &str) -> Result<Arc<dyn TableP
     match planning::logical_plan(state, planning::parse_one(state, statement)?).await? {
         LogicalPlan::Ddl(DdlStatement::CreateView(create)) => as_view(state, &create),
         _ => Err(Error::unsupported("the statement makes no view")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_get_other_names() {
+        let of = |statement: &str| renamed(statement, "w\"").unwrap();
+        assert_eq!(of("CREATE VIEW v AS SELECT 1"), "CREATE VIEW \"w\"\"\" AS SELECT 1");
+        assert_eq!(
+            of("create or replace view if not exists temp . v(a) as select 1"),
+            "create or replace view if not exists temp . \"w\"\"\"(a) as select 1"
+        );
+        assert_eq!(of("CREATE VIEW s.\"a\"\"b\" AS SELECT 1"), "CREATE VIEW s.\"w\"\"\" AS SELECT 1");
     }
 }

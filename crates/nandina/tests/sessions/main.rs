@@ -8,6 +8,7 @@
     reason = "test code"
 )]
 
+mod altered_tables;
 #[path = "../../../../fuzz/src/inputs.rs"]
 mod inputs;
 mod mutated_inputs_are_refused;

@@ -3,12 +3,12 @@
 use arrow::util::display::array_value_to_string;
 use nandina::{Database, Options, Session};
 
-async fn run(session: &Session, statements: &str) {
+pub(crate) async fn run(session: &Session, statements: &str) {
     session.run(statements).await.unwrap();
 }
 
 /// The rows of a query, with commas between values.
-async fn rows(session: &Session, query: &str) -> Vec<String> {
+pub(crate) async fn rows(session: &Session, query: &str) -> Vec<String> {
     let batches = session.sql(query).await.unwrap().collect().await.unwrap();
     let mut rows = Vec::new();
     for batch in &batches {
@@ -21,14 +21,14 @@ async fn rows(session: &Session, query: &str) -> Vec<String> {
     rows
 }
 
-async fn error(session: &Session, statement: &str) -> String {
+pub(crate) async fn error(session: &Session, statement: &str) -> String {
     match session.sql(statement).await {
         Ok(query) => query.collect().await.unwrap_err().to_string(),
         Err(error) => error.to_string(),
     }
 }
 
-fn session(database: &Database) -> Session {
+pub(crate) fn session(database: &Database) -> Session {
     database.session().unwrap()
 }
 

@@ -190,7 +190,7 @@ impl NewRows<'_> {
     pub fn finish(self) -> Result<Table> {
         let name = self.definition.name.clone();
         let target = Target::Create {
-            definition: self.definition,
+            definition: Box::new(self.definition),
             if_exists: self.if_exists,
             rows: Some(self.record),
         };

@@ -108,6 +108,12 @@ impl Heap {
         Ok(Self { record, codec, keys, changes: AtomicU64::new(0) })
     }
 
+    /// Counts on where another state of the same rows has come to.
+    pub fn with_changes_of(self, other: &Self) -> Self {
+        self.changes.store(other.changes(), Ordering::SeqCst);
+        self
+    }
+
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }

@@ -1,6 +1,7 @@
 //! A store keeps what it has acknowledged, whatever happens.
 
 mod a_full_disk_leaves_the_database_intact;
+mod altered_tables;
 mod caches_change_no_answer;
 mod changeable_rows;
 mod changed_segments;

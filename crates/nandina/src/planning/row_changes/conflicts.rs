@@ -51,7 +51,8 @@ pub(super) async fn plan(
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::unsupported("rows are inserted into a table that has a name"));
     };
-    let target = Target::named(state, names, name, None).await?;
+    let alias = insert.table_alias.as_ref().map(|alias| alias.alias.clone());
+    let target = Target::named(state, names, name, alias).await?;
     let plain = Insert { on: None, or: None, replace_into: false, returning: None, ..insert.clone() };
     let given = given_columns(&target, &plain);
     let plain = Statement::Statement(Box::new(SqlStatement::Insert(plain)));

@@ -19,7 +19,7 @@ use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
 use crate::planning::insertion::is_default;
 use crate::planning::wrong_plans::normalized;
-use crate::planning::{cannot_change, catalog_statement, checks, new_parser};
+use crate::planning::{cannot_change, catalog_statement, checks, identities, new_parser, sequence_names};
 use crate::suggestion;
 use crate::transactions::READ_ONLY;
 
@@ -123,7 +123,12 @@ impl Target {
                 }
             };
             let at = self.column(&column)?;
-            let value = if is_default(value) { self.default(state, at)? } else { value.clone() };
+            let value = if is_default(value) {
+                self.default(state, at)?
+            } else {
+                identities::check_update(&self.place.tables.rules(&self.place), self.name_of(at))?;
+                value.clone()
+            };
             match values.get_mut(at) {
                 Some(Some(_)) => Err(Error::unsupported(format!("UPDATE sets column '{column}' twice"))),
                 Some(place) => {
@@ -166,7 +171,11 @@ impl Target {
     pub fn default(&self, state: &SessionState, column: usize) -> Result<Expr> {
         let rules = self.place.tables.rules(&self.place);
         let expression = rules.default_of(self.name_of(column)).unwrap_or("NULL").to_owned();
-        new_parser(state, &expression)?.parse_expr().map_err(Error::from_parser)
+        let mut default = new_parser(state, &expression)?.parse_expr().map_err(Error::from_parser)?;
+        if let Some(names) = state.config().get_extension::<Names>() {
+            sequence_names::complete_default(&names, &self.place, &mut default);
+        }
+        Ok(default)
     }
 
     /// Rows with the columns of the table, of its types, behind `others`.

@@ -2,7 +2,9 @@
 
 use std::any::TypeId;
 
-use datafusion::sql::sqlparser::ast::{Expr, TypedString, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{
+    ColumnOption, Expr, GeneratedAs, SequenceOptions, TypedString, UnaryOperator,
+};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -15,7 +17,16 @@ type Parsed<T> = Result<T, ParserError>;
 
 /// The dialect of Nandina.
 #[derive(Debug)]
-pub(crate) struct Sql;
+pub(crate) struct Sql {
+    /// Whether the table of an `INSERT` has a name of the statement's own behind it. Without `AS`, as the parser would read it too, every
+    /// other word behind the table would be one.
+    inserts_as: bool,
+}
+
+impl Sql {
+    pub(crate) const PLAIN: Self = Self { inserts_as: false };
+    pub(crate) const INSERT_AS: Self = Self { inserts_as: true };
+}
 
 /// Types that may stand before a text (`UUID '…'`) and are no keywords of the parser there.
 const TYPES_OF_TEXTS: [&str; 17] = [
@@ -63,6 +74,7 @@ impl Dialect for Sql {
     has!(
         allow_extract_custom,
         allow_extract_single_quotes,
+        supports_alter_column_type_using,
         support_map_literal_syntax,
         supports_array_typedef_with_brackets,
         supports_bitwise_shift_operators,
@@ -109,6 +121,45 @@ impl Dialect for Sql {
         supports_window_clause_named_window_reference,
         supports_window_function_null_treatment_arg,
     );
+
+    /// The parser reads options of identity columns in one order only.
+    fn parse_column_option(&self, parser: &mut Parser) -> Parsed<Option<Parsed<Option<ColumnOption>>>> {
+        let generated_as = if parser.parse_keywords(&[
+            Keyword::GENERATED,
+            Keyword::ALWAYS,
+            Keyword::AS,
+            Keyword::IDENTITY,
+        ]) {
+            GeneratedAs::Always
+        } else if parser.parse_keywords(&[
+            Keyword::GENERATED,
+            Keyword::BY,
+            Keyword::DEFAULT,
+            Keyword::AS,
+            Keyword::IDENTITY,
+        ]) {
+            GeneratedAs::ByDefault
+        } else {
+            return Ok(None);
+        };
+        let mut options = Vec::new();
+        if parser.consume_token(&Token::LParen) {
+            while !parser.consume_token(&Token::RParen) {
+                options.push(sequence_option(parser)?);
+            }
+        }
+        Ok(Some(Ok(Some(ColumnOption::Generated {
+            generated_as,
+            sequence_options: Some(options),
+            generation_expr: None,
+            generation_expr_mode: None,
+            generated_keyword: true,
+        }))))
+    }
+
+    fn supports_insert_table_alias(&self) -> bool {
+        self.inserts_as
+    }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {
         match precedence {
@@ -253,6 +304,28 @@ impl Sql {
 
 fn is_type_of_texts(word: &str) -> bool {
     TYPES_OF_TEXTS.iter().any(|name| word.eq_ignore_ascii_case(name))
+}
+
+fn sequence_option(parser: &mut Parser) -> Parsed<SequenceOptions> {
+    if parser.parse_keyword(Keyword::START) {
+        let with = parser.parse_keyword(Keyword::WITH);
+        return Ok(SequenceOptions::StartWith(parser.parse_expr()?, with));
+    }
+    if parser.parse_keyword(Keyword::INCREMENT) {
+        let by = parser.parse_keyword(Keyword::BY);
+        return Ok(SequenceOptions::IncrementBy(parser.parse_expr()?, by));
+    }
+    let no = parser.parse_keyword(Keyword::NO);
+    if parser.parse_keyword(Keyword::CYCLE) {
+        return Ok(SequenceOptions::Cycle(no));
+    }
+    if parser.parse_keyword(Keyword::MINVALUE) {
+        return Ok(SequenceOptions::MinValue(if no { None } else { Some(parser.parse_expr()?) }));
+    }
+    if parser.parse_keyword(Keyword::MAXVALUE) {
+        return Ok(SequenceOptions::MaxValue(if no { None } else { Some(parser.parse_expr()?) }));
+    }
+    parser.expected("START, INCREMENT, MINVALUE, MAXVALUE or CYCLE", parser.peek_token())
 }
 
 fn is_keyword(parser: &Parser, at: usize, keyword: Keyword) -> bool {

@@ -510,7 +510,7 @@ mod tests {
     use crate::planning::syntax::Sql;
 
     fn rewritten(text: &str) -> String {
-        let tokens = Tokenizer::new(&Sql, text).tokenize_with_location().unwrap();
+        let tokens = Tokenizer::new(&Sql::PLAIN, text).tokenize_with_location().unwrap();
         rewrite(tokens).iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
     }
 
