@@ -63,7 +63,7 @@ fn written_place(message: &str) -> Option<Location> {
 
 /// The place of a name, `table.column` among them, or of a text.
 fn place_of(name: &str, statement: &str) -> Option<Location> {
-    let tokens = Tokenizer::new(&Sql, statement).tokenize_with_location().ok()?;
+    let tokens = Tokenizer::new(&Sql::PLAIN, statement).tokenize_with_location().ok()?;
     let tokens: Vec<_> =
         tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
     let parts: Vec<&str> = name.split('.').collect();

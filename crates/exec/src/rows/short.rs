@@ -47,7 +47,7 @@ pub struct ShortStatement {
 pub enum ShortSource {
     /// One row without columns.
     One,
-    Index(KeyLookup),
+    Index(Box<KeyLookup>),
 }
 
 /// Rows of a table by an index.

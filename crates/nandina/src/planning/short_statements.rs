@@ -219,7 +219,9 @@ impl<'p> Shape<'p> {
             None => ShortSource::One,
             Some(scan) => match self.lookup(provider, scan)? {
                 // A change takes its rows when it is made, and cannot find out then that they are too many.
-                Some(lookup) if self.change.is_none() || lookup.is_unique => ShortSource::Index(lookup),
+                Some(lookup) if self.change.is_none() || lookup.is_unique => {
+                    ShortSource::Index(Box::new(lookup))
+                }
                 _ => return Ok(None),
             },
         };

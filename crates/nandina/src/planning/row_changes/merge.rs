@@ -15,8 +15,7 @@ use std::sync::Arc;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Merge, MergeAction as Action, MergeClause, MergeClauseKind, MergeInsertExpr,
-    MergeInsertKind, OutputClause, Query, SelectItem, TableFactor, Visit as _, VisitMut as _, Visitor,
-    VisitorMut,
+    MergeInsertKind, OutputClause, Query, SelectItem, TableFactor, Visit as _, VisitMut, Visitor, VisitorMut,
 };
 use nandina_exec::rows::{MergeAction, ROW_ID, RowChange};
 use nandina_functions::sql_type;
@@ -144,7 +143,7 @@ pub(super) async fn merging(
         let parts = std::iter::once(branch.condition).chain(branch.values).enumerate();
         of_branches.extend(parts.map(|(part, expr)| (place_of(number, part), expr)));
     }
-    let _ = query.visit(&mut Parts { from: &from, of_branches: &of_branches });
+    let _ = VisitMut::visit(&mut query, &mut Parts { from: &from, of_branches: &of_branches });
     let rows = planned(state, &target, query).await?;
     let rows = target.columns(rows, vec![target::row_id(), target::action()])?;
     let rows = target.checked(state, rows)?;
