@@ -26,6 +26,17 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
+/// A time of some microseconds to some seconds.
+pub fn short_time(seconds: f64) -> String {
+    let micros = seconds * 1e6;
+    match micros {
+        ..10.0 => format!("{micros:.1} µs"),
+        ..1000.0 => format!("{micros:.0} µs"),
+        ..1e6 => format!("{:.1} ms", micros / 1000.0),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
 /// The middle value; of an even number of values the lower of the two in the middle, so that it is a value
 /// that was measured.
 pub fn median<T: Copy + PartialOrd>(values: impl IntoIterator<Item = T>) -> Option<T> {

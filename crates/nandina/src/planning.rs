@@ -90,7 +90,7 @@ pub(crate) enum Planned {
     /// `CREATE INDEX` and `DROP INDEX`
     Index(IndexStatement),
     /// `ALTER TABLE`
-    Alter(AlterStatement),
+    Alter(Box<AlterStatement>),
     /// `BEGIN`, `COMMIT` and the like
     Transaction(TransactionStatement),
 }
@@ -126,7 +126,7 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Plann
         return Ok(Planned::Index(index));
     }
     if let Some(alter) = Box::pin(alter_statement::of(state, &statement)).await? {
-        return Ok(Planned::Alter(alter));
+        return Ok(Planned::Alter(Box::new(alter)));
     }
     if let Some(plan) = row_changes::plan(state, &statement).await? {
         return Ok(Planned::Plan(plan, Creation::default()));

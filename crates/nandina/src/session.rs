@@ -240,7 +240,7 @@ impl Session {
             Planned::Alter(statement) => {
                 self.transaction.refuse("ALTER TABLE")?;
                 if let Some(place) = self.existing(&statement.table, statement.if_exists)? {
-                    Box::pin(place.tables.alter(state, &place, statement)).await?;
+                    Box::pin(place.tables.alter(state, &place, *statement)).await?;
                 }
                 Query::nothing()
             }

@@ -8,6 +8,7 @@
 //! A [`Task`] is run by a process of its own, so that its memory can be capped.
 
 mod latencies;
+mod measuring;
 mod nandina;
 mod redb;
 mod sqlite;
@@ -16,8 +17,9 @@ mod task;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+pub use self::measuring::{Outcome, Used, measured};
 pub use self::nandina::PageRows;
-pub use self::task::{Outcome, Task, Work, run};
+pub use self::task::{KEY_BITS, Task, Work, microseconds, run, scattered};
 use crate::error::Result;
 
 /// Bytes of a row, its key included.

@@ -1,14 +1,12 @@
 //! One measurement, in a process of its own.
 
-use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nandina_rowstore::tier::Access;
 use serde::{Deserialize, Serialize};
 
-use super::latencies::Latencies;
+use super::measuring::{Outcome, Used, measured};
 use super::nandina::PageRows;
 use super::redb::Redb;
 use super::sqlite::Sqlite;
@@ -57,44 +55,6 @@ pub struct Task {
     pub work: Work,
 }
 
-/// What it has measured.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    pub operations: u64,
-    /// The last part of which are `settling_seconds`, in which changed pages were written back.
-    pub seconds: f64,
-    pub settling_seconds: f64,
-    pub median_seconds: f64,
-    /// That 99 of 100 operations stayed below.
-    pub slow_seconds: f64,
-    /// Bytes that the process had read from, and written to devices while it measured.
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-    pub processor_seconds: f64,
-    /// Of Nandina: pages that were read, or written back.
-    pub pages: u64,
-    /// Of recovery.
-    pub log_bytes: u64,
-}
-
-impl Outcome {
-    /// With what it took to write back what had been changed.
-    fn with(self, settling: &Self) -> Self {
-        Self {
-            settling_seconds: settling.seconds,
-            seconds: self.seconds + settling.seconds,
-            read_bytes: self.read_bytes + settling.read_bytes,
-            written_bytes: self.written_bytes + settling.written_bytes,
-            processor_seconds: self.processor_seconds + settling.processor_seconds,
-            ..self
-        }
-    }
-
-    pub fn per_second(&self) -> f64 {
-        self.operations as f64 / self.seconds
-    }
-}
-
 /// Does what a task says.
 pub fn run(task: &Task) -> Result<Outcome> {
     match task.work {
@@ -139,7 +99,7 @@ fn operations(task: &Task) -> Result<Outcome> {
     let seed = microseconds();
     // Keys of an earlier task are not used again, nor are its changes made again, which would change nothing.
     let inserted = AtomicU64::new(seed);
-    let outcome = measured(task, &|thread, run| {
+    let outcome = measured(task.threads, task.seconds, &|thread, run| {
         let mut random = Random::new(seed ^ thread as u64);
         store.session(&mut |session| run(&mut || operation(task, session, &mut random, &inserted)))
     })?;
@@ -150,17 +110,17 @@ fn operations(task: &Task) -> Result<Outcome> {
 }
 
 /// Microseconds since 1970: another number for each task.
-fn microseconds() -> u64 {
+pub fn microseconds() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64
 }
 
 /// Loaded keys are so far apart that others fit between them.
-const KEY_BITS: u32 = 32;
+pub const KEY_BITS: u32 = 32;
 
 /// A key between two that are loaded, mostly far from the one of the number before. No two of fewer than 2³² numbers that follow
 /// each other have the same one.
-fn scattered(number: u64, rows: u64) -> u64 {
+pub fn scattered(number: u64, rows: u64) -> u64 {
     let place = Random::new(number).number() % rows;
     place << KEY_BITS | (number % u64::from(u32::MAX) + 1)
 }
@@ -194,62 +154,11 @@ fn operation(
     }
 }
 
-type Operation<'o> = &'o mut dyn FnMut() -> Result<()>;
-type Running<'r> = &'r mut dyn FnMut(Operation<'_>) -> Result<()>;
-
-/// Runs what each thread does, which has its operation run again and again: a second before measuring begins, and until the end.
-fn measured(task: &Task, thread: &(dyn Fn(usize, Running<'_>) -> Result<()> + Sync)) -> Result<Outcome> {
-    const WARM_UP: Duration = Duration::from_secs(1);
-    let (is_measured, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let begin = Barrier::new(task.threads + 1);
-    let work = |number: usize| -> Result<Latencies> {
-        let mut latencies = Latencies::default();
-        let mut has_begun = false;
-        let result = thread(number, &mut |operation| {
-            has_begun = true;
-            begin.wait();
-            while !is_over.load(Ordering::Relaxed) {
-                let counts = is_measured.load(Ordering::Relaxed);
-                let begun = Instant::now();
-                operation()?;
-                if counts {
-                    latencies.add(begun.elapsed());
-                }
-            }
-            Ok(())
-        });
-        if !has_begun {
-            begin.wait();
-        }
-        result.map(|()| latencies)
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..task.threads).map(|number| scope.spawn(move || work(number))).collect();
-        begin.wait();
-        std::thread::sleep(WARM_UP);
-        let before = Used::now()?;
-        is_measured.store(true, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_secs_f64(task.seconds));
-        is_measured.store(false, Ordering::Relaxed);
-        let used = before.since()?;
-        is_over.store(true, Ordering::Relaxed);
-        let mut all = Latencies::default();
-        for thread in threads {
-            match thread.join() {
-                Ok(latencies) => all.add_all(&latencies?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        let (median_seconds, slow_seconds) = (all.quantile(0.5), all.quantile(0.99));
-        Ok(Outcome { operations: all.count(), median_seconds, slow_seconds, ..used })
-    })
-}
-
 fn pages(task: &Task) -> Result<Outcome> {
     let store = open_pages(task, true, MOST_LOG_BYTES)?;
     let pages = store.heap_pages()?;
     let pool = store.pages().pool();
-    let outcome = measured(task, &|thread, run| {
+    let outcome = measured(task.threads, task.seconds, &|thread, run| {
         let mut random = Random::new(thread as u64 + 1);
         run(&mut || {
             let Some(page) = random.pick(&pages) else {
@@ -322,41 +231,4 @@ fn recovery(task: &Task, log_bytes: u64) -> Result<Outcome> {
     let used = before.since()?;
     store.settle()?;
     Ok(Outcome { operations, log_bytes, ..used })
-}
-
-/// What this process has used.
-struct Used {
-    at: Instant,
-    read_bytes: u64,
-    written_bytes: u64,
-    processor_seconds: f64,
-}
-
-impl Used {
-    fn now() -> Result<Self> {
-        let path = Path::new("/proc/self/io");
-        let io = std::fs::read_to_string(path).map_err(BenchError::file(path))?;
-        let told = |word: &str| {
-            let number = io.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
-            number
-                .ok_or_else(|| BenchError::Setup(format!("{} has no number behind '{word}'", path.display())))
-        };
-        Ok(Self {
-            at: Instant::now(),
-            read_bytes: told("read_bytes:")?,
-            written_bytes: told("write_bytes:")?,
-            processor_seconds: nandina_device::processor_time().as_secs_f64(),
-        })
-    }
-
-    fn since(&self) -> Result<Outcome> {
-        let now = Self::now()?;
-        Ok(Outcome {
-            seconds: now.at.duration_since(self.at).as_secs_f64(),
-            read_bytes: now.read_bytes - self.read_bytes,
-            written_bytes: now.written_bytes - self.written_bytes,
-            processor_seconds: now.processor_seconds - self.processor_seconds,
-            ..Outcome::default()
-        })
-    }
 }

@@ -23,7 +23,7 @@ pub(super) const ALIASES: [(&str, &str); 10] = [
 ];
 
 /// Those that only choose something inside of another engine, which has no counterpart here or is chosen by itself.
-const INSIDE: [&str; 52] = [
+const INSIDE: [&str; 51] = [
     "allocator_background_threads",
     "approximate_join_order_threshold",
     "arrow_large_buffer_size",
@@ -53,7 +53,6 @@ const INSIDE: [&str; 52] = [
     "force_compression",
     "force_variant_shredding",
     "geometry_minimum_shredding_size",
-    "immediate_transaction_mode",
     "index_scan_max_count",
     "index_scan_percentage",
     "late_materialization_max_rows",
@@ -79,13 +78,18 @@ const INSIDE: [&str; 52] = [
 ];
 
 /// Those that answers depend on, what is done here, and why nothing else is.
-const AS_IT_IS: [(&str, &[&str], &str); 11] = [
+const AS_IT_IS: [(&str, &[&str], &str); 12] = [
     ("calendar", &["gregorian"], "dates are those of the Gregorian calendar"),
     ("default_order", &["asc", "ascending"], "an order without a direction is ascending; write DESC"),
     (
         "ieee_floating_point_ops",
         &["true", "1", "on"],
         "a division by zero of floating-point numbers is infinite or NaN",
+    ),
+    (
+        "immediate_transaction_mode",
+        &["false", "0", "off"],
+        "a transaction sees a database as it is when a statement of it uses that first, not at BEGIN",
     ),
     ("lambda_syntax", &["default", "enable_single_arrow", "disable_single_arrow"], "lambdas are x -> x + 1"),
     ("order_by_non_integer_literal", &["true", "1", "on"], "constants order nothing"),

@@ -9,9 +9,10 @@
 mod page;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use clap::Parser;
+use nandina_bench::capped::{self, Capping, Usage};
 use nandina_bench::fio::Job;
 use nandina_bench::machine::Machine;
 use nandina_bench::row_stores::{Engine, Outcome, Task, Work, run};
@@ -90,13 +91,6 @@ struct Cell {
     usage: Usage,
 }
 
-/// What the capping program tells.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Usage {
-    peak_rss: u64,
-    status: i32,
-}
-
 /// Pages through the pool beside what the device can do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct PageCell {
@@ -128,32 +122,25 @@ struct Figures {
 
 fn main() -> ExitCode {
     runner::main(|arguments: Arguments| match &arguments.task {
-        Some(task) => worker(task),
-        None => Bench { arguments }.run(),
+        Some(task) => capped::answer(task, run),
+        None => {
+            let capping = Capping::new(&arguments.work, arguments.capped.as_deref())?;
+            Bench { arguments, capping }.run()
+        }
     })
-}
-
-/// Runs one measurement and prints what it found.
-fn worker(task: &str) -> Result<()> {
-    let said = |error: serde_json::Error| BenchError::Setup(error.to_string());
-    let task: Task = serde_json::from_str(task).map_err(said)?;
-    println!("{}", serde_json::to_string(&run(&task)?).map_err(said)?);
-    Ok(())
 }
 
 struct Bench {
     arguments: Arguments,
+    capping: Capping,
 }
 
-const CAPPED: &str = include_str!("../../../peers/capped.py");
 /// The cap where rows fit into memory.
 const AMPLE_BYTES: u64 = 2 << 30;
 
 impl Bench {
     fn run(&self) -> Result<()> {
         let arguments = &self.arguments;
-        std::fs::create_dir_all(&arguments.work).map_err(BenchError::file(&arguments.work))?;
-        runner::write(&self.capping(), CAPPED)?;
         let has = |part| arguments.parts.contains(&part);
         let mut figures = Figures {
             machine: Machine::this(&arguments.work),
@@ -225,7 +212,7 @@ impl Bench {
     }
 
     fn cell(&self, place: Place, task: &Task) -> Result<Cell> {
-        let (outcome, usage) = self.attempt(task, place.cap_bytes)?;
+        let (outcome, usage) = self.capping.attempt::<Outcome>(task, place.cap_bytes)?;
         let Task { engine, work, threads, .. } = *task;
         let head = format!("{:>3} × {:8} {work:<14?} {threads:3} threads:", place.times, engine.name());
         let resident = quantity::bytes(usage.peak_rss);
@@ -233,8 +220,8 @@ impl Bench {
             Ok(outcome) => println!(
                 "{head} {:9.0}/s, median {}, 99 % {}, {:.1} KiB read each, {resident}",
                 outcome.per_second(),
-                page::short_time(outcome.median_seconds),
-                page::short_time(outcome.slow_seconds),
+                quantity::short_time(outcome.median_seconds),
+                quantity::short_time(outcome.slow_seconds),
                 outcome.read_bytes as f64 / 1024.0 / outcome.operations as f64,
             ),
             Err(message) => println!("{head} ended with {}, {resident}: {}", usage.status, message.trim()),
@@ -253,7 +240,11 @@ impl Bench {
             let file_bytes = std::fs::metadata(&file).map_err(BenchError::file(&file))?.len();
             for &threads in &self.arguments.threads {
                 let measured = |work| -> Result<Option<Outcome>> {
-                    Ok(self.attempt(&Task { work, threads, ..task.clone() }, place.cap_bytes)?.0.ok())
+                    Ok(self
+                        .capping
+                        .attempt::<Outcome>(&Task { work, threads, ..task.clone() }, place.cap_bytes)?
+                        .0
+                        .ok())
                 };
                 let outcome = measured(Work::Pages)?;
                 let fio = Job {
@@ -324,44 +315,11 @@ impl Bench {
         Ok(recoveries)
     }
 
-    fn capping(&self) -> PathBuf {
-        self.arguments.work.join("capped.py")
-    }
-
     /// Runs a task below a cap.
     fn measure(&self, task: &Task, cap_bytes: u64) -> Result<Outcome> {
-        let (outcome, usage) = self.attempt(task, cap_bytes)?;
+        let (outcome, usage) = self.capping.attempt::<Outcome>(task, cap_bytes)?;
         outcome
             .map_err(|message| BenchError::Setup(format!("{task:?} ended with {}: {message}", usage.status)))
-    }
-
-    /// The same, with what it said if it did not end well, and what it used.
-    fn attempt(&self, task: &Task, cap_bytes: u64) -> Result<(std::result::Result<Outcome, String>, Usage)> {
-        let path = self.arguments.work.join("usage.json");
-        let this = std::env::current_exe().map_err(|error| BenchError::Setup(error.to_string()))?;
-        let mut command = match &self.arguments.capped {
-            Some(program) => Command::new(program),
-            None => {
-                let mut command = Command::new("python3");
-                command.arg(self.capping());
-                command
-            }
-        };
-        let said = serde_json::to_string(task).map_err(|error| BenchError::Setup(error.to_string()))?;
-        command.args(["--memory", &cap_bytes.to_string(), "--timeout", "900", "--json"]).arg(&path);
-        command.arg("--").arg(this).args(["--task", &said]).stdin(Stdio::null());
-        let output = command.output().map_err(|source| BenchError::Program {
-            program: "python3".to_owned(),
-            source,
-            hint: "it caps the memory of what is measured",
-        })?;
-        let usage: Usage = runner::read_json(&path)?
-            .ok_or_else(|| BenchError::Setup("the capping program reported nothing".to_owned()))?;
-        if usage.status != 0 {
-            return Ok((Err(String::from_utf8_lossy(&output.stderr).into_owned()), usage));
-        }
-        let outcome = serde_json::from_slice(&output.stdout);
-        Ok((Ok(outcome.map_err(|error| BenchError::Setup(error.to_string()))?), usage))
     }
 }
 

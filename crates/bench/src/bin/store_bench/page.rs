@@ -100,17 +100,6 @@ pub fn page(arguments: &Arguments, figures: &Figures) -> String {
     text
 }
 
-/// A time of some microseconds to some seconds.
-pub fn short_time(seconds: f64) -> String {
-    let micros = seconds * 1e6;
-    match micros {
-        ..10.0 => format!("{micros:.1} µs"),
-        ..1000.0 => format!("{micros:.0} µs"),
-        ..1e6 => format!("{:.1} ms", micros / 1000.0),
-        _ => format!("{seconds:.1} s"),
-    }
-}
-
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -137,7 +126,7 @@ fn rows_table(figures: &Figures, times: u64) -> Table {
     );
     let per_second = |found: Option<&Outcome>| found.map(Outcome::per_second);
     let shown = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0}"));
-    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), short_time);
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), quantity::short_time);
     let loads = (Work::Load, "rows loaded in order, 10,000 a transaction");
     for (work, name) in std::iter::once(loads).chain(WORKS) {
         for threads in threads_of(figures, times, work) {
