@@ -84,13 +84,13 @@ const STACK_BYTES: usize = 256 << 20;
 pub(crate) enum Planned {
     /// `SHOW TABLES`
     ShowTables,
-    Plan(LogicalPlan, Creation),
+    Plan(LogicalPlan, Box<Creation>),
     /// One about the catalog, which has no plan.
     Catalog(CatalogStatement),
     /// `CREATE INDEX` and `DROP INDEX`
     Index(IndexStatement),
     /// `ALTER TABLE`
-    Alter(Box<AlterStatement>),
+    Alter(AlterStatement),
     /// `BEGIN`, `COMMIT` and the like
     Transaction(TransactionStatement),
 }
@@ -126,14 +126,14 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Plann
         return Ok(Planned::Index(index));
     }
     if let Some(alter) = Box::pin(alter_statement::of(state, &statement)).await? {
-        return Ok(Planned::Alter(Box::new(alter)));
+        return Ok(Planned::Alter(alter));
     }
     if let Some(plan) = row_changes::plan(state, &statement).await? {
-        return Ok(Planned::Plan(plan, Creation::default()));
+        return Ok(Planned::Plan(plan, Box::default()));
     }
     let creation = creation::settle(&mut statement)?;
     let plan = logical_plan(state, statement).await?;
-    Ok(Planned::Plan(plan, creation))
+    Ok(Planned::Plan(plan, Box::new(creation)))
 }
 
 fn catalog_statement(state: &SessionState, text: &str) -> Result<Option<CatalogStatement>> {

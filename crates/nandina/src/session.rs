@@ -226,7 +226,7 @@ impl Session {
         self.share_memory()?;
         match planned {
             Planned::ShowTables => self.show_tables().await,
-            Planned::Plan(plan, creation) => Box::pin(self.run_plan(state, plan, creation, text)).await,
+            Planned::Plan(plan, creation) => Box::pin(self.run_plan(state, plan, *creation, text)).await,
             Planned::Catalog(statement) => {
                 if statement.changes_database() {
                     self.transaction.refuse("a statement about the catalog")?;
@@ -240,7 +240,7 @@ impl Session {
             Planned::Alter(statement) => {
                 self.transaction.refuse("ALTER TABLE")?;
                 if let Some(place) = self.existing(&statement.table, statement.if_exists)? {
-                    Box::pin(place.tables.alter(state, &place, *statement)).await?;
+                    Box::pin(place.tables.alter(state, &place, statement)).await?;
                 }
                 Query::nothing()
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   CREATE TABLE t (a INTEGER CHECK (a > 0))
-//!   Insert into t ◄── Filter: must_hold(a > 0, 'CHECK (a > 0) of table t') ◄── rows, as the table's columns
+//!   Insert into t ◄── Projection: must_hold(a, a > 0, 'CHECK (a > 0) of table t') AS a, … ◄── rows, as the table's columns
 //! ```
 //!
 //! As in SQL, a row fails only where a check is false: null is not.
@@ -10,14 +10,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, AsArray as _, BooleanArray};
+use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
 use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
-    ColumnarValue, DmlStatement, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
+    ColumnarValue, DmlStatement, Expr as PlannedExpr, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
 };
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, SetExpr, VisitMut as _, VisitorMut};
@@ -75,6 +75,10 @@ pub(crate) fn add(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan
     Ok(checked.data()?)
 }
 
+/// Rows that fail where a check is false of one of them.
+///
+/// It is part of what is computed of them, not a filter: filters become one, and a join with a sub-query that leaves rows out may then be
+/// above the check.
 pub(super) fn checked(
     state: &SessionState,
     rows: LogicalPlan,
@@ -82,26 +86,39 @@ pub(super) fn checked(
     table: &str,
 ) -> Result<LogicalPlan> {
     let message = format!("CHECK ({check}) of table '{table}' fails for a row");
-    checked_or(state, rows, check, message)
+    let check = condition(state, &rows, check)?;
+    let mut columns: Vec<PlannedExpr> =
+        rows.schema().columns().into_iter().map(PlannedExpr::Column).collect();
+    if let (Some(first), Some((qualifier, field))) = (columns.first_mut(), rows.schema().iter().next()) {
+        let value = std::mem::take(first);
+        let checked = ScalarUDF::from(MustHold::new()).call(vec![value, check, lit(message)]);
+        *first = checked.alias_qualified(qualifier.cloned(), field.name());
+    }
+    Ok(LogicalPlanBuilder::from(rows).project(columns)?.build()?)
 }
 
-/// Lets a plan fail with a message where a check is false of a row.
+/// Lets a plan fail with a message where a check is false of a row, also where none of its columns is wanted.
 pub(super) fn checked_or(
     state: &SessionState,
     rows: LogicalPlan,
     check: &str,
     message: String,
 ) -> Result<LogicalPlan> {
+    let check = condition(state, &rows, check)?;
+    let holds = ScalarUDF::from(MustHold::new()).call(vec![lit(true), check, lit(message)]);
+    Ok(LogicalPlanBuilder::from(rows).filter(holds)?.build()?)
+}
+
+/// A check as an expression of rows.
+fn condition(state: &SessionState, rows: &LogicalPlan, check: &str) -> Result<PlannedExpr> {
     let expr = new_parser(state, check)?.parse_expr().map_err(Error::from_parser)?;
     let expr = as_in_queries(state, expr)?;
     let expr = ExprWithAlias { expr, alias: None };
     let expr = state.create_logical_expr_from_sql_expr(expr, rows.schema())?;
-    let expr = match expr.get_type(rows.schema())? {
+    Ok(match expr.get_type(rows.schema())? {
         DataType::Boolean => expr,
         _ => cast(expr, DataType::Boolean),
-    };
-    let holds = ScalarUDF::from(MustHold::new()).call(vec![expr, lit(message)]);
-    Ok(LogicalPlanBuilder::from(rows).filter(holds)?.build()?)
+    })
 }
 
 /// An expression with what is done to those of queries before they are planned.
@@ -124,7 +141,7 @@ fn as_in_queries(state: &SessionState, expr: Expr) -> Result<Expr> {
     Err(Error::bug("a check is no expression any more"))
 }
 
-/// True, or an error for a row for which its first argument is false: the second.
+/// Its first argument, or an error for a row for which the second is false: the third.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MustHold {
     signature: Signature,
@@ -133,8 +150,7 @@ struct MustHold {
 impl MustHold {
     fn new() -> Self {
         // Volatile: it must not be computed before there are rows.
-        let types = vec![DataType::Boolean, DataType::Utf8];
-        MustHold { signature: Signature::exact(types, Volatility::Volatile) }
+        MustHold { signature: Signature::any(3, Volatility::Volatile) }
     }
 }
 
@@ -147,14 +163,17 @@ impl ScalarUDFImpl for MustHold {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(DataType::Boolean)
+    fn return_type(&self, types: &[DataType]) -> DataFusionResult<DataType> {
+        match types {
+            [value, _, _] => Ok(value.clone()),
+            _ => Err(Error::bug("must_hold has three arguments").into()),
+        }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
         let rows = args.number_rows;
-        let [checked, message] = args.args.as_slice() else {
-            return Err(Error::bug("must_hold has two arguments").into());
+        let [value, checked, message] = args.args.as_slice() else {
+            return Err(Error::bug("must_hold has three arguments").into());
         };
         let checked = checked.to_array(rows)?;
         let checked = checked.as_boolean();
@@ -166,6 +185,6 @@ impl ScalarUDFImpl for MustHold {
             };
             return Err(Error::Query { message }.into());
         }
-        Ok(ColumnarValue::Array(Arc::new(BooleanArray::from(vec![true; rows]))))
+        Ok(value.clone())
     }
 }
