@@ -45,6 +45,8 @@ use super::{read_cache, storage_error};
 
 /// Bytes of table from which on another partition is worth its while: the length of the stripes that partitions share.
 const PARTITION_BYTES: u64 = 16 << 20;
+/// Ids of deleted rows that take no more than this need no room in the limit.
+const FEW_DELETED_BYTES: usize = 256 << 10;
 
 /// Scans a table snapshot. Partitions take stripes from one queue, so that none idles while another has work.
 ///
@@ -258,7 +260,11 @@ impl TableScanExec {
             Some(transaction) => {
                 let deleted = transaction.read(|transaction| transaction.deleted_rows(&self.table))?;
                 let memory = MemoryConsumer::new("deleted rows").register(context.memory_pool());
-                memory.try_resize(deleted.bytes())?;
+                match deleted.bytes() {
+                    // As the buffers of a scan: a writer above it may have more than the limit already.
+                    few @ ..=FEW_DELETED_BYTES => memory.resize(few),
+                    many => memory.try_resize(many)?,
+                }
                 ((deleted.rows() > 0).then(|| Arc::new(deleted)), Some(Arc::new(memory)))
             }
             None => (None, None),

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef, Fields};
 use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
-use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
+use datafusion::common::{DFSchema, DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{
     ColumnarValue, DmlStatement, Expr as PlannedExpr, ExprSchemable as _, LogicalPlan, LogicalPlanBuilder,
@@ -62,17 +62,33 @@ pub(crate) fn add(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan
         LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(_)) => {
             let place = names.find(&dml.table_name);
             let checks = place.map(|place| place.tables.rules(&place).checks).unwrap_or_default();
-            let mut rows = dml.input.as_ref().clone();
+            let mut rows = with_nulls(dml.input.as_ref().clone())?;
             for check in &checks {
                 rows = checked(state, rows, check, dml.table_name.table()).map_err(DataFusionError::from)?;
             }
             let input = Arc::new(rows);
             let dml = DmlStatement { input, ..dml };
-            Ok(Transformed::new_transformed(LogicalPlan::Dml(dml), !checks.is_empty()))
+            Ok(Transformed::yes(LogicalPlan::Dml(dml)))
         }
         other => Ok(Transformed::no(other)),
     });
     Ok(checked.data()?)
+}
+
+/// The same rows, where `VALUES` may have nulls. DataFusion has them be as the columns of the table are, and then says which column of
+/// `VALUES` has a null; those who write rows say which one of the table.
+fn with_nulls(rows: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    let nullable = rows.transform_up(|node| match node {
+        LogicalPlan::Values(mut values) => {
+            let nullable = |field: &FieldRef| field.as_ref().clone().with_nullable(true);
+            let fields: Fields = values.schema.fields().iter().map(nullable).collect();
+            let metadata = values.schema.metadata().clone();
+            values.schema = Arc::new(DFSchema::from_unqualified_fields(fields, metadata)?);
+            Ok(Transformed::yes(LogicalPlan::Values(values)))
+        }
+        other => Ok(Transformed::yes(other.recompute_schema()?)),
+    });
+    nullable.data()
 }
 
 /// Rows that fail where a check is false of one of them.

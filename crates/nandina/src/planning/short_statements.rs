@@ -21,8 +21,11 @@ use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, FetchType, LogicalPlan, SkipType, SortExpr, TableScan, Volatility};
+use datafusion::logical_expr::{
+    Expr, FetchType, LogicalPlan, SkipType, SortExpr, TableScan, Volatility, WriteOp,
+};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, create_physical_expr};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
@@ -169,6 +172,7 @@ struct Shape<'p> {
 impl<'p> Shape<'p> {
     fn of(plan: &'p LogicalPlan) -> Option<Self> {
         let (change, target, mut node) = match plan {
+            LogicalPlan::Dml(dml) if dml.op != WriteOp::Insert(InsertOp::Append) => return None,
             LogicalPlan::Dml(dml) => {
                 let provider = source_as_provider(&dml.target).ok()?;
                 let change = provider.downcast_ref::<RowTableProvider>()?.only_change()?.clone();

@@ -237,7 +237,7 @@ fn inserted(
             // The target has no row here whose columns could be meant.
             Some((_, value)) if names_table(value, &target.alias) => Err(Error::unsupported(format!(
                 "MERGE … INSERT: {value} names '{}', which has no row that matches; take columns of '{source}'",
-                target.alias
+                target.place.name
             ))),
             Some((_, value)) => Ok(with_table(value.clone(), source, |_| true)),
             None => target.default(state, number),
