@@ -50,7 +50,7 @@ use crate::statements::report::{self, ReportPage, Watched};
 use crate::statements::{self, catalog, copy_from, copy_to, device, explain};
 use crate::tables::snapshots::NewestSnapshots;
 use crate::tables::views;
-use crate::tables::{Stay, Tables};
+use crate::tables::{Stay, Tables, plan_views_again};
 use crate::tpch::TpchFunction;
 use crate::transactions::{OpenTransaction, READ_ONLY};
 use crate::{calibrate, settings, statement_text};
@@ -198,6 +198,7 @@ impl Session {
         if let Some(statement) = type_statement::parse(text)? {
             self.transaction.refuse("a type")?;
             main_tables(&self.database).run_type_statement(statement, text)?;
+            plan_views_again();
             return Query::nothing();
         }
         if let Some(from) = copy_from::parse(text)? {

@@ -23,6 +23,7 @@ use crate::planning::output_names;
 use crate::planning::short_statements::{self, Recognized};
 use crate::planning::short_text::ShortText;
 use crate::query::{Answer, Query, count_row, count_schema};
+use crate::tables;
 
 /// More texts than this are forgotten at once: a program has fewer.
 const MOST_TEXTS: usize = 1000;
@@ -92,11 +93,12 @@ impl ShortStatements {
         let key = key(&short);
         let mut recognized = self.known(&key).filter(|recognized| recognized.is_current(names));
         if recognized.is_none() {
-            let new = short_statements::recognized(&state()?, &short).await?;
-            self.put(key, new.clone());
-            recognized = Some(new);
+            recognized = short_statements::recognized(&state()?, &short).await?;
+            if let Some(new) = &recognized {
+                self.put(key, new.clone());
+            }
         }
-        let Some(Recognized::Short { statement, table }) = recognized else { return Ok(None) };
+        let Some(Recognized::Short { statement, table, .. }) = recognized else { return Ok(None) };
         match found(names, &table) {
             Some(table) => start(&statement, table, transactions, short.values, pool),
             None => Ok(None),
@@ -108,8 +110,9 @@ impl Recognized {
     /// Whether the name in the text still means the same table, which has not changed.
     fn is_current(&self, names: &Names) -> bool {
         match self {
-            Self::Short { statement, table } => {
-                found(names, table).is_some_and(|table| statement.planned_by.is_of(&table))
+            Self::Short { statement, table, plans } => {
+                *plans == tables::plans()
+                    && found(names, table).is_some_and(|table| statement.planned_by.is_of(&table))
             }
             Self::Planned { table, planned_by } => match (found(names, table), planned_by) {
                 (Some(table), Some(planned_by)) => planned_by.is_of(&table),

@@ -46,8 +46,14 @@ use crate::planning::identities;
 use crate::query::{Answer, Query, count_row, count_schema};
 use crate::temporary_store::TemporaryStore;
 
-/// Counts the tables in memory that have gone somewhere else: views over them, of whatever database and session, are planned again.
+/// Counts what has changed the meaning of statements: tables in memory that have gone somewhere else, macros and types. Views and short
+/// statements of all databases and sessions are planned again.
 static PLANS: AtomicU64 = AtomicU64::new(0);
+
+/// What a plan that is kept has been made with: another number means that it may mean something else now.
+pub(crate) fn plans() -> u64 {
+    PLANS.load(Ordering::Acquire)
+}
 
 /// Views are planned again when they are used next: what they name is no longer there, or somewhere else.
 pub(crate) fn plan_views_again() {
@@ -164,7 +170,7 @@ impl Tables {
         let Some(view) = self.objects().views.into_iter().find(|view| view.name == full) else {
             return Ok(None);
         };
-        let plans = PLANS.load(Ordering::Acquire);
+        let plans = plans();
         if let Some((with, known)) = self.views.lock().get(&full)
             && *with == plans
         {

@@ -129,6 +129,10 @@ impl ShortStatement {
         transactions: &Arc<Transactions>,
         values: Vec<ScalarValue>,
     ) -> Result<Option<ShortChange>> {
+        let transaction = transactions.of(table.store())?;
+        if self.seen_by(&table, &transaction)?.is_none() {
+            return Ok(None);
+        }
         let rows = match &self.source {
             ShortSource::One => Some(self.computed(one_row()?, &values)?),
             ShortSource::Index(lookup) => match lookup.range(&values)? {
@@ -212,7 +216,13 @@ impl KeyLookup {
         let mut rows = codec.decoder(&self.columns).map_err(pages_error)?;
         let mut ids = Vec::new();
         let mut read = |transaction: &Transaction| -> Result<bool, StorageError> {
-            let Some(found) = transaction.find_few(table, self.index, range, MOST_ROWS)? else {
+            // An index that has been dropped meanwhile does not have what this transaction has added since.
+            if !transaction.indexes(table)?.iter().any(|(number, _)| *number == self.index) {
+                return Ok(false);
+            }
+            // A whole key has one row, and an entry for each of those that had it before.
+            let most = if self.is_unique { usize::MAX } else { MOST_ROWS };
+            let Some(found) = transaction.find_few(table, self.index, range, most)? else {
                 return Ok(false);
             };
             for row in &found {
@@ -280,7 +290,7 @@ impl ShortChange {
                 };
                 match found {
                     Some(found) => statement.computed(found, &values)?,
-                    None => return internal_err!("a whole key has one row at most"),
+                    None => return Err(storage_error(StorageError::conflict())),
                 }
             }
             (None, ShortSource::One) => return internal_err!("the rows of the statement are known"),

@@ -38,6 +38,7 @@ use super::short_text::ShortText;
 use super::{Planned, catalog_statement, macros, on_planning_thread, parse_one, planned};
 use crate::catalog::names::Names;
 use crate::error::{Error, Result};
+use crate::tables::plans;
 
 /// What planning has found out about a text with parameters.
 #[derive(Debug, Clone)]
@@ -46,6 +47,8 @@ pub(crate) enum Recognized {
         statement: Arc<ShortStatement>,
         /// The table as the statement names it.
         table: TableReference,
+        /// What it was planned with, macros among them.
+        plans: u64,
     },
     /// It is for a plan, as long as the table is as it is now. Without `planned_by`, its rows are not changed one by one.
     Planned { table: TableReference, planned_by: Option<PlannedBy> },
@@ -53,21 +56,20 @@ pub(crate) enum Recognized {
     Never,
 }
 
-/// What a text is, with parameters of these types.
-pub(crate) async fn recognized(state: &Arc<SessionState>, short: &ShortText) -> Result<Recognized> {
+/// What a text is, with parameters of these types; `None` if that cannot be told now.
+pub(crate) async fn recognized(state: &Arc<SessionState>, short: &ShortText) -> Result<Option<Recognized>> {
     let (state, text) = (Arc::clone(state), short.text.clone());
     let types: Vec<DataType> = short.values.iter().map(|value| value.data_type()).collect();
     on_planning_thread(move || async move {
         // What is wrong with a statement is told where it is planned as it was written.
-        Ok(recognize(&state, &text, &types).await.unwrap_or_else(|error| {
-            log::debug!("not a short statement: {error}");
-            Recognized::Never
-        }))
+        let plans = plans();
+        let recognized = recognize(&state, &text, &types, plans).await;
+        Ok(recognized.inspect_err(|error| log::debug!("not a short statement: {error}")).ok())
     })
     .await
 }
 
-async fn recognize(state: &SessionState, text: &str, types: &[DataType]) -> Result<Recognized> {
+async fn recognize(state: &SessionState, text: &str, types: &[DataType], plans: u64) -> Result<Recognized> {
     let statement = parse_one(state, text)?;
     let Some(name) = table_name(&statement) else { return Ok(Recognized::Never) };
     let Some(names) = state.config().get_extension::<Names>() else { return Ok(Recognized::Never) };
@@ -99,7 +101,7 @@ async fn recognize(state: &SessionState, text: &str, types: &[DataType]) -> Resu
         None => None,
     };
     Ok(match statement {
-        Some(statement) => Recognized::Short { statement: Arc::new(statement), table: reference },
+        Some(statement) => Recognized::Short { statement: Arc::new(statement), table: reference, plans },
         None => Recognized::Planned { table: reference, planned_by: Some(table.planned_by()) },
     })
 }

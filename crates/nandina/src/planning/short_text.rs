@@ -176,20 +176,15 @@ fn sign_before(tokens: &[(usize, &str)], at: usize) -> Option<usize> {
     (!ends_a_value).then_some(sign)
 }
 
-/// The value that a plan would have for a number.
+/// The value that a plan would have for a number: one with a point is a floating-point number.
 fn number(digits: &str) -> Option<ScalarValue> {
     let Some((whole, fraction)) = digits.split_once('.') else {
         return digits.parse().ok().map(|number| ScalarValue::Int64(Some(number)));
     };
-    let unscaled = format!("{whole}{fraction}");
-    if unscaled.trim_start_matches('-').len() > MOST_DIGITS {
+    if whole.trim_start_matches('-').len() + fraction.len() > MOST_DIGITS {
         return None;
     }
-    let unscaled: i128 = unscaled.parse().ok()?;
-    let significant = unscaled.unsigned_abs().checked_ilog10().map_or(1, |log| log + 1);
-    let scale = u8::try_from(fraction.len()).ok()?;
-    let precision = u8::try_from(significant).ok()?.max(scale);
-    Some(ScalarValue::Decimal128(Some(unscaled), precision, i8::try_from(scale).ok()?))
+    digits.parse().ok().map(|number| ScalarValue::Float64(Some(number)))
 }
 
 #[cfg(test)]
@@ -208,8 +203,7 @@ mod tests {
         assert_eq!(values, ["Int64(17)", "Utf8(\"it's\")"]);
         let (text, values) = short("insert into t1 values(-5, - 0.50, '', a-1, 2 -3)").unwrap();
         assert_eq!(text, "insert into t1 values($1, $2, $3, a-$4, $5 -$6)");
-        let expected =
-            ["Int64(-5)", "Decimal128(Some(-50),2,2)", "Utf8(\"\")", "Int64(1)", "Int64(2)", "Int64(3)"];
+        let expected = ["Int64(-5)", "Float64(-0.5)", "Utf8(\"\")", "Int64(1)", "Int64(2)", "Int64(3)"];
         assert_eq!(values, expected);
     }
 

@@ -22,6 +22,7 @@ use crate::planning::catalog_statement::{self, CatalogStatement, IfThere, Shown}
 use crate::planning::parameters::PreparedStatements;
 use crate::planning::{self, Planned};
 use crate::query::{Answer, Query};
+use crate::tables::plan_views_again;
 
 /// Runs a statement about the catalog.
 pub(crate) async fn run(
@@ -45,8 +46,12 @@ pub(crate) async fn run(
         CatalogStatement::DropSequence { name, if_exists } => drop_sequence(&names, &name, if_exists)?,
         CatalogStatement::CreateMacro { name, if_there, is_temporary, statement } => {
             create_macro(&names.place(&name, is_temporary)?, statement, if_there)?;
+            plan_views_again();
         }
-        CatalogStatement::DropMacro { name, if_exists } => drop_macro(&names, &name, if_exists)?,
+        CatalogStatement::DropMacro { name, if_exists } => {
+            drop_macro(&names, &name, if_exists)?;
+            plan_views_again();
+        }
         CatalogStatement::RenameView { view, if_exists, name } => match names.find(&view) {
             Some(place) => place.tables.rename_view(&place, &name)?,
             None if if_exists => {}
@@ -279,7 +284,7 @@ fn detach(names: &Names, name: &str, if_exists: bool) -> Result<()> {
         None if if_exists => return Ok(()),
         _ => names.databases().detach(name)?,
     }
-    crate::tables::plan_views_again();
+    plan_views_again();
     Ok(())
 }
 

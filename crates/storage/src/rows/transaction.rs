@@ -306,11 +306,11 @@ impl Transaction {
         let (record, keys) = table.index(index)?;
         let (lower, upper) = keys.bounds(range)?;
         let (lower, upper) = (Bound::Included(lower.as_slice()), Bound::Included(upper.as_slice()));
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
         for row in self.reader()?.index_range(record.tree(), lower, upper, false).rows() {
             let id = id_of(row?);
             // A row has several keys where transactions see several states of it.
-            if !found.contains(&id) {
+            if seen.insert(id) {
                 if found.len() == most {
                     return Ok(None);
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
+use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _, TreeNodeRecursion};
 use datafusion::logical_expr::expr::{InList, Placeholder};
 use datafusion::logical_expr::{
     Between, BinaryExpr, Cast, Expr, ExprSchemable as _, LogicalPlan, Operator, ScalarUDF, Values, cast,
@@ -75,27 +75,54 @@ pub(super) fn as_functions(expr: Expr, types: &[DataType]) -> Result<Expr> {
     Ok(expr.data()?)
 }
 
-/// Whether all parameters of a plan stand where their types alone decide what is meant. Those of a query are in conditions.
+/// Whether all parameters of a plan stand where their types alone decide what is meant. Those of a query are in conditions: elsewhere
+/// columns would be named by them.
 pub(super) fn stand_well(plan: &LogicalPlan, changes_rows: bool) -> Result<bool> {
     let mut do_all = true;
     plan.apply_with_subqueries(|node| {
         let none = Arc::new(DFSchema::empty());
         let input = node.inputs().first().map_or(&none, |input| input.schema());
-        let may_be_value = changes_rows && !matches!(node, LogicalPlan::Filter(_));
         node.apply_expressions(|expr| {
-            do_all = do_all && stands_well(expr, input, may_be_value)?;
-            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+            do_all = do_all
+                && match node {
+                    LogicalPlan::Filter(_) => stands_well(expr, input)?,
+                    LogicalPlan::Values(_) if changes_rows => {
+                        is_value(expr, true) || stands_well(expr, input)?
+                    }
+                    LogicalPlan::Projection(_) if changes_rows => {
+                        is_value(expr, false) || stands_well(expr, input)?
+                    }
+                    _ => !has_parameter(expr),
+                };
+            Ok(TreeNodeRecursion::Continue)
         })
     })?;
     Ok(do_all)
 }
 
-fn stands_well(expr: &Expr, schema: &DFSchema, may_be_value: bool) -> Result<bool> {
-    let inside = |expr: &Expr| stands_well(expr, schema, false);
+/// Whether an expression is a parameter that is the value of a column. A floating-point number is one of a column of such numbers alone:
+/// of what becomes of others, plans know more than the type. The type of the column is known where `VALUES` are.
+fn is_value(expr: &Expr, is_column: bool) -> bool {
+    let is_float = |placeholder: &Placeholder| {
+        placeholder.field.as_ref().is_none_or(|field| field.data_type().is_floating())
+    };
     match expr {
-        Expr::Placeholder(_) => Ok(may_be_value),
-        Expr::Alias(alias) => stands_well(&alias.expr, schema, may_be_value),
-        Expr::Cast(Cast { expr, .. }) => stands_well(expr, schema, may_be_value),
+        Expr::Alias(alias) => is_value(&alias.expr, is_column),
+        Expr::Placeholder(placeholder) => is_column || !is_float(placeholder),
+        Expr::Cast(Cast { expr, field }) => match expr.as_ref() {
+            Expr::Placeholder(placeholder) => !is_float(placeholder) || field.data_type().is_floating(),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn stands_well(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    let inside = |expr: &Expr| stands_well(expr, schema);
+    match expr {
+        Expr::Placeholder(_) => Ok(false),
+        Expr::Alias(alias) => inside(&alias.expr),
+        Expr::Cast(Cast { expr, .. }) => inside(expr),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
             Operator::And | Operator::Or => Ok(inside(left)? && inside(right)?),
             Operator::Eq
@@ -109,6 +136,7 @@ fn stands_well(expr: &Expr, schema: &DFSchema, may_be_value: bool) -> Result<boo
             Operator::Plus | Operator::Minus | Operator::Multiply => {
                 let are_numbers = is_number(left, schema)? && is_number(right, schema)?;
                 Ok((are_numbers || !has_parameter(expr))
+                    && are_alike(left, right, schema)?
                     && is_alone(left, schema)?
                     && is_alone(right, schema)?)
             }
@@ -135,7 +163,7 @@ fn stands_well(expr: &Expr, schema: &DFSchema, may_be_value: bool) -> Result<boo
 fn is_alone(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     match expr {
         Expr::Placeholder(_) => Ok(true),
-        other => stands_well(other, schema, false),
+        other => stands_well(other, schema),
     }
 }
 
@@ -143,15 +171,21 @@ fn has_parameter(expr: &Expr) -> bool {
     expr.exists(|expr| Ok(matches!(expr, Expr::Placeholder(_)))).unwrap_or(true)
 }
 
-/// Whether two expressions are compared as what both are, if one of them is a parameter.
+/// Whether two expressions are of one kind, if one of them is a parameter: then what is between them is done in their own type, or in one
+/// that holds both.
 fn are_alike(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<bool> {
     let is_parameter = |expr: &Expr| matches!(expr, Expr::Placeholder(_));
     if !is_parameter(left) && !is_parameter(right) {
         return Ok(true);
     }
+    if is_parameter(left) && is_parameter(right) {
+        return Ok(false);
+    }
     let (left, right) = (left.get_type(schema)?, right.get_type(schema)?);
     let are_texts = left.is_string() && right.is_string();
-    Ok(left == right || are_texts || left.is_numeric() && right.is_numeric())
+    let is_exact =
+        |data_type: &DataType| data_type.is_integer() || matches!(data_type, DataType::Decimal128(..));
+    Ok(left == right || are_texts || is_exact(&left) && is_exact(&right))
 }
 
 fn is_number(expr: &Expr, schema: &DFSchema) -> Result<bool> {
