@@ -78,7 +78,7 @@ async fn recognize(state: &SessionState, text: &str, types: &[DataType], plans: 
     let table = place.and_then(|place| place.tables.changeable(&place));
     let planned_by = table.as_ref().map(Table::planned_by);
     let is_insert = matches!(&statement, Statement::Statement(inner) if matches!(inner.as_ref(), SqlStatement::Insert(_)));
-    // A plan would have to be made in vain.
+    // Without an index there is no short statement, and planning it would find that out at the end.
     let found = table.filter(|table| is_insert || table.indexes().next().is_some());
     let Some(table) = found else {
         return Ok(Recognized::Planned { table: reference, planned_by });
