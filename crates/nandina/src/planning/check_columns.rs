@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitMut as _, VisitorMut};
-use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+use datafusion::sql::sqlparser::keywords::RESERVED_FOR_COLUMN_ALIAS;
 use nandina_storage::TableRules;
 
 use super::syntax;
@@ -68,7 +68,7 @@ pub(crate) fn renamed(check: &str, column: &str, name: &str) -> Result<String> {
     let plain = Ident::new(name);
     let is_plain = normalized(&plain) == name
         && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
-        && !ALL_KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(name))
+        && !RESERVED_FOR_COLUMN_ALIAS.iter().any(|word| format!("{word:?}").eq_ignore_ascii_case(name))
         && syntax::expression(name).is_ok_and(|expr| expr == Expr::Identifier(plain.clone()));
     let new = if is_plain { plain } else { Ident::with_quote('"', name) };
     let expr = visited(check, |found| {
