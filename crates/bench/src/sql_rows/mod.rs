@@ -34,7 +34,7 @@ pub const GROUP_ROWS: u64 = 10;
 pub enum Contender {
     /// As texts.
     Nandina,
-    /// Planned once, by `PREPARE`.
+    /// Planned once, and run with values.
     NandinaPrepared,
     /// As texts, as Nandina gets them.
     Sqlite,

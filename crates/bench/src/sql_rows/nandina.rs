@@ -4,7 +4,8 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, AsArray as _};
 use arrow::datatypes::UInt64Type;
-use nandina::{Answer, Database, Options, Query, Session};
+use datafusion::common::ScalarValue;
+use nandina::{Answer, Database, Options, PreparedStatement, Query, Session};
 use tokio::runtime::Runtime;
 
 use super::{Argument, Call, Form, GROUP_ROWS, Rows, TEXT_BYTES};
@@ -50,9 +51,11 @@ impl Nandina {
 impl Rows for Nandina {
     fn session(&self, work: &mut dyn FnMut(&mut dyn super::Session) -> Result<()>) -> Result<()> {
         let session = self.new_session()?;
-        let way = if self.is_prepared { Way::Prepared } else { Way::Text };
-        way.prepare(&self.runtime, &session)?;
-        work(&mut NandinaSession { runtime: &self.runtime, session, way })
+        let way = match self.is_prepared {
+            true => Way::prepared(&self.runtime, &session)?,
+            false => Way::Text(&session),
+        };
+        work(&mut NandinaSession { runtime: &self.runtime, way })
     }
 
     fn load(&self, rows: u64) -> Result<()> {
@@ -83,46 +86,47 @@ impl Rows for Nandina {
 }
 
 /// How a session is given statements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Way<'s> {
     /// Each as a text with its values.
-    Text,
-    /// Prepared once, and run with values.
-    Prepared,
+    Text(&'s Session),
+    /// Prepared once, and run with values: one for each form, in their order.
+    Prepared(Vec<PreparedStatement<'s>>),
 }
 
-impl Way {
-    fn prepare(self, runtime: &Runtime, session: &Session) -> Result<()> {
-        if self == Way::Text {
-            return Ok(());
-        }
-        Form::ALL.into_iter().try_for_each(|form| {
-            let text = format!("PREPARE {} AS {}", form.name(), form.sql());
-            runtime.block_on(session.run(&text)).map_err(failed)
-        })
+impl<'s> Way<'s> {
+    fn prepared(runtime: &Runtime, session: &'s Session) -> Result<Self> {
+        let prepare = |form: Form| runtime.block_on(session.prepare(form.sql())).map_err(failed);
+        Form::ALL.into_iter().map(prepare).collect::<Result<_>>().map(Self::Prepared)
     }
 
-    async fn start(self, session: &Session, call: &Call) -> nandina::Result<Query> {
+    #[allow(clippy::indexing_slicing)] // There is one for each form.
+    async fn start(&self, call: &Call) -> nandina::Result<Query> {
         match self {
-            Way::Text => session.execute(&call.text()).await,
-            Way::Prepared => {
-                let values: Vec<String> = call.arguments.iter().map(Argument::to_string).collect();
-                session.execute(&format!("EXECUTE {}({})", call.form.name(), values.join(", "))).await
+            Way::Text(session) => session.execute(&call.text()).await,
+            Way::Prepared(statements) => {
+                let values: Vec<ScalarValue> = call.arguments.iter().map(value).collect();
+                statements[call.form as usize].run(&values).await
             }
         }
     }
 }
 
+fn value(argument: &Argument) -> ScalarValue {
+    match argument {
+        Argument::Number(number) => ScalarValue::from(*number),
+        Argument::Text(text) => ScalarValue::from(text.as_str()),
+    }
+}
+
 struct NandinaSession<'n> {
     runtime: &'n Runtime,
-    session: Session,
-    way: Way,
+    way: Way<'n>,
 }
 
 impl super::Session for NandinaSession<'_> {
     fn run(&mut self, call: &Call) -> Result<u64> {
         let running = async {
-            let query = self.way.start(&self.session, call).await?;
+            let query = self.way.start(call).await?;
             let counts = query.answer() == Answer::RowsWritten;
             let batches = query.collect().await?;
             // A statement that changes rows tells how many as its only row.

@@ -61,7 +61,9 @@ impl Rows for Sqlite {
         let mut prepared = Vec::new();
         if self.is_prepared {
             for form in Form::ALL {
-                prepared.push((form, connection.prepare(form.sql()).map_err(failed)?));
+                // To SQLite $1 is a name, and its number the place where it comes first.
+                let text = form.sql().replace('$', "?");
+                prepared.push((form, connection.prepare(&text).map_err(failed)?));
             }
         }
         work(&mut SqliteSession { writing: &self.writing, connection: &connection, prepared })
