@@ -20,17 +20,6 @@ impl Form {
     pub const ALL: [Self; 6] =
         [Self::Read, Self::Group, Self::Range, Self::Groups, Self::Update, Self::Insert];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Group => "read_group",
-            Self::Range => "read_range",
-            Self::Groups => "read_groups",
-            Self::Update => "update_row",
-            Self::Insert => "insert_row",
-        }
-    }
-
     /// With `$1` and so on for values.
     pub fn sql(self) -> &'static str {
         match self {

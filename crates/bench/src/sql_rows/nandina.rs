@@ -89,23 +89,28 @@ impl Rows for Nandina {
 enum Way<'s> {
     /// Each as a text with its values.
     Text(&'s Session),
-    /// Prepared once, and run with values: one for each form, in their order.
-    Prepared(Vec<PreparedStatement<'s>>),
+    /// Each form prepared once, and run with values.
+    Prepared(Vec<(Form, PreparedStatement<'s>)>),
 }
 
 impl<'s> Way<'s> {
     fn prepared(runtime: &Runtime, session: &'s Session) -> Result<Self> {
-        let prepare = |form: Form| runtime.block_on(session.prepare(form.sql())).map_err(failed);
+        let prepare = |form: Form| {
+            let statement = runtime.block_on(session.prepare(form.sql())).map_err(failed)?;
+            Ok((form, statement))
+        };
         Form::ALL.into_iter().map(prepare).collect::<Result<_>>().map(Self::Prepared)
     }
 
-    #[allow(clippy::indexing_slicing)] // There is one for each form.
     async fn start(&self, call: &Call) -> nandina::Result<Query> {
         match self {
             Way::Text(session) => session.execute(&call.text()).await,
             Way::Prepared(statements) => {
+                let Some((_, statement)) = statements.iter().find(|(form, _)| *form == call.form) else {
+                    unreachable!("all forms are prepared");
+                };
                 let values: Vec<ScalarValue> = call.arguments.iter().map(value).collect();
-                statements[call.form as usize].run(&values).await
+                statement.run(&values).await
             }
         }
     }

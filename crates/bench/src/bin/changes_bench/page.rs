@@ -87,7 +87,7 @@ pub fn page(arguments: &Arguments, figures: &Figures) -> String {
         "# Short statements\n\nMade by\n\n```sh\ncargo run --release -p nandina-bench --bin changes_bench -- --seconds {}\n```\n\non {}.\n\n\
          A table of about {ROW_BYTES} bytes a row, with a primary key of whole numbers and an index by which {GROUP_ROWS} rows each are found that lie anywhere in it. Every statement is a \
          transaction of its own, about a row, the {GROUP_ROWS} rows of a secondary key, or a range of {RANGE_ROWS} rows; keys are uniformly random. Each session is one thread that waits for its statement. \
-         Statements are texts with other values each time, as programs send them, or are prepared once: `PREPARE` and `EXECUTE` here, statements of its C interface in SQLite, \
+         Statements are texts with other values each time, as programs send them, or are prepared once: `Session::prepare` here, statements of its C interface in SQLite, \
          where the primary key is that of the table's own tree (`INTEGER PRIMARY KEY`). SQLite has a write-ahead log with its usual checkpoints and a connection for each session; its writers wait for each other in this program, \
          as SQLite itself sleeps before it tries again. What is durable is synced by each commit (`durability = full`, `synchronous = FULL`); what is not waited for is `durability = relaxed`, \
          which is in the log on the device soon after, and `synchronous = NORMAL`, which outlasts the process. \
