@@ -9,7 +9,7 @@ use crate::catalog::databases::Databases;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::media::Media;
-use crate::options::{Options, Settings};
+use crate::options::{Options, POOL_SHARE, Settings};
 use crate::tables::Tables;
 use crate::temporary_store::TemporaryStore;
 
@@ -45,7 +45,7 @@ impl Database {
         let settings = Settings::resolve(&options, Some(&directory))?;
         let media =
             Media::new(engine::device_options(&settings), settings.open_device.clone(), Some(&directory));
-        let tables = stored_tables(&directory, options.read_only, &media)?;
+        let tables = stored_tables(&directory, &options, &media)?;
         let databases = Databases::of(Some(&directory), tables, options.read_only);
         Ok(Database { inner: Arc::new(Inner { directory: Some(directory), options, databases, media }) })
     }
@@ -107,7 +107,7 @@ impl Database {
 
     /// The tables of another database, which is opened through the same devices.
     pub(crate) fn tables_in(directory: &Path, options: &Options, media: &Media) -> Result<Arc<Tables>> {
-        stored_tables(&existing(directory, options.read_only)?, options.read_only, media)
+        stored_tables(&existing(directory, options.read_only)?, options, media)
     }
 }
 
@@ -141,10 +141,15 @@ fn existing(directory: &Path, is_read_only: bool) -> Result<PathBuf> {
     directory.canonicalize().map_err(|error| fail(error.to_string()))
 }
 
-fn stored_tables(directory: &Path, is_read_only: bool, media: &Media) -> Result<Arc<Tables>> {
+fn stored_tables(directory: &Path, options: &Options, media: &Media) -> Result<Arc<Tables>> {
     let device = media
         .directory(directory)
         .map_err(|error| Error::Database { path: directory.to_path_buf(), message: error.to_string() })?;
-    let mode = if is_read_only { Mode::ReadOnly } else { Mode::Write };
-    Ok(Tables::in_directory(Store::open(device, mode)?))
+    let mode = if options.read_only { Mode::ReadOnly } else { Mode::Write };
+    let tables = Tables::in_directory(Store::open(device, mode)?);
+    tables.set_background_vacuum(options.background_vacuum);
+    // Until a session shares out its memory, the first one of all.
+    let settings = Settings::resolve(options, Some(directory))?;
+    tables.set_pool_bytes(settings.memory_limit_bytes as usize / POOL_SHARE)?;
+    Ok(tables)
 }

@@ -19,6 +19,8 @@ use crate::{byte_size, process_memory};
 const DEFAULT_MEMORY_PERCENT: u64 = 60;
 /// Below this an operator could not keep even its fixed buffers (partition sub-pages, one batch per input).
 pub(crate) const SMALLEST_MEMORY_LIMIT_BYTES: u64 = 1 << 20;
+/// The buffer pool of rows of a database has this part of the limit.
+pub(crate) const POOL_SHARE: usize = 4;
 /// More workers than any machine has use for.
 pub const MOST_THREADS: usize = 1024;
 /// Rows per batch where memory allows: DataFusion's own default, which its kernels are tuned for.
@@ -95,6 +97,8 @@ pub struct Options {
     /// Whether devices that nothing is known about are measured before the first statement that reads much: at most
     /// two seconds and 256 MiB, once.
     pub auto_calibrate: bool,
+    /// Whether changed rows, and small segments, go into larger segments by themselves while the database is open for writing.
+    pub background_vacuum: bool,
     /// For experiments: devices that are not what the file system offers.
     pub open_device: OpenDevice,
     /// How much of this process may be resident beyond the limit, in a program that has one session and does nothing
@@ -119,6 +123,7 @@ impl Default for Options {
             io_backend: IoBackend::default(),
             batch_size: None,
             auto_calibrate: true,
+            background_vacuum: true,
             open_device: OpenDevice::default(),
             resident: None,
             read_only: false,
@@ -176,6 +181,8 @@ pub struct Settings {
     pub threads: usize,
     pub io_backend: IoBackend,
     pub auto_calibrate: bool,
+    /// Of all sessions of a database, once one of them has set it.
+    pub background_vacuum: bool,
     /// Whether what was read of tables stays in memory that no query needs. Set by `SET` alone.
     pub table_cache: bool,
     /// What a crash may lose of committed transactions.
@@ -205,6 +212,7 @@ impl Settings {
             threads: options.threads.unwrap_or_else(available_threads),
             io_backend: options.io_backend,
             auto_calibrate: options.auto_calibrate,
+            background_vacuum: options.background_vacuum,
             table_cache: true,
             durability: Durability::Full,
             statement_timeout: None,

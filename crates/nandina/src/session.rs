@@ -37,7 +37,7 @@ use crate::engine::{Engine, OperatorFolder};
 use crate::error::{Error, Result};
 use crate::files::reading::Reading;
 use crate::files::{self, FileTables, partitioned};
-use crate::options::Settings;
+use crate::options::{POOL_SHARE, Settings};
 use crate::planning::creation::Creation;
 use crate::planning::index_statement::IndexStatement;
 use crate::planning::parameters::{Prepared, PreparedStatements};
@@ -54,9 +54,6 @@ use crate::tables::{Stay, Tables, plan_views_again};
 use crate::tpch::TpchFunction;
 use crate::transactions::{OpenTransaction, READ_ONLY};
 use crate::{calibrate, settings, statement_text};
-
-/// The buffer pool of a database has this part of the limit.
-const POOL_SHARE: usize = 4;
 
 /// What importing does about a table that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -473,12 +470,13 @@ impl Session {
         if self.transaction.current().is_none() || source_as_provider(&dml.target)?.is::<RowTableProvider>() {
             return Ok(LogicalPlan::Dml(dml));
         }
-        if self.transaction.current().is_some_and(|transactions| transactions.is_read_only()) {
+        let transactions = self.transaction.current();
+        if transactions.as_ref().is_some_and(|transactions| transactions.is_read_only()) {
             return Err(Error::unsupported(READ_ONLY));
         }
-        let table = match self.names.find(&dml.table_name) {
-            Some(place) => place.tables.make_changeable(&place).await?,
-            None => None,
+        let table = match (self.names.find(&dml.table_name), transactions) {
+            (Some(place), Some(transactions)) => place.tables.make_changeable(&place, &transactions).await?,
+            _ => None,
         };
         match table {
             Some(table) => {
@@ -656,6 +654,11 @@ impl Session {
         let reference = self.context.state_ref();
         let mut state = reference.write();
         *engine = engine.changed(&settings, &changed, state.config().clone())?;
+        if settings.background_vacuum != changed.background_vacuum {
+            for (_, attached) in self.names.databases().all() {
+                attached.tables.set_background_vacuum(changed.background_vacuum);
+            }
+        }
         if Arc::ptr_eq(state.runtime_env(), &engine.runtime) {
             // A state that is built anew has forgotten the prepared statements.
             *state.config_mut() = engine.config.clone();

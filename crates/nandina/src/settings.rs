@@ -22,7 +22,7 @@ use crate::options::{IoBackend, Options, Settings};
 use crate::{byte_size, process_memory, suggestion};
 
 /// Nandina's settings: name and what it does.
-pub const NAMES: [(&str, &str); 18] = [
+pub const NAMES: [(&str, &str); 19] = [
     ("memory_limit", "bytes that the session may hold, e.g. '256MB' or '60%' of what the process may use"),
     ("temp_directory", "folder for what does not fit into memory"),
     ("temp_quota", "most bytes of temporary files at once, or 'none'"),
@@ -59,6 +59,10 @@ pub const NAMES: [(&str, &str); 18] = [
         "what a crash may lose of rows that were changed and committed: full (nothing) or relaxed (the last transactions)",
     ),
     ("table_cache", "whether what was read of tables stays in memory that no query needs: on or off"),
+    (
+        "background_vacuum",
+        "whether changed rows, and small segments, go into larger segments by themselves, in databases that are attached: on or off",
+    ),
     ("auto_calibrate", "whether unknown devices are measured before the first large statement: on or off"),
     (
         NULL_ORDER,
@@ -280,6 +284,7 @@ impl Settings {
                 }
             }
             "table_cache" => changed.table_cache = switch(name, value)?,
+            "background_vacuum" => changed.background_vacuum = switch(name, value)?,
             "auto_calibrate" => changed.auto_calibrate = switch(name, value)?,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -305,6 +310,7 @@ impl Settings {
             "statement_timeout" => changed.statement_timeout = start.statement_timeout,
             "durability" => changed.durability = start.durability,
             "table_cache" => changed.table_cache = start.table_cache,
+            "background_vacuum" => changed.background_vacuum = start.background_vacuum,
             "auto_calibrate" => changed.auto_calibrate = start.auto_calibrate,
             _ => return Err(Error::setting(format!("there is no setting '{name}'"))),
         }
@@ -337,6 +343,7 @@ impl Settings {
             }
             .to_owned(),
             "table_cache" => if self.table_cache { "on" } else { "off" }.to_owned(),
+            "background_vacuum" => if self.background_vacuum { "on" } else { "off" }.to_owned(),
             "auto_calibrate" => if self.auto_calibrate { "on" } else { "off" }.to_owned(),
             _ => String::new(),
         }

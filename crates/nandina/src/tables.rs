@@ -4,6 +4,7 @@
 //! against the memory limit of the session that filled them. `home` is which of the two, and has the other objects.
 
 mod alter;
+mod background;
 mod draft;
 mod home;
 mod native;
@@ -26,7 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::TryStreamExt as _;
 use nandina_device::Device;
 use nandina_exec::batch::compact;
-use nandina_exec::rows::{RowTableProvider, blocking};
+use nandina_exec::rows::{RowTableProvider, Transactions, blocking};
 use nandina_exec::scan::NativeTableProvider;
 use nandina_functions::OwnTypes;
 use nandina_storage::{
@@ -35,6 +36,7 @@ use nandina_storage::{
 };
 use parking_lot::Mutex;
 
+use self::background::BackgroundVacuum;
 use self::home::{Held, Home};
 use crate::catalog::names::{Names, Place};
 use crate::catalog::sequences::Sequences;
@@ -62,6 +64,8 @@ pub(crate) fn plan_views_again() {
 
 /// The tables of a database, shared by its sessions, and its other objects.
 pub(crate) struct Tables {
+    /// None where nothing is to be done: it is only read, or ends with this process. It ends before the database is closed.
+    background: Option<BackgroundVacuum>,
     home: Home,
     /// Tables in memory and over files, which are not stored, by their schemas.
     planned: Mutex<HashMap<String, Arc<MemorySchemaProvider>>>,
@@ -98,7 +102,11 @@ impl Tables {
     fn at(home: Home) -> Arc<Self> {
         let own_types = types::kept(&home.objects());
         let (planned, views, sequences, moving) = Default::default();
-        Arc::new(Tables { home, planned, views, sequences, own_types, moving })
+        let background = match &home {
+            Home::Directory(store) if store.mode() == Mode::Write => BackgroundVacuum::of(store.clone()),
+            _ => None,
+        };
+        Arc::new(Tables { background, home, planned, views, sequences, own_types, moving })
     }
 
     pub(crate) fn sequences(&self) -> &Sequences {
@@ -198,14 +206,17 @@ impl Tables {
         self.home.rules(&place.qualified())
     }
 
-    /// Rows of a table, where they are known without reading it.
+    /// Rows of a table, where they are known without reading much of it.
     pub(crate) async fn rows(&self, place: &Place) -> Result<Option<u64>> {
         let full = place.qualified();
         if let Some(store) = self.home.store()
             && store.has_table(&full)
         {
             let table = store.table(&full)?;
-            return Ok((!table.has_changeable_rows()).then(|| table.rows()));
+            return Ok(match table.has_changeable_rows() {
+                true => blocking(|| rows::counted(&store, &full)),
+                false => Some(table.rows()),
+            });
         }
         let Some(table) = self.planned(&place.schema).table(&place.name).await? else { return Ok(None) };
         let Some(table) = table.downcast_ref::<MemTable>() else { return Ok(None) };
@@ -363,6 +374,13 @@ impl Tables {
         self.home.store().map_or(Ok(()), |store| Ok(store.checkpoint()?))
     }
 
+    /// Whether changed rows go back into segments by themselves.
+    pub(crate) fn set_background_vacuum(&self, is_on: bool) {
+        if let Some(background) = &self.background {
+            background.set_on(is_on);
+        }
+    }
+
     /// Puts changed rows of tables, or of one, back into segments.
     pub(crate) async fn vacuum(&self, table: Option<&str>, memory: &MemoryReservation) -> Result<()> {
         let Some(store) = self.home.store() else { return Ok(()) };
@@ -396,13 +414,19 @@ impl Tables {
         table.filter(|table| table.has_changeable_rows())
     }
 
-    /// Has rows of a table be changed one by one from now on; `None` if they cannot be.
-    pub(crate) async fn make_changeable(&self, place: &Place) -> Result<Option<nandina_storage::Table>> {
+    /// Has rows of a table be changed one by one from now on, and keeps them in their places until transactions have ended which may do
+    /// that; `None` if they cannot be.
+    pub(crate) async fn make_changeable(
+        &self,
+        place: &Place,
+        transactions: &Transactions,
+    ) -> Result<Option<nandina_storage::Table>> {
         let full = place.qualified();
         if let Home::Memory(memory) = &self.home {
             self.move_to_store(memory, place).await?;
         }
         let Some(store) = self.home.store().filter(|store| store.has_table(&full)) else { return Ok(None) };
+        transactions.keep_rows(&store);
         let table = store.table(&full)?;
         if !table.has_changeable_rows() {
             blocking(|| store.make_changeable(&table))?;

@@ -111,7 +111,7 @@ pub enum StorageError {
 
     #[error(
         "rows of database {} that can be changed are read by the process that has it open for writing alone: close it there, or \
-         query it there", path.display()
+         query it there; VACUUM there puts those of tables without keys where others can read them", path.display()
     )]
     RowsInUse { path: PathBuf },
 
@@ -141,6 +141,11 @@ impl StorageError {
     /// What a transaction is told that comes second.
     pub fn conflict() -> Self {
         Self::Rows(nandina_rowstore::Error::Conflict)
+    }
+
+    /// Whether a transaction came second.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Rows(nandina_rowstore::Error::Conflict))
     }
 
     pub(crate) fn damaged(file: impl Into<String>, reason: impl Into<String>) -> Self {

@@ -63,7 +63,10 @@ pub use objects::{ColumnDefault, ColumnOfTable, Made, Objects, Sequence, TableRu
 pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
-pub use rows::{Deferred, Durability, IndexDefinition, KeyRange, NewRows, RowPages, RowSet, Transaction};
+pub use rows::{
+    Deferred, Durability, IndexDefinition, KeyRange, NewRows, RowPages, RowSet, RowsKept, Transaction,
+    VacuumWork,
+};
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};
 pub use table::{ColumnStatistics, PlannedBy, Table, TableStatistics};

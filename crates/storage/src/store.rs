@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_schema::SchemaRef;
@@ -72,6 +72,8 @@ struct StoreInner {
     commit: Mutex<CommitState>,
     next_segment: AtomicU64,
     rows: RowStores,
+    /// How many keep rows from being put elsewhere in the background.
+    rows_kept: Arc<AtomicUsize>,
     /// Held to read while rows are changed and where a transaction begins, and to write while tables and indexes come and go: so an
     /// index sees every change, and a transaction has begun before what it sees is dropped.
     shapes: RwLock<()>,
@@ -251,7 +253,7 @@ impl Store {
         let catalog = RwLock::new(Arc::new(Catalog::new(manifest, database, &device)?));
         let commit = Mutex::default();
         let rows = RowStores::new(device.clone(), database);
-        let (shapes, indexing, still) = Default::default();
+        let (rows_kept, shapes, indexing, still) = Default::default();
         let inner = StoreInner {
             device,
             mode,
@@ -260,6 +262,7 @@ impl Store {
             commit,
             next_segment,
             rows,
+            rows_kept,
             shapes,
             indexing,
             still,
@@ -317,7 +320,9 @@ impl Store {
         // Tables that the snapshot has are in the row store, and what it has of them is seen by the transaction.
         let _unchanged = self.inner.shapes.read();
         let snapshot = self.snapshot();
-        let rows = if snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
+        // Tables may be changed for the first time while it is open, and are seen as they were then.
+        let may_have = self.inner.mode.writes() && self.inner.rows.is_open();
+        let rows = if may_have || snapshot.catalog.has_rows() { Some(self.row_store()?) } else { None };
         Ok(Transaction::new(snapshot, rows))
     }
 
@@ -341,6 +346,10 @@ impl Store {
 
     pub(crate) fn rows(&self) -> &RowStores {
         &self.inner.rows
+    }
+
+    pub(crate) fn rows_kept(&self) -> &Arc<AtomicUsize> {
+        &self.inner.rows_kept
     }
 
     pub(crate) fn shapes(&self) -> &RwLock<()> {
@@ -537,6 +546,10 @@ impl Store {
         {
             return Err(StorageError::TableChanging { name });
         }
+        let heap_after = match &target {
+            Target::Vacuum { shape, vacuumed } => self.heap_after(shape, vacuumed)?,
+            _ => None,
+        };
         self.change(ManifestSpace::Free, |_, tables, manifest| -> Result<_> {
             match target {
                 Target::Create { definition, if_exists, rows } => {
@@ -585,21 +598,18 @@ impl Store {
                 Target::Vacuum { shape, vacuumed } => {
                     let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
                     let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
-                    let is_as_it_was = entry.heap.as_ref().is_some_and(|heap| {
-                        heap.record.heap == vacuumed.heap && heap.changes() == vacuumed.changes
-                    });
-                    if !is_as_it_was {
-                        return Err(StorageError::TableChanging { name: shape.name.clone() });
-                    }
                     let is_rewritten = |of: &Arc<Segment>| vacuumed.rewritten.contains(&of.record.id);
                     let (replaced, mut segments): (Vec<_>, Vec<_>) =
                         entry.segments.iter().cloned().partition(is_rewritten);
+                    if replaced.len() < vacuumed.rewritten.len() {
+                        return Err(StorageError::TableChanging { name: shape.name.clone() });
+                    }
                     if let Some(mut record) = segment {
                         record.first_page = entry.pages_end();
                         segments.push(self.segment(record, &entry.shape));
                     }
                     let (shape, rules) = (Arc::clone(&entry.shape), Arc::clone(&entry.rules));
-                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, None));
+                    tables.insert(shape.name.clone(), TableEntry::new(shape, segments, rules, heap_after));
                     Ok(replaced)
                 }
             }

@@ -16,6 +16,7 @@ use nandina_device::FlowId;
 use nandina_storage::{RowPages, StorageError, Table};
 
 use super::applying::RowChange;
+use super::blocking;
 use super::changed_rows::ReturnedRows;
 use super::lookup::Lookup;
 use super::scan::{RowScanExec, Source};
@@ -147,6 +148,9 @@ impl TableProvider for RowTableProvider {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.has_row_ids() {
+            Transactions::of_config(state.config()).keep_rows(self.table.store());
+        }
         let transaction = self.transaction(state.config())?;
         let table = self.seen_by(&transaction)?;
         if !table.has_changeable_rows() {
@@ -188,9 +192,10 @@ impl TableProvider for RowTableProvider {
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let transactions = Transactions::of_config(state.config());
-        let overwrites =
-            insert_op == InsertOp::Overwrite && self.table.has_segments() && !transactions.are_of_session();
-        if overwrites {
+        let adds_rows = self.change == RowChange::Insert && self.returned.is_none();
+        let is_apart =
+            matches!(insert_op, InsertOp::Overwrite) || (insert_op == InsertOp::Append && adds_rows);
+        if is_apart && self.table.has_segments() && !transactions.are_of_session() {
             return NativeTableProvider::new(self.table.clone()).insert_into(state, input, insert_op).await;
         }
         if insert_op != InsertOp::Append {
@@ -201,12 +206,14 @@ impl TableProvider for RowTableProvider {
         if matches!(self.change, RowChange::Insert | RowChange::InsertAbsent { .. }) {
             self.schema().logically_equivalent_names_and_types(&input.schema())?;
         }
-        let transaction = transactions.to_write(self.table.store())?;
-        let table = self.seen_by(&transaction)?;
-        let adds_rows = self.change == RowChange::Insert && self.returned.is_none();
-        if !table.has_changeable_rows() && adds_rows && !transactions.are_of_session() {
-            return NativeTableProvider::new(table).insert_into(state, input, insert_op).await;
+        let store = self.table.store();
+        if self.table.has_segments() && !transactions.is_read_only() {
+            // The rows of a table that a prepared statement changes may have been put into segments since.
+            transactions.keep_rows(store);
+            blocking(|| store.make_changeable(&self.table)).map_err(storage_error)?;
         }
+        let transaction = transactions.to_write(store)?;
+        let table = self.seen_by(&transaction)?;
         if !table.has_changeable_rows() {
             // Others have put them elsewhere, or were the first to change some, after this transaction has begun.
             return Err(storage_error(StorageError::conflict()));

@@ -129,6 +129,9 @@ impl ShortStatement {
         transactions: &Arc<Transactions>,
         values: Vec<ScalarValue>,
     ) -> Result<Option<ShortChange>> {
+        if table.has_segments() {
+            transactions.keep_rows(table.store());
+        }
         let transaction = transactions.of(table.store())?;
         if self.seen_by(&table, &transaction)?.is_none() {
             return Ok(None);

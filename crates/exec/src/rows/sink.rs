@@ -22,18 +22,14 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, Gauge, MetricB
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt as _;
 use nandina_pages::PageSchema;
-use nandina_storage::{Table, WriteMode};
+use nandina_storage::Table;
 
 use super::applying::{Applying, MergeAction, RowChange, rows_with};
 use super::changed_rows::ReturnedRows;
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
 use crate::execution::query_flow;
-use crate::scan::write_rows;
 use crate::spill::{RowQueue, SpillContext, SpillMetrics, SpillShape, operator_space};
-
-/// More rows than this become a segment of the table, if it can have some.
-const FEW_ROWS: usize = 10_000;
 
 /// Changes the rows of a table.
 #[derive(Debug)]
@@ -77,14 +73,6 @@ impl RowSink {
             SpillContext::new(SpillShape::SideBySide, &pages, &space, pool, name, batch_rows, &metrics);
         Ok(RowQueue::new(name, pool, spill, peak))
     }
-
-    /// Whether many rows may be added in a segment, which is seen by others at once.
-    fn may_append(&self) -> bool {
-        self.change == RowChange::Insert
-            && self.returned.is_none()
-            && self.table.has_segments()
-            && !self.transactions.are_of_session()
-    }
 }
 
 impl DisplayAs for RowSink {
@@ -118,15 +106,9 @@ impl DataSink for RowSink {
         let statement = self.transactions.begin_change(query_flow(context))?;
         let batch_rows = context.session_config().batch_size();
         // All rows are taken before the first one is changed.
-        let (mut waiting, may_append) = (self.queue(&self.schema, context)?, self.may_append());
+        let mut waiting = self.queue(&self.schema, context)?;
         while let Some(batch) = rows.next().await {
             waiting.push(batch?).await?;
-            if may_append && waiting.rows() > FEW_ROWS {
-                let rows = Box::pin(waiting.pop_all(batch_rows).chain(rows));
-                let added = write_rows(&self.table, WriteMode::Append, rows, context, &self.metrics).await?;
-                statement.end()?;
-                return Ok(added);
-            }
         }
         waiting.seal().await?;
         let memory = MemoryConsumer::new("RowSink").register(context.memory_pool());

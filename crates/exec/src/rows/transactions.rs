@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::config::SessionConfig;
 use nandina_device::FlowId;
-use nandina_storage::{Durability, Mode, Savepoint, Snapshot, StorageError, Store, Transaction};
+use nandina_storage::{Durability, Mode, RowsKept, Savepoint, Snapshot, StorageError, Store, Transaction};
 use parking_lot::{Mutex, RwLock};
 
 use super::blocking;
@@ -24,6 +24,8 @@ pub struct Transactions {
     /// A statement could not be rolled back: nothing goes on but ROLLBACK.
     is_broken: AtomicBool,
     begun: Mutex<Vec<Arc<SharedTransaction>>>,
+    /// What keeps rows in their places that may be changed.
+    kept: Mutex<Vec<RowsKept>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +76,8 @@ impl Transactions {
     }
 
     fn new(kind: Kind, durability: Durability) -> Arc<Self> {
-        let (is_writing, is_broken, begun) = Default::default();
-        Arc::new(Self { kind, durability, is_writing, is_broken, begun })
+        let (is_writing, is_broken, begun, kept) = Default::default();
+        Arc::new(Self { kind, durability, is_writing, is_broken, begun, kept })
     }
 
     /// Those that statements with this configuration are in; a plan that no session of ours has made is a statement of its own.
@@ -92,12 +94,25 @@ impl Transactions {
         self.kind != Kind::OfStatement
     }
 
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Keeps rows of a database in their places until these end, as a statement may change some that it finds.
+    pub fn keep_rows(&self, store: &Store) {
+        let kept = blocking(|| store.keep_rows());
+        self.kept.lock().push(kept);
+    }
+
     /// That of a database.
     pub fn of(&self, store: &Store) -> Result<Arc<SharedTransaction>> {
         self.check_whole()?;
         let mut begun = self.begun.lock();
         if let Some(known) = begun.iter().find(|begun| begun.snapshot.is_of(store)) {
             return Ok(Arc::clone(known));
+        }
+        if self.kind == (Kind::OfSession { is_read_only: false }) {
+            self.keep_rows(store);
         }
         let transaction = blocking(|| store.begin()).map_err(storage_error)?;
         let mut transaction = transaction;
@@ -189,6 +204,7 @@ impl Transactions {
                 blocking(|| transaction.commit_as(self.durability)).map_err(storage_error)?;
             }
         }
+        self.kept.lock().clear();
         Ok(())
     }
 
@@ -198,6 +214,7 @@ impl Transactions {
             let ended = transaction.state.write().take();
             blocking(|| drop(ended));
         }
+        self.kept.lock().clear();
     }
 
     /// This moment, in all databases that have been used.

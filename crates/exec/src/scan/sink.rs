@@ -1,4 +1,12 @@
 //! Writing rows into a table: one statement, atomic and durable.
+//!
+//! ```text
+//!   INSERT of few rows     wait until all are there ─► heap of the table: no file, one write of the log
+//!          of more         ─► a segment of their own
+//!   OVERWRITE              ─► a segment in place of all others
+//! ```
+//!
+//! `nandina` puts rows of the heap into segments in the background.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +21,25 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream};
 use nandina_device::{IoAccount, Priority};
-use nandina_storage::{Table, TableWriter, WriteMode, WriteOptions};
+use nandina_storage::{Durability, Mode, StorageError, Table, TableWriter, WriteMode, WriteOptions};
 
+use crate::batch::compact;
 use crate::execution::query_flow;
+use crate::rows::{Transactions, blocking};
 
 use super::storage_error;
 
 /// Bytes in flight at small memory limits; enough for two writes.
 const MIN_WINDOW_BYTES: usize = 2 << 20;
+
+/// More rows than this become a segment, and more bytes: then a file of their own costs less than reading them row by row would.
+const FEW_ROWS: usize = 10_000;
+const FEW_BYTES: usize = 4 << 20;
+
+/// How often few rows are added anew, as those of the table have been put elsewhere meanwhile: nothing does that often.
+const MOST_TRIES: usize = 100;
 
 /// Writes all rows it is given into a table and commits them.
 #[derive(Debug)]
@@ -36,6 +53,64 @@ impl TableSink {
     pub fn new(table: Table, mode: WriteMode) -> Self {
         Self { table, mode, metrics: ExecutionPlanMetricsSet::new() }
     }
+
+    /// Whether few rows go into the heap: where a file for each statement would be costly, or rows are there already.
+    fn has_heap_for_few(&self) -> bool {
+        let store = self.table.store();
+        let is_changeable = || store.table(self.table.name()).is_ok_and(|table| table.has_changeable_rows());
+        self.mode == WriteMode::Append && (store.mode() == Mode::Write || is_changeable())
+    }
+
+    async fn append(&self, mut rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
+        let (mut waiting, mut count) = (Vec::new(), 0);
+        while let Some(batch) = rows.next().await {
+            let (batch, bytes) = compact(batch?)?;
+            count += batch.num_rows();
+            waiting.push(batch);
+            let fits = memory.try_grow(bytes).is_ok();
+            if count > FEW_ROWS || memory.size() > FEW_BYTES || !fits {
+                let waiting = waiting.into_iter().map(move |batch| {
+                    // It is given back when all of them have been written.
+                    let _held = &memory;
+                    Ok(batch)
+                });
+                let rows = stream::iter(waiting).chain(rows);
+                return write_rows(&self.table, self.mode, rows, context, &self.metrics).await;
+            }
+        }
+        let conformed = |batch: &RecordBatch| conform(batch.columns(), self.table.schema());
+        let few = waiting.iter().map(conformed).collect::<Result<Vec<_>>>()?;
+        if count > 0 {
+            let durability = Transactions::of_config(context.session_config()).durability();
+            blocking(|| add_few(&self.table, &few, durability)).map_err(storage_error)?;
+        }
+        Ok(count as u64)
+    }
+}
+
+/// Adds rows to the heap of a table, which has one from now on.
+fn add_few(table: &Table, rows: &[RecordBatch], durability: Durability) -> Result<(), StorageError> {
+    let store = table.store();
+    for _ in 0..MOST_TRIES {
+        store.make_changeable(table)?;
+        let mut transaction = store.begin()?;
+        let seen = transaction.table(table.name())?;
+        if seen.id() != table.id() {
+            return Err(StorageError::TableGone { name: table.name().to_owned() });
+        }
+        // It may have been put into segments, before the transaction has begun or since.
+        let added = match seen.has_changeable_rows() {
+            true => rows.iter().try_for_each(|rows| transaction.insert(&seen, rows)),
+            false => Err(StorageError::conflict()),
+        };
+        match added {
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+            Ok(()) => return transaction.commit_as(durability),
+        }
+    }
+    Err(StorageError::conflict())
 }
 
 impl DisplayAs for TableSink {
@@ -55,12 +130,17 @@ impl DataSink for TableSink {
     }
 
     async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        if self.has_heap_for_few() {
+            return self.append(data, context).await;
+        }
+        // Rows that go elsewhere would have been changed by others.
+        let _kept = (self.mode == WriteMode::Overwrite).then(|| self.table.store().keep_rows());
         write_rows(&self.table, self.mode, data, context, &self.metrics).await
     }
 }
 
 /// Writes rows to a segment of a table, and says how many.
-pub(crate) async fn write_rows(
+async fn write_rows(
     table: &Table,
     mode: WriteMode,
     mut rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin,

@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::planning::creation::Key;
 use crate::suggestion;
 
+/// Pages of changed rows that are read to say how many there are.
+const MOST_PAGES_COUNTED: usize = 4096;
+
 /// Creates a table with the rows of a plan, and returns their number.
 pub(super) async fn create_with_rows(
     store: &Store,
@@ -35,6 +38,16 @@ pub(super) async fn create_with_rows(
     blocking(|| transaction.commit())?;
     blocking(|| new.finish())?;
     Ok(count)
+}
+
+/// The rows of a table with segments, unless many of them have been changed, or another process has it open.
+pub(super) fn counted(store: &Store, name: &str) -> Option<u64> {
+    let transaction = store.begin().ok()?;
+    let table = transaction.table(name).ok().filter(|table| table.has_segments())?;
+    if table.has_changeable_rows() && transaction.pages(&table).ok()?.len() > MOST_PAGES_COUNTED {
+        return None;
+    }
+    transaction.rows(&table).ok()
 }
 
 /// The indexes of a table's keys.

@@ -264,3 +264,173 @@ async fn changed_segments_are_there_again() {
         assert_eq!(rows(&one, all).await, ["45000,1824989999,44950"]);
     }
 }
+
+fn files(folder: &std::path::Path) -> usize {
+    std::fs::read_dir(folder).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file()).count()
+}
+
+fn segments(folder: &std::path::Path) -> usize {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".pax")).count()
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so().await {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(120), "{what}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+fn unattended() -> Options {
+    Options { background_vacuum: false, ..Options::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_inserts_leave_few_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = "SELECT count(*), sum(k)::BIGINT, count(DISTINCT name), min(at) FROM t";
+    let expected = ["2000,1999000,2000,2020-01-01"];
+    {
+        let database = Database::open(folder.path(), unattended()).unwrap();
+        let (one, two) = (session(&database), session(&database));
+        run(&one, "CREATE TABLE t (k BIGINT NOT NULL, name VARCHAR, at DATE DEFAULT DATE '2020-01-01')")
+            .await;
+        assert!(error(&one, "INSERT INTO t (name) VALUES ('x')").await.to_lowercase().contains("null"));
+        // Two sessions at the same time, into a table that has had no rows.
+        let other = tokio::spawn(async move {
+            for number in 1000..2000 {
+                run(&two, &format!("INSERT INTO t (k, name) VALUES ({number}, 'row {number}')")).await;
+            }
+        });
+        for number in 0..1000 {
+            run(&one, &format!("INSERT INTO t (k, name) VALUES ({number}, 'row {number}')")).await;
+        }
+        other.await.unwrap();
+        assert_eq!(rows(&one, all).await, expected);
+        assert_eq!(segments(folder.path()), 0);
+        assert!(files(folder.path()) < 12, "{} files", files(folder.path()));
+    }
+    let database = Database::open(folder.path(), unattended()).unwrap();
+    let one = session(&database);
+    assert_eq!(rows(&one, all).await, expected);
+    // Many rows are a segment, and many bytes.
+    run(&one, "INSERT INTO t SELECT range, 'many', NULL FROM range(10001)").await;
+    assert_eq!(segments(folder.path()), 1);
+    run(&one, "INSERT INTO t SELECT range, repeat('x', 10000), NULL FROM range(1000)").await;
+    assert_eq!(segments(folder.path()), 2);
+    run(&one, "INSERT INTO t SELECT range, 'few', NULL FROM range(10000)").await;
+    assert_eq!(segments(folder.path()), 2);
+    assert_eq!(rows(&one, "SELECT count(*) FROM t").await, ["23001"]);
+    run(&one, "VACUUM").await;
+    assert_eq!(rows(&one, "SELECT count(*), count(at) FROM t").await, ["23001,2000"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_rows_go_back_into_segments_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), Options::default()).unwrap();
+    let (one, two) = (session(&database), session(&database));
+    run(&one, "CREATE TABLE t AS SELECT range AS k, 0 AS n FROM range(100000)").await;
+    run(&one, "CREATE TABLE keyed (k INTEGER PRIMARY KEY); INSERT INTO keyed VALUES (1), (2)").await;
+    run(&one, "PREPARE change AS UPDATE t SET n = n + 1 WHERE k % 10 = 7").await;
+    run(&one, "EXECUTE change; DELETE FROM t WHERE k % 10 = 3; INSERT INTO t VALUES (-1, 5)").await;
+    let all = "SELECT count(*), sum(n)::BIGINT, min(k), count(DISTINCT k) FROM t";
+    assert_eq!(rows(&one, all).await, ["90001,10005,-1,90001"]);
+    // One that may change what it has found keeps it where it is.
+    run(&two, "BEGIN").await;
+    assert_eq!(rows(&two, all).await, ["90001,10005,-1,90001"]);
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    let plan = "EXPLAIN SELECT k FROM t";
+    assert!(rows(&one, plan).await.concat().contains("RowScanExec"));
+    run(&two, "UPDATE t SET n = n + 1 WHERE k = -1; COMMIT").await;
+    // A query that has begun sees one state to its end.
+    let mut query = two.sql("SELECT k, n FROM t").await.unwrap();
+    let first = futures::StreamExt::next(&mut query).await.unwrap().unwrap();
+    until("rows go back", async || !rows(&one, plan).await.concat().contains("RowScanExec")).await;
+    run(&one, "UPDATE t SET n = 1000").await;
+    let rest = query.collect().await.unwrap();
+    assert_eq!(first.num_rows() + rest.iter().map(|batch| batch.num_rows()).sum::<usize>(), 90001);
+    let largest = |batch: &arrow::array::RecordBatch| {
+        let column = arrow::compute::cast(batch.column(1), &arrow::datatypes::DataType::Int64).unwrap();
+        arrow::compute::max(arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(&column))
+    };
+    assert!(rest.iter().chain([&first]).all(|batch| largest(batch) <= Some(6)));
+    until("rows go back again", async || !rows(&one, plan).await.concat().contains("RowScanExec")).await;
+    // A statement that was prepared before goes on.
+    run(&one, "EXECUTE change").await;
+    assert_eq!(rows(&one, all).await, ["90001,90011000,-1,90001"]);
+    assert_eq!(rows(&one, "SELECT * FROM keyed").await, ["1", "2"]);
+    // The statement that was prepared has one of them.
+    until("few files are left", async || segments(folder.path()) <= 2).await;
+    // The thread ends with the database, which can be opened again.
+    drop((one, two, database));
+    let database = Database::open(folder.path(), Options::default()).unwrap();
+    assert_eq!(rows(&session(&database), all).await, ["90001,90011000,-1,90001"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn background_vacuum_is_a_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), unattended()).unwrap();
+    let one = session(&database);
+    let setting = "SHOW background_vacuum";
+    assert_eq!(rows(&one, setting).await, ["background_vacuum,off"]);
+    run(&one, "CREATE TABLE t (k BIGINT); INSERT INTO t VALUES (1)").await;
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    assert_eq!(segments(folder.path()), 0);
+    run(&one, "SET background_vacuum = on").await;
+    assert_eq!(rows(&one, setting).await, ["background_vacuum,on"]);
+    until("rows go into a segment", async || segments(folder.path()) == 1).await;
+    // Then others can read them beside the process that writes.
+    until("the table is one of segments", async || {
+        let reading = Options { read_only: true, ..Options::default() };
+        let other = Database::open(folder.path(), reading).unwrap();
+        let query = session(&other).sql("SELECT * FROM t").await;
+        match query {
+            Ok(query) => query.collect().await.is_ok(),
+            Err(_) => false,
+        }
+    })
+    .await;
+    run(&one, "RESET background_vacuum").await;
+    assert_eq!(rows(&one, setting).await, ["background_vacuum,off"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_closed_is_for_many_readers() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..5 {
+        let database = Database::open(folder.path(), Options::default()).unwrap();
+        let one = session(&database);
+        run(&one, "CREATE TABLE IF NOT EXISTS t (k BIGINT)").await;
+        run(&one, &format!("INSERT INTO t VALUES ({number})")).await;
+    }
+    assert_eq!(segments(folder.path()), 1);
+    let reading = || Options { read_only: true, ..Options::default() };
+    let (one, two) = (Database::open(folder.path(), reading()), Database::open(folder.path(), reading()));
+    for database in [one.unwrap(), two.unwrap()] {
+        assert_eq!(rows(&session(&database), "SELECT count(*), sum(k)::BIGINT FROM t").await, ["5,10"]);
+    }
+}
+
+/// Rows come in all the time, and go into segments all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_come_in_are_not_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), Options::default()).unwrap();
+    let (one, two) = (session(&database), session(&database));
+    run(&one, "SET durability = relaxed; CREATE TABLE t (k BIGINT, text VARCHAR)").await;
+    let begin = std::time::Instant::now();
+    let mut number = 0;
+    while segments(folder.path()) == 0 {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(120), "rows stay in the heap");
+        let text = format!("INSERT INTO t SELECT range + {number}, repeat('x', 500) FROM range(100)");
+        run(&one, &text).await;
+        number += 100;
+        let seen = rows(&two, "SELECT count(*), count(DISTINCT k), max(k) FROM t").await;
+        assert_eq!(seen, [format!("{number},{number},{}", number - 1)]);
+    }
+    let seen = rows(&two, "SELECT count(*), count(DISTINCT k), max(k) FROM t").await;
+    assert_eq!(seen, [format!("{number},{number},{}", number - 1)]);
+}

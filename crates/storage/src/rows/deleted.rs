@@ -44,6 +44,10 @@ impl DeletedRecord {
         Tree::at(PageId(self.index))
     }
 
+    pub fn has_pages(&self, transaction: &Rows<'_>) -> Result<bool> {
+        Ok(!transaction.heap_pages(self.heap())?.is_empty())
+    }
+
     /// The rows that a transaction does not see any more.
     pub fn seen_by(&self, transaction: &Rows<'_>) -> Result<RowSet> {
         let mut deleted = RowSet::default();

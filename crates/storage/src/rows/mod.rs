@@ -14,6 +14,7 @@
 
 mod changes;
 mod deleted;
+mod kept;
 mod keys;
 mod registry;
 mod row_set;
@@ -43,9 +44,11 @@ use crate::segment::TableShape;
 
 pub use self::changes::NewRows;
 pub(crate) use self::deleted::DeletedRecord;
+pub use self::kept::RowsKept;
 pub use self::keys::KeyRange;
 pub use self::row_set::RowSet;
 pub use self::transaction::{Deferred, Durability, RowPages, Transaction};
+pub use self::vacuum::VacuumWork;
 pub(crate) use self::vacuum::Vacuumed;
 
 /// Bytes of pages in memory, where nothing else is asked for.
@@ -96,8 +99,16 @@ pub(crate) struct Heap {
     pub codec: RowCodec,
     /// For each index.
     pub keys: Vec<KeyCodec>,
-    /// How often rows of it have been changed since the database was opened.
-    changes: AtomicU64,
+    /// How often rows have been added, and others been changed, since the database was opened.
+    additions: AtomicU64,
+    other_changes: AtomicU64,
+}
+
+/// How often a heap has been changed since the database was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub additions: u64,
+    pub others: u64,
 }
 
 impl Heap {
@@ -105,22 +116,36 @@ impl Heap {
         let codec = RowCodec::try_new(Arc::clone(shape.page_schema())).map_err(StorageError::Encode)?;
         let of_index = |index: &IndexRecord| KeyCodec::try_new(codec.schema(), &index.definition);
         let keys = record.indexes.iter().map(of_index).collect::<Result<_>>()?;
-        Ok(Self { record, codec, keys, changes: AtomicU64::new(0) })
+        let (additions, other_changes) = Default::default();
+        Ok(Self { record, codec, keys, additions, other_changes })
     }
 
     /// Counts on where another state of the same rows has come to.
     pub fn with_changes_of(self, other: &Self) -> Self {
-        self.changes.store(other.changes(), Ordering::SeqCst);
+        let Changes { additions, others } = other.changes_by_kind();
+        self.additions.store(additions, Ordering::SeqCst);
+        self.other_changes.store(others, Ordering::SeqCst);
         self
     }
 
     pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+        let Changes { additions, others } = self.changes_by_kind();
+        additions + others
     }
 
-    /// Notes that rows are about to be changed.
+    pub fn changes_by_kind(&self) -> Changes {
+        let (additions, others) = (&self.additions, &self.other_changes);
+        Changes { additions: additions.load(Ordering::SeqCst), others: others.load(Ordering::SeqCst) }
+    }
+
+    /// Notes that rows are about to be added.
+    pub fn note_addition(&self) {
+        self.additions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that rows are about to be changed that are there.
     pub fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.other_changes.fetch_add(1, Ordering::SeqCst);
     }
 
     pub fn id(&self) -> HeapId {
@@ -223,6 +248,10 @@ impl RowStores {
         Ok(state.opened(store))
     }
 
+    pub fn is_open(&self) -> bool {
+        self.state.lock().open.is_some()
+    }
+
     /// Closes what was opened to be read, so that others can write it.
     pub fn release(&self) {
         let mut state = self.state.lock();
@@ -254,6 +283,16 @@ impl RowStores {
             records.push(IndexRecord { is_building: false, ..index });
         }
         Ok((HeapRecord { heap, indexes: records, deleted: None }, making))
+    }
+
+    /// Makes a heap that takes the place of another one beside segments, of which the same rows are deleted.
+    pub fn make_next(&self, store: &RowStore, before: &HeapRecord) -> Result<(HeapRecord, Making<'_>)> {
+        let mut state = self.state.lock();
+        let heap = registry::create_heap(store)?.0.0;
+        state.making.insert(heap);
+        drop(state);
+        let making = Making { stores: self, first_pages: vec![heap] };
+        Ok((HeapRecord { heap, ..before.clone() }, making))
     }
 
     /// Makes what a table of segments needs so that its rows can be changed one by one.

@@ -43,9 +43,17 @@ impl RowSet {
         is_new
     }
 
-    /// The pages that have rows of it.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pages.keys().copied()
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        let row = RowId::from_bits(id);
+        let slot = usize::from(row.slot());
+        let word = self.pages.get(&row.page().0).and_then(|page| page.get(slot / WORD_BITS));
+        word.is_some_and(|word| word >> (slot % WORD_BITS) & 1 == 1)
+    }
+
+    /// How many rows there are of each page.
+    pub(crate) fn rows_of_pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let ones = |word: &u64| u64::from(word.count_ones());
+        self.pages.iter().map(move |(page, words)| (*page, words.iter().map(ones).sum::<u64>()))
     }
 
     /// Which rows of a page are not in it; `None` if that are all.
@@ -67,9 +75,10 @@ mod tests {
         let mut set = RowSet::default();
         for (page, slot) in [(3, 0), (3, 70), (4, u16::MAX)] {
             let id = RowId::new(PageNumber(page), slot).to_bits();
-            assert!(set.insert(id) && !set.insert(id));
+            assert!(!set.contains(id) && set.insert(id) && !set.insert(id) && set.contains(id));
         }
         assert_eq!(set.rows(), 3);
+        assert_eq!(set.rows_of_pages().find(|(page, _)| *page == 3), Some((3, 2)));
         assert!(set.others(2, 10).is_none());
         let left = set.others(3, 100).unwrap();
         let gone: Vec<usize> = (0..100).filter(|row| !left.value(*row)).collect();

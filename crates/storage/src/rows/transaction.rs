@@ -17,10 +17,13 @@ use self_cell::self_cell;
 
 use super::{Heap, IndexDefinition, KeyRange, RowSet};
 use crate::error::{Result, StorageError};
-use crate::ids::RowId;
+use crate::ids::{PageNumber, RowId};
 use crate::segment::Segment;
 use crate::store::{Mode, Snapshot, Store, TableEntry};
 use crate::table::Table;
+
+/// Pages of the heap that are read together.
+const PAGES_AT_ONCE: usize = 32;
 
 type Inner<'s> = Option<nandina_rowstore::Transaction<'s>>;
 
@@ -75,7 +78,7 @@ impl Place {
     }
 }
 
-fn id_of(row: HeapRow) -> u64 {
+pub(super) fn id_of(row: HeapRow) -> u64 {
     assert!(row.0 & IN_HEAP == 0, "page numbers of heaps have less than 48 bits");
     row.0 | IN_HEAP
 }
@@ -174,6 +177,31 @@ impl Transaction {
             Some(deleted) => deleted.seen_by(self.reader()?),
             None => Ok(RowSet::default()),
         }
+    }
+
+    /// Whether there may be such rows.
+    pub(super) fn has_deleted_rows(&self, table: &Table) -> Result<bool> {
+        match &table.heap()?.record.deleted {
+            Some(deleted) => deleted.has_pages(self.reader()?),
+            None => Ok(false),
+        }
+    }
+
+    /// How many rows this transaction sees of a table with segments.
+    pub fn rows(&self, table: &Table) -> Result<u64> {
+        if !table.has_changeable_rows() {
+            return Ok(table.rows());
+        }
+        let deleted = self.deleted_rows(table)?;
+        let of_table =
+            deleted.rows_of_pages().filter(|(page, _)| table.segment_of(PageNumber(*page)).is_some());
+        let mut rows = table.rows() - of_table.map(|(_, rows)| rows).sum::<u64>();
+        let heap = table.heap()?;
+        let reader = self.reader()?;
+        for pages in reader.heap_pages(heap.id())?.chunks(PAGES_AT_ONCE) {
+            reader.scan_pages(heap.id(), pages, |_, _| rows += 1)?;
+        }
+        Ok(rows)
     }
 
     fn reader(&self) -> Result<&nandina_rowstore::Transaction<'_>> {
@@ -322,7 +350,7 @@ impl Transaction {
 
     /// Adds rows, with all columns of the table.
     pub fn insert(&mut self, table: &Table, rows: &RecordBatch) -> Result<()> {
-        let target = Target::of(table)?;
+        let target = Target::adding_to(table)?;
         let heap = target.heap()?;
         let mut encoder = heap.codec.encoder(rows).map_err(StorageError::Encode)?;
         target.check_nulls(rows)?;
@@ -532,7 +560,17 @@ struct Target<'t> {
 }
 
 impl<'t> Target<'t> {
+    /// For changes of rows that are there.
     fn of(table: &'t Table) -> Result<Self> {
+        Self::noting(table, Heap::note_change)
+    }
+
+    /// For rows that are added.
+    fn adding_to(table: &'t Table) -> Result<Self> {
+        Self::noting(table, Heap::note_addition)
+    }
+
+    fn noting(table: &'t Table, note: impl FnOnce(&Heap)) -> Result<Self> {
         let store: &Store = table.store();
         let unchanged = store.shapes().read();
         let entry = store.newest(table)?;
@@ -542,7 +580,7 @@ impl<'t> Target<'t> {
             return Err(RowsError::Conflict.into());
         }
         if let Some(heap) = &entry.heap {
-            heap.note_change();
+            note(heap);
         }
         Ok(Self { table, entry, _unchanged: unchanged })
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
@@ -248,12 +248,12 @@ fn vacuum_gives_way_to_changes() {
     let (device, _simulation) = simulated();
     let store = Store::open(device, Mode::Write).unwrap();
     store.create_table(definition(), IfExists::Fail).unwrap();
-    let rows: Vec<Row> = (0..1000).map(|key| (key, None, "text".to_owned())).collect();
-    append(&store.table("t").unwrap(), &rows).unwrap();
+    append(&store.table("t").unwrap(), &long_rows(0..2000)).unwrap();
+    append(&store.table("t").unwrap(), &long_rows(2000..4000)).unwrap();
     assert_eq!(vacuum(&store).unwrap(), CommitSummary::default(), "there is nothing to be done");
     store.make_changeable(&store.table("t").unwrap()).unwrap();
     let table = store.table("t").unwrap();
-    append(&table, &[(2000, None, "more".to_owned())]).unwrap();
+    append(&table, &[(8000, None, "more".to_owned())]).unwrap();
     let table = store.table("t").unwrap();
     let id_of = |key: i64| UInt64Array::from(vec![all(&store.begin().unwrap(), "t").unwrap()[&key].1]);
     let (seven, eight) = (id_of(7), id_of(8));
@@ -263,17 +263,161 @@ fn vacuum_gives_way_to_changes() {
     assert!(error.contains("are being changed by a transaction that is open"), "{error}");
     transaction.commit().unwrap();
     let mut late = store.begin().unwrap();
-    // Only the segment that has lost a row is written again, beside rows that have come.
+    // Only the segment that has lost a row is written again, and the small one, beside rows that have come.
     let mut other = store.begin().unwrap();
-    other.insert(&table, &batch(&[(3000, None, "heap".to_owned())])).unwrap();
+    other.insert(&table, &batch(&[(9000, None, "heap".to_owned())])).unwrap();
     other.commit().unwrap();
-    assert_eq!(vacuum(&store).unwrap().rows, 1000);
+    assert_eq!(vacuum(&store).unwrap().rows, 2001);
     let (now, found) = (store.table("t").unwrap(), rows_of(&store.begin().unwrap()));
-    assert_eq!((now.rows(), found.len()), (1001, 1001));
-    assert!(!found.contains_key(&7) && found.contains_key(&3000));
+    assert_eq!((now.rows(), found.len()), (4001, 4001));
+    assert!(!found.contains_key(&7) && found.contains_key(&8000) && found.contains_key(&9000));
     let error = late.delete(&table, &eight).unwrap_err().to_string();
     assert!(error.contains("another transaction"), "{error}");
-    assert_eq!(rows_of(&late).len(), 1000);
+    assert_eq!(rows_of(&late).len(), 4000);
+}
+
+/// A segment of 2000 of them is not a small one.
+fn long_rows(keys: std::ops::Range<i64>) -> Vec<Row> {
+    let text = |key: i64| -> String {
+        let mut random = Random(key as u64 * 7919 + 1);
+        (0..800).map(|_| char::from(b'!' + random.below(90) as u8)).collect()
+    };
+    keys.map(|key| (key, None, text(key))).collect()
+}
+
+fn segment_files(device: &nandina_device::Device) -> usize {
+    device.list().unwrap().iter().filter(|name| name.ends_with(".pax")).count()
+}
+
+fn vacuum_in_background(store: &Store) -> Result<bool> {
+    block_on(store.vacuum_in_background("t", WriteOptions::default(), &|| false))
+}
+
+#[test]
+fn small_segments_are_put_together() {
+    let (device, _simulation) = simulated();
+    let mut store = Store::open(device.clone(), Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    append(&store.table("t").unwrap(), &long_rows(0..2000)).unwrap();
+    for key in 2000..2040 {
+        append(&store.table("t").unwrap(), &[(key, Some(key), "small".to_owned())]).unwrap();
+    }
+    assert_eq!(segment_files(&device), 41);
+    let work = store.vacuum_work("t").unwrap().unwrap();
+    assert_eq!((work.heap, work.segments, work.small_segments), (None, 41, 40));
+    let (before, expected) = (store.begin().unwrap(), rows_of(&store.begin().unwrap()));
+    // One that keeps rows in their places may not have begun to change any.
+    let kept = store.keep_rows();
+    assert!(!vacuum_in_background(&store).unwrap());
+    drop(kept);
+    assert!(vacuum_in_background(&store).unwrap());
+    let table = store.table("t").unwrap();
+    assert!(!table.has_changeable_rows());
+    assert_eq!(table.rows(), 2040);
+    assert_eq!(rows_of(&store.begin().unwrap()), expected);
+    assert_eq!(store.vacuum_work("t").unwrap(), None);
+    // Readers keep their files until they end.
+    assert_eq!((rows_of(&before), segment_files(&device)), (expected.clone(), 42));
+    drop(before);
+    assert_eq!(segment_files(&device), 2);
+    assert_eq!(vacuum(&store).unwrap(), CommitSummary::default());
+    drop((table, store));
+    store = Store::open(device.clone(), Mode::Write).unwrap();
+    assert_eq!(rows_of(&store.begin().unwrap()), expected);
+    // They go with what is written again for other reasons.
+    store.make_changeable(&store.table("t").unwrap()).unwrap();
+    let mut transaction = store.begin().unwrap();
+    transaction.insert(&transaction.table("t").unwrap(), &batch(&[(5000, None, String::new())])).unwrap();
+    transaction.commit().unwrap();
+    assert!(vacuum_in_background(&store).unwrap());
+    assert_eq!((store.table("t").unwrap().rows(), segment_files(&device)), (2041, 2));
+}
+
+/// When vacuum has begun, others do something.
+fn meanwhile(store: &Store, others: impl FnOnce() + Send) -> Result<bool> {
+    let others = Mutex::new(Some(others));
+    let must_stop = || {
+        if let Some(others) = others.lock().unwrap().take() {
+            others();
+        }
+        false
+    };
+    block_on(store.vacuum_in_background("t", WriteOptions::default(), &must_stop))
+}
+
+#[test]
+fn rows_that_are_added_meanwhile_stay_in_a_heap() {
+    let (device, _simulation) = simulated();
+    let store = Store::open(device.clone(), Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    append(&store.table("t").unwrap(), &long_rows(0..40)).unwrap();
+    let insert = |rows: &[Row]| {
+        store.make_changeable(&store.table("t").unwrap()).unwrap();
+        let mut transaction = store.begin().unwrap();
+        transaction.insert(&transaction.table("t").unwrap(), &batch(rows)).unwrap();
+        transaction
+    };
+    insert(&long_rows(40..50)).commit().unwrap();
+    let mut seen = None;
+    assert!(
+        meanwhile(&store, || {
+            insert(&long_rows(50..60)).commit().unwrap();
+            drop(insert(&long_rows(60..70)));
+            seen = Some(store.begin().unwrap());
+        })
+        .unwrap()
+    );
+    let seen = seen.unwrap();
+    let table = store.table("t").unwrap();
+    assert_eq!((table.rows(), table.has_changeable_rows()), (50, true));
+    let now = store.begin().unwrap();
+    let expected: BTreeMap<i64, Row> = long_rows(0..60).into_iter().map(|row| (row.0, row)).collect();
+    assert_eq!((rows_of(&now), rows_of(&seen)), (expected.clone(), expected.clone()));
+    assert_eq!(now.rows(&now.table("t").unwrap()).unwrap(), 60);
+    drop((seen, now, table));
+    // What is changed meanwhile in other ways, or not committed yet, is for another time.
+    let mut open = None;
+    assert!(!meanwhile(&store, || open = Some(insert(&long_rows(70..71)))).unwrap());
+    drop(open);
+    let delete = || {
+        let mut transaction = store.begin().unwrap();
+        let id = all(&transaction, "t").unwrap()[&55].1;
+        transaction.delete(&transaction.table("t").unwrap(), &UInt64Array::from(vec![id])).unwrap();
+        transaction.commit().unwrap();
+    };
+    assert!(!meanwhile(&store, delete).unwrap());
+    let mut kept = None;
+    assert!(!meanwhile(&store, || kept = Some(store.keep_rows())).unwrap());
+    drop(kept);
+    assert!(vacuum_in_background(&store).unwrap());
+    assert!(!store.table("t").unwrap().has_changeable_rows());
+    drop(store);
+    let store = Store::open(device, Mode::Write).unwrap();
+    let mut expected = expected;
+    expected.remove(&55);
+    assert_eq!(rows_of(&store.begin().unwrap()), expected);
+}
+
+/// A transaction that has begun before a table was changeable sees nothing of what has been done to it since.
+#[test]
+fn a_heap_that_follows_another_one_has_been_changed() {
+    let (device, _simulation) = simulated();
+    let store = Store::open(device, Mode::Write).unwrap();
+    store.create_table(definition(), IfExists::Fail).unwrap();
+    append(&store.table("t").unwrap(), &long_rows(0..10)).unwrap();
+    let mut old = store.begin().unwrap();
+    let insert = |key: i64| {
+        store.make_changeable(&store.table("t").unwrap()).unwrap();
+        let mut transaction = store.begin().unwrap();
+        transaction.insert(&transaction.table("t").unwrap(), &batch(&long_rows(key..key + 1))).unwrap();
+        transaction.commit().unwrap();
+    };
+    insert(10);
+    assert!(meanwhile(&store, || insert(11)).unwrap());
+    assert!(store.table("t").unwrap().has_changeable_rows());
+    old.begin_changes().unwrap();
+    assert_eq!(rows_of(&old).len(), 10);
+    assert_eq!(rows_of(&store.begin().unwrap()).len(), 12);
 }
 
 type State = Option<BTreeMap<i64, Row>>;

@@ -54,10 +54,11 @@ impl Target {
             return Err(unknown());
         }
         let config = state.config();
-        if config.get_extension::<Transactions>().is_some_and(|transactions| transactions.is_read_only()) {
+        let transactions = Transactions::of_config(config);
+        if transactions.is_read_only() {
             return Err(Error::unsupported(READ_ONLY));
         }
-        let table = place.tables.make_changeable(&place).await?;
+        let table = place.tables.make_changeable(&place, &transactions).await?;
         let table = table.ok_or_else(|| cannot_change(&place.name))?;
         if table.schema().fields().iter().any(|field| field.name() == ROW_ID) {
             return Err(Error::unsupported(format!(
