@@ -33,6 +33,7 @@ mod backup;
 mod definition;
 mod error;
 mod fetch;
+pub mod guard;
 mod ids;
 mod manifest;
 mod names;

@@ -13,6 +13,7 @@ use arrow_schema::Schema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, StorageError};
+use crate::guard::guarded;
 use crate::ids::{DatabaseId, SegmentId, TableId};
 use crate::names::{MAIN, qualified};
 use crate::objects::{Objects, TableRules};
@@ -160,7 +161,10 @@ pub(crate) fn encode_schema(schema: &Schema) -> Vec<u8> {
 }
 
 pub(crate) fn decode_schema(bytes: &[u8], file: &str) -> Result<Schema> {
-    try_schema_from_flatbuffer_bytes(bytes).map_err(|error| StorageError::damaged(file, error.to_string()))
+    // Arrow panics over types that it does not know.
+    let decoded = guarded(|| try_schema_from_flatbuffer_bytes(bytes));
+    let decoded = decoded.map_err(|_| StorageError::damaged(file, "a column has an unknown type"))?;
+    decoded.map_err(|error| StorageError::damaged(file, error.to_string()))
 }
 
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
