@@ -9,6 +9,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::sort_expr::OrderingRequirements;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
@@ -119,6 +120,11 @@ impl ExecutionPlan for OrderedMergeExec {
         if input.output_partitioning().partition_count() == 1 {
             // Nothing is merged.
             return self.planned.execute(partition, context);
+        }
+        if self.schema().fields().is_empty() {
+            // Such rows are all alike, and DataFusion's merge loses how many there are.
+            let all = CoalescePartitionsExec::new(Arc::clone(input)).with_fetch(self.planned.fetch());
+            return all.execute(partition, context);
         }
         let inputs = (0..input.output_partitioning().partition_count()).map(|partition| {
             let rows = input.execute(partition, Arc::clone(&context))?;

@@ -20,7 +20,9 @@ use datafusion::logical_expr::{
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
 };
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, SetExpr, VisitMut as _, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, ExprWithAlias, Ident, SelectItem, SetExpr, VisitMut as _, VisitorMut,
+};
 
 use super::{macros, new_parser};
 use super::{syntax, wrong_plans};
@@ -91,17 +93,34 @@ fn with_nulls(rows: LogicalPlan) -> DataFusionResult<LogicalPlan> {
     nullable.data()
 }
 
-/// Rows that fail where a check is false of one of them.
-///
-/// It is part of what is computed of them, not a filter: filters become one, and a join with a sub-query that leaves rows out may then be
-/// above the check.
+/// Rows that fail where a check of their table is false of one of them.
 pub(super) fn checked(
     state: &SessionState,
     rows: LogicalPlan,
     check: &str,
     table: &str,
 ) -> Result<LogicalPlan> {
-    let message = format!("CHECK ({check}) of table '{table}' fails for a row");
+    with_check(state, rows, check, format!("CHECK ({check}) of table '{table}' fails for a row"))
+}
+
+/// Rows that fail where one of them has a null in a column of their table that has none.
+pub(super) fn not_null(
+    state: &SessionState,
+    rows: LogicalPlan,
+    column: &str,
+    table: &str,
+) -> Result<LogicalPlan> {
+    let check = format!("{} IS NOT NULL", Ident::with_quote('"', column));
+    let message =
+        format!("table '{table}': column '{column}' is NOT NULL, but a row without a value was given");
+    with_check(state, rows, &check, message)
+}
+
+/// Rows of which one fails with a message if a check is false of it.
+///
+/// It is part of what is computed of them, not a filter: filters become one, and a join with a sub-query that leaves rows out may then be
+/// above the check.
+fn with_check(state: &SessionState, rows: LogicalPlan, check: &str, message: String) -> Result<LogicalPlan> {
     let check = condition(state, &rows, check)?;
     let mut columns: Vec<PlannedExpr> =
         rows.schema().columns().into_iter().map(PlannedExpr::Column).collect();

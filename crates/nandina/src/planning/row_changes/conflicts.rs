@@ -161,6 +161,8 @@ async fn upsert(
     let on = syntax::expression(&key.iter().map(equal).collect::<Vec<_>>().join(" AND "))?;
     let text = format!("{FUNCTION}() AS {EXCLUDED} LEFT JOIN {} ON {ON}", target.rows_to_change());
     let from = From { text, source: None, on };
+    // Before their keys are looked for: a row that could not be inserted does not change another one.
+    let rows = target.without_nulls(state, rows)?;
     let mut own = state.clone();
     own.register_udtf(FUNCTION, Arc::new(RowsToInsert(Arc::new(ViewTable::new(rows, None)))));
     merging(&own, target, from, branches, returning).await

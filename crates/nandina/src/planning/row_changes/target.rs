@@ -188,6 +188,12 @@ impl Target {
         Ok(LogicalPlanBuilder::from(rows).project(columns.collect::<Vec<_>>())?.build()?)
     }
 
+    /// Rows that have values in the columns that are `NOT NULL`.
+    pub fn without_nulls(&self, state: &SessionState, rows: LogicalPlan) -> Result<LogicalPlan> {
+        let mut fields = self.fields().iter().filter(|field| !field.is_nullable());
+        fields.try_fold(rows, |rows, field| checks::not_null(state, rows, field.name(), &self.place.name))
+    }
+
     /// Rows that keep what the table asks for.
     pub fn checked(&self, state: &SessionState, rows: LogicalPlan) -> Result<LogicalPlan> {
         let checks = self.place.tables.rules(&self.place).checks;
