@@ -168,7 +168,7 @@ impl Session {
 
     /// Starts a statement, which ends with an error once it has taken as long as it may.
     async fn within_timeout(&self, started: impl Future<Output = Result<Query>>) -> Result<Query> {
-        let deadline = self.settings().statement_timeout.and_then(Deadline::from_now);
+        let deadline = self.settings.lock().statement_timeout.and_then(Deadline::from_now);
         let query = match &deadline {
             Some(deadline) => deadline.limit(started).await?,
             None => started.await?,
@@ -184,6 +184,11 @@ impl Session {
         {
             return Ok(query);
         }
+        // Pinned: the future of a short statement is small, and cheap to move.
+        Box::pin(self.execute_any(text)).await
+    }
+
+    async fn execute_any(&self, text: &str) -> Result<Query> {
         // First: every other name behind SHOW is a setting's.
         if let Some(statement) = calibrate::parse(text)? {
             let media = Arc::clone(&self.engine.lock().media);
@@ -265,7 +270,7 @@ impl Session {
     fn short_execute(&self, text: &str) -> Option<ShortText> {
         let (name, values) = short_text::of_execute(text)?;
         let text = self.prepared.text_of(&name, values.len())?;
-        Some(ShortText { text: text.to_string(), values })
+        Some(ShortText { text, values })
     }
 
     /// Parses a statement that is to run several times, with other values in the place of its parameters (`?`, or `$1`, `$2` and so on).
@@ -277,16 +282,20 @@ impl Session {
 
     async fn execute_prepared(&self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Query> {
         self.short.before(prepared.text());
-        let short = ShortText { text: prepared.text().to_string(), values: values.to_vec() };
-        if prepared.takes_values(values.len())
-            && let Some(query) = self.run_short(short).await?
-        {
-            return Ok(query);
+        if prepared.takes_values(values.len()) {
+            let short = ShortText { text: Arc::clone(prepared.text()), values: values.to_vec() };
+            if let Some(query) = self.run_short(short).await? {
+                return Ok(query);
+            }
         }
-        self.share_memory()?;
-        let state = self.state();
-        let planned = planning::plan_prepared(&state, prepared, values).await?;
-        self.run_planned(&state, planned, prepared.text()).await
+        // Pinned: the future of a short statement is small, and cheap to move.
+        Box::pin(async {
+            self.share_memory()?;
+            let state = self.state();
+            let planned = planning::plan_prepared(&state, prepared, values).await?;
+            self.run_planned(&state, planned, prepared.text()).await
+        })
+        .await
     }
 
     /// Gives pages of rows that are changed one by one their share of the limit, and statements what is left.

@@ -7,14 +7,16 @@
 //! ```
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
 use datafusion::common::{ScalarValue, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryPool;
 use nandina_exec::rows::{ShortStatement, Transactions, blocking};
-use nandina_storage::Table;
+use nandina_storage::{PlannedBy, Table};
 use parking_lot::Mutex;
 
 use crate::catalog::names::Names;
@@ -54,31 +56,29 @@ const HARMLESS: [&str; 19] = [
 
 /// What is known of texts with parameters, and of the types of their values.
 #[derive(Debug, Default)]
-pub(crate) struct ShortStatements(Mutex<HashMap<String, Recognized>>);
+pub(crate) struct ShortStatements(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    hasher: RandomState,
+    /// By the hash of a text and of the types.
+    statements: HashMap<u64, Vec<KnownStatement>>,
+}
+
+#[derive(Debug)]
+struct KnownStatement {
+    text: Arc<str>,
+    types: Vec<DataType>,
+    recognized: Recognized,
+}
 
 impl ShortStatements {
     /// Forgets all before a statement that may change what others mean.
     pub(crate) fn before(&self, text: &str) {
         let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         if !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(word)) {
-            self.0.lock().clear();
+            self.0.lock().statements.clear();
         }
-    }
-
-    /// What is known of a text.
-    fn known(&self, key: &str) -> Option<Recognized> {
-        self.0.lock().get(key).cloned()
-    }
-
-    fn put(&self, key: String, recognized: Recognized) {
-        if key.len() > MOST_TEXT_BYTES {
-            return;
-        }
-        let mut known = self.0.lock();
-        if known.len() >= MOST_TEXTS {
-            known.clear();
-        }
-        known.insert(key, recognized);
     }
 
     /// Starts a statement, if it is a short one. `state` is for planning it.
@@ -90,52 +90,92 @@ impl ShortStatements {
         pool: &Arc<dyn MemoryPool>,
         state: impl Fn() -> Result<Arc<SessionState>>,
     ) -> Result<Option<Query>> {
-        let key = key(&short);
-        let mut recognized = self.known(&key).filter(|recognized| recognized.is_current(names));
-        if recognized.is_none() {
-            recognized = short_statements::recognized(&state()?, &short).await?;
-            if let Some(new) = &recognized {
-                self.put(key, new.clone());
+        let known = self.0.lock().get(&short);
+        let known = match known {
+            Some(Recognized::Never) => return Ok(None),
+            Some(Recognized::Planned { table, planned_by }) => {
+                if is_as_planned(names, &table, planned_by.as_ref()) {
+                    return Ok(None);
+                }
+                None
             }
-        }
-        let Some(Recognized::Short { statement, table, .. }) = recognized else { return Ok(None) };
-        match found(names, &table) {
-            Some(table) => start(&statement, table, transactions, short.values, pool),
+            Some(Recognized::Short { statement, table, plans }) => {
+                let table = found(names, &table).filter(|table| statement.planned_by.is_of(table));
+                table.filter(|_| plans == tables::plans()).map(|table| (statement, table))
+            }
+            None => None,
+        };
+        let known = match known {
+            Some(known) => Some(known),
+            None => self.recognize(&state()?, &short, names).await?,
+        };
+        match known {
+            Some((statement, table)) => start(&statement, table, transactions, short.values, pool),
             None => Ok(None),
         }
     }
+
+    /// Finds out what a text is, and the table of one that is short.
+    async fn recognize(
+        &self,
+        state: &Arc<SessionState>,
+        short: &ShortText,
+        names: &Names,
+    ) -> Result<Option<(Arc<ShortStatement>, Table)>> {
+        let recognized = Box::pin(short_statements::recognized(state, short)).await?;
+        let Some(recognized) = recognized else { return Ok(None) };
+        self.0.lock().put(short, recognized.clone());
+        let Recognized::Short { statement, table, .. } = recognized else { return Ok(None) };
+        Ok(found(names, &table).map(|table| (statement, table)))
+    }
 }
 
-impl Recognized {
-    /// Whether the name in the text still means the same table, which has not changed.
-    fn is_current(&self, names: &Names) -> bool {
-        match self {
-            Self::Short { statement, table, plans } => {
-                *plans == tables::plans()
-                    && found(names, table).is_some_and(|table| statement.planned_by.is_of(&table))
-            }
-            Self::Planned { table, planned_by } => match (found(names, table), planned_by) {
-                (Some(table), Some(planned_by)) => planned_by.is_of(&table),
-                (found, planned_by) => found.is_none() && planned_by.is_none(),
-            },
-            Self::Never => true,
+impl Known {
+    fn hash(&self, short: &ShortText) -> u64 {
+        let types: Vec<DataType> = short.values.iter().map(ScalarValue::data_type).collect();
+        self.hasher.hash_one((&short.text, types))
+    }
+
+    fn get(&self, short: &ShortText) -> Option<Recognized> {
+        let same_hash = self.statements.get(&self.hash(short))?;
+        same_hash.iter().find(|known| known.is_of(short)).map(|known| known.recognized.clone())
+    }
+
+    fn put(&mut self, short: &ShortText, recognized: Recognized) {
+        if short.text.len() > MOST_TEXT_BYTES {
+            return;
         }
+        if self.statements.len() >= MOST_TEXTS {
+            self.statements.clear();
+        }
+        let types = short.values.iter().map(ScalarValue::data_type).collect();
+        let new = KnownStatement { text: Arc::clone(&short.text), types, recognized };
+        let same_hash = self.statements.entry(self.hash(short)).or_default();
+        same_hash.retain(|known| !known.is_of(short));
+        same_hash.push(new);
+    }
+}
+
+impl KnownStatement {
+    fn is_of(&self, short: &ShortText) -> bool {
+        let are_same = |(own, value): (&DataType, &ScalarValue)| *own == value.data_type();
+        self.text == short.text
+            && self.types.len() == short.values.len()
+            && self.types.iter().zip(&short.values).all(are_same)
+    }
+}
+
+/// Whether what a text was planned as, and not as a short statement, still holds: its table is as it was then.
+fn is_as_planned(names: &Names, table: &TableReference, planned_by: Option<&PlannedBy>) -> bool {
+    match (found(names, table), planned_by) {
+        (Some(table), Some(planned_by)) => planned_by.is_of(&table),
+        (found, planned_by) => found.is_none() && planned_by.is_none(),
     }
 }
 
 /// The table that a name means, if its rows are changed one by one.
 fn found(names: &Names, table: &TableReference) -> Option<Table> {
     names.find(table).and_then(|place| place.tables.changeable(&place))
-}
-
-/// A text, and the types of its values.
-fn key(short: &ShortText) -> String {
-    let mut key = short.text.clone();
-    for value in &short.values {
-        key.push('\0');
-        key.push_str(&value.data_type().to_string());
-    }
-    key
 }
 
 /// Runs a query, or makes a change ready that is made when its result is read.
@@ -148,7 +188,7 @@ fn start(
 ) -> Result<Option<Query>> {
     if statement.change.is_none() {
         // What goes wrong while values are computed is told by the plan, which knows more about it.
-        let rows = blocking(|| statement.rows(&table, transactions, &values)).unwrap_or_else(|error| {
+        let rows = blocking(|| statement.rows(&table, transactions, values)).unwrap_or_else(|error| {
             log::debug!("a short query is planned, as it failed: {error}");
             None
         });

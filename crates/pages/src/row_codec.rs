@@ -217,17 +217,22 @@ impl RowDecoder<'_> {
 
     /// The columns of all rows so far; the next rows begin anew.
     pub fn finish(&mut self) -> Result<RecordBatch> {
-        let rows = std::mem::take(&mut self.rows);
-        let mut fields = Vec::with_capacity(self.builders.len());
-        let mut columns = Vec::with_capacity(self.builders.len());
-        for builder in &mut self.builders {
-            let field = &self.codec.schema().fields()[builder.column];
-            columns.push(builder.finish(field, rows)?);
-            // Whether a row may have nulls is for those who write it: one from before a column was added has some.
-            fields.push(Arc::new(field.as_ref().clone().with_nullable(true)));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        let columns = self.finish_columns()?;
+        // Whether a row may have nulls is for those who write it: one from before a column was added has some.
+        let nullable = |builder: &ColumnBuilder| {
+            Arc::new(self.codec.schema().fields()[builder.column].as_ref().clone().with_nullable(true))
+        };
+        let fields: Vec<_> = self.builders.iter().map(nullable).collect();
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+    }
+
+    /// The columns of the rows since the last time alone.
+    pub fn finish_columns(&mut self) -> Result<Vec<ArrayRef>> {
+        let rows = std::mem::take(&mut self.rows);
+        let column =
+            |builder: &mut ColumnBuilder| builder.finish(&self.codec.schema().fields()[builder.column], rows);
+        self.builders.iter_mut().map(column).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Nandina's page store: rows in a heap, and an index that leads to them by key.
 
 use std::borrow::Cow;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -149,7 +149,8 @@ impl Session for PageSession<'_> {
         let ids: Vec<RowId> = found.take(rows).collect::<std::result::Result<_, _>>().map_err(failed)?;
         let mut count = 0;
         let take = |_, bytes: Option<&[u8]>| {
-            count += usize::from(bytes.is_some_and(|bytes| bytes.len() == ROW_BYTES))
+            count += usize::from(bytes.is_some_and(|bytes| bytes.len() == ROW_BYTES));
+            ControlFlow::Continue(())
         };
         transaction.get_each(*table, &ids, take).map_err(failed)?;
         Ok(count)

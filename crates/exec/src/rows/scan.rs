@@ -385,7 +385,7 @@ impl Reader {
 
     fn batch(&self, rows: &mut RowDecoder<'_>, ids: Option<Vec<u64>>) -> Result<RecordBatch> {
         let count = rows.rows();
-        let mut columns: Vec<ArrayRef> = rows.finish().map_err(crate::error::pages_error)?.columns().to_vec();
+        let mut columns = rows.finish_columns().map_err(crate::error::pages_error)?;
         if let (Some(at), Some(ids)) = (self.row_ids_at, ids) {
             columns.insert(at, Arc::new(UInt64Array::from(ids)));
         }

@@ -112,14 +112,14 @@ impl ShortStatement {
         &self,
         table: &Table,
         transactions: &Arc<Transactions>,
-        values: &[ScalarValue],
+        mut values: Vec<ScalarValue>,
     ) -> Result<Option<RecordBatch>> {
         let ShortSource::Index(lookup) = &self.source else { return Ok(None) };
-        let Some(range) = lookup.range(values)? else { return Ok(None) };
+        let Some(range) = lookup.range(&values)? else { return Ok(None) };
         let transaction = transactions.of(table.store())?;
         let Some(table) = self.seen_by(table, &transaction)? else { return Ok(None) };
         let Some(found) = lookup.read(&table, &transaction, &range)? else { return Ok(None) };
-        self.computed(found, values).map(Some)
+        self.computed(found, &mut values).map(Some)
     }
 
     /// A change of this table with these values; `None` if it is for a plan.
@@ -127,7 +127,7 @@ impl ShortStatement {
         self: &Arc<Self>,
         table: Table,
         transactions: &Arc<Transactions>,
-        values: Vec<ScalarValue>,
+        mut values: Vec<ScalarValue>,
     ) -> Result<Option<ShortChange>> {
         if table.has_segments() {
             transactions.keep_rows(table.store());
@@ -137,7 +137,7 @@ impl ShortStatement {
             return Ok(None);
         }
         let rows = match &self.source {
-            ShortSource::One => Some(self.computed(one_row()?, &values)?),
+            ShortSource::One => Some(self.computed(one_row()?, &mut values)?),
             ShortSource::Index(lookup) => match lookup.range(&values)? {
                 Some(_) => None,
                 None => return Ok(None),
@@ -153,7 +153,7 @@ impl ShortStatement {
         Ok(Some(table).filter(|table| self.planned_by.is_of(table)))
     }
 
-    fn computed(&self, rows: RecordBatch, values: &[ScalarValue]) -> Result<RecordBatch> {
+    fn computed(&self, rows: RecordBatch, values: &mut Vec<ScalarValue>) -> Result<RecordBatch> {
         with_values(values, || self.steps.iter().try_fold(rows, |rows, step| step.of(&rows)))
     }
 }
@@ -220,27 +220,22 @@ impl KeyLookup {
         let mut ids = Vec::new();
         let mut read = |transaction: &Transaction| -> Result<bool, StorageError> {
             // An index that has been dropped meanwhile does not have what this transaction has added since.
-            if !transaction.indexes(table)?.iter().any(|(number, _)| *number == self.index) {
+            if !transaction.has_index(table, self.index)? {
                 return Ok(false);
             }
             // A whole key has one row, and an entry for each of those that had it before.
-            let most = if self.is_unique { usize::MAX } else { MOST_ROWS };
-            let Some(found) = transaction.find_few(table, self.index, range, most)? else {
+            let (most_rows, most_bytes) =
+                if self.is_unique { (usize::MAX, usize::MAX) } else { (MOST_ROWS, MOST_BYTES) };
+            let Some(found) = transaction.find_few(table, self.index, range, most_rows)? else {
                 return Ok(false);
             };
-            for row in &found {
-                transaction.read_rows(table, &[*row], &mut rows, Some(&mut ids))?;
-                if rows.bytes() > MOST_BYTES && !self.is_unique {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
+            transaction.read_rows_up_to(table, &found, &mut rows, Some(&mut ids), most_bytes)
         };
         if !transaction.read(&mut read)? {
             return Ok(None);
         }
         let count = rows.rows();
-        let mut columns: Vec<ArrayRef> = rows.finish().map_err(pages_error)?.columns().to_vec();
+        let mut columns = rows.finish_columns().map_err(pages_error)?;
         if let Some(at) = self.row_ids_at {
             columns.insert(at, Arc::new(UInt64Array::from(ids)));
         }
@@ -275,7 +270,7 @@ impl KeyValue {
 impl ShortChange {
     /// Makes the change; how many rows were changed.
     pub fn make(self, pool: &Arc<dyn MemoryPool>) -> Result<u64> {
-        let Self { statement, table, transactions, values, rows } = self;
+        let Self { statement, table, transactions, mut values, rows } = self;
         let Some(change) = &statement.change else { return internal_err!("a query changes nothing") };
         let changing = transactions.begin_change(FlowId::unique())?;
         let transaction = transactions.to_write(table.store())?;
@@ -292,7 +287,7 @@ impl ShortChange {
                     None => None,
                 };
                 match found {
-                    Some(found) => statement.computed(found, &values)?,
+                    Some(found) => statement.computed(found, &mut values)?,
                     None => return Err(storage_error(StorageError::conflict())),
                 }
             }
@@ -321,15 +316,13 @@ thread_local! {
     static VALUES: RefCell<Vec<ScalarValue>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_values<T>(values: &[ScalarValue], compute: impl FnOnce() -> T) -> T {
-    struct Restore(Vec<ScalarValue>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            VALUES.set(std::mem::take(&mut self.0));
-        }
-    }
-    let _restore = Restore(VALUES.replace(values.to_vec()));
-    compute()
+/// Computes with these values. A panic leaves them behind, and the next statement of the thread has its own.
+fn with_values<T>(values: &mut Vec<ScalarValue>, compute: impl FnOnce() -> T) -> T {
+    let swap = |values: &mut Vec<ScalarValue>| VALUES.with_borrow_mut(|own| std::mem::swap(own, values));
+    swap(values);
+    let computed = compute();
+    swap(values);
+    computed
 }
 
 /// A function without arguments: the value that a parameter of the statement has.

@@ -37,7 +37,7 @@ pub(crate) struct Names {
     /// Whether what is temporary is found.
     sees_temporary: bool,
     /// Where names without a schema are looked for. New objects go into the first.
-    path: RwLock<Vec<SchemaName>>,
+    path: RwLock<Arc<[SchemaName]>>,
     /// What views are planned with.
     session: OnceLock<Weak<RwLock<SessionState>>>,
 }
@@ -55,7 +55,7 @@ impl Names {
             databases,
             temporary,
             sees_temporary: true,
-            path: RwLock::new(vec![main]),
+            path: RwLock::new([main].into()),
             session: OnceLock::new(),
         })
     }
@@ -69,7 +69,7 @@ impl Names {
             databases: Arc::clone(&self.databases),
             temporary: Arc::clone(&self.temporary),
             sees_temporary: is_temporary,
-            path: RwLock::new(if is_temporary { self.path() } else { vec![own] }),
+            path: RwLock::new(if is_temporary { self.path() } else { [own].into() }),
             session: self.session.clone(),
         })
     }
@@ -98,8 +98,8 @@ impl Names {
         &self.temporary
     }
 
-    pub(crate) fn path(&self) -> Vec<SchemaName> {
-        self.path.read().clone()
+    pub(crate) fn path(&self) -> Arc<[SchemaName]> {
+        Arc::clone(&self.path.read())
     }
 
     /// The schema that new objects go into.
@@ -112,7 +112,7 @@ impl Names {
     pub(crate) fn set_path(&self, written: &[Vec<String>]) -> Result<()> {
         let path = written.iter().map(|name| self.schema_named(name)).collect::<Result<Vec<_>>>()?;
         if !path.is_empty() {
-            *self.path.write() = path;
+            *self.path.write() = path.into();
         }
         Ok(())
     }
@@ -150,37 +150,41 @@ impl Names {
         tables.has_schema(schema).then_some((name, tables))
     }
 
-    /// Where an object of this name may be, in the order in which it is looked for.
-    fn candidates(&self, reference: &TableReference) -> Vec<Place> {
-        let place = |(found, tables): (SchemaName, Arc<Tables>)| Place {
-            database: found.database,
-            tables,
-            schema: found.schema,
-            name: reference.table().to_owned(),
+    /// What `look_up` finds first of the places where an object of this name may be.
+    fn first_of<T>(
+        &self,
+        reference: &TableReference,
+        mut look_up: impl FnMut(Place) -> Option<T>,
+    ) -> Option<T> {
+        let mut within = |database: &str, schema: &str| {
+            let (found, tables) = self.schema(database, schema)?;
+            let SchemaName { database, schema } = found;
+            look_up(Place { database, tables, schema, name: reference.table().to_owned() })
         };
         let catalog = reference.catalog().filter(|catalog| *catalog != CATALOG);
         let schema = reference.schema().filter(|schema| *schema != SCHEMA);
         match (catalog, schema) {
-            (Some(database), Some(schema)) => self.schema(database, schema).map(place).into_iter().collect(),
-            (_, Some(name)) => self
-                .schema_or_database(name)
-                .and_then(|found| self.schema(&found.database, &found.schema))
-                .map(place)
-                .into_iter()
-                .collect(),
+            (Some(database), Some(schema)) => within(database, schema),
+            (_, Some(name)) => {
+                let found = self.schema_or_database(name)?;
+                within(&found.database, &found.schema)
+            }
             (_, None) => {
-                let mut path = vec![SchemaName { database: TEMPORARY.to_owned(), schema: MAIN.to_owned() }];
-                path.extend(self.path());
-                path.push(SchemaName { database: self.current().database, schema: MAIN.to_owned() });
-                path.dedup();
-                path.iter().filter_map(|name| self.schema(&name.database, &name.schema)).map(place).collect()
+                if let Some(found) = within(TEMPORARY, MAIN) {
+                    return Some(found);
+                }
+                let path = self.path();
+                if let Some(found) = path.iter().find_map(|name| within(&name.database, &name.schema)) {
+                    return Some(found);
+                }
+                within(&self.current().database, MAIN)
             }
         }
     }
 
     /// The table or view that a name means.
     pub(crate) fn find(&self, reference: &TableReference) -> Option<Place> {
-        self.candidates(reference).into_iter().find(|place| place.kind().is_some())
+        self.first_of(reference, |place| place.kind().is_some().then_some(place))
     }
 
     /// Objects of other kinds than tables and views: the first that `look_up` finds.
@@ -189,7 +193,7 @@ impl Names {
         reference: &TableReference,
         look_up: impl Fn(&Place) -> Option<T>,
     ) -> Option<T> {
-        self.candidates(reference).iter().find_map(look_up)
+        self.first_of(reference, |place| look_up(&place))
     }
 
     /// Where a new object of this name is to be.

@@ -39,6 +39,8 @@ pub(crate) struct Prepared {
     parameters: BTreeSet<String>,
     /// As they were declared, for the first ones.
     types: Vec<DataType>,
+    /// How many it has, where they are `$1`, `$2` and so on, of any types.
+    numbered: Option<usize>,
 }
 
 impl PreparedStatements {
@@ -103,7 +105,11 @@ impl Prepared {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(never) => match never {},
         }
-        Prepared { text: text.into(), statement, parameters: found.0, types }
+        let parameters = found.0;
+        let has = |number: usize| parameters.contains(&number.to_string());
+        let are_numbered = types.is_empty() && (1..=parameters.len()).all(has);
+        let numbered = are_numbered.then_some(parameters.len());
+        Prepared { text: text.into(), statement, parameters, types, numbered }
     }
 
     pub(crate) fn text(&self) -> &Arc<str> {
@@ -112,8 +118,7 @@ impl Prepared {
 
     /// Whether it takes so many values as `$1`, `$2` and so on, of any types.
     pub(crate) fn takes_values(&self, count: usize) -> bool {
-        let has = |number: usize| self.parameters.contains(&number.to_string());
-        self.types.is_empty() && self.parameters.len() == count && (1..=count).all(has)
+        self.numbered == Some(count)
     }
 
     pub(crate) fn has_parameters(&self) -> bool {

@@ -8,6 +8,8 @@
 //! Texts that differ in their values alone become the same, so that what was found out about one holds for all. Whether a value may be
 //! a parameter where it stands is for [`short_statements`](super::short_statements) to say.
 
+use std::sync::Arc;
+
 use datafusion::common::ScalarValue;
 
 use crate::statement_text;
@@ -45,7 +47,7 @@ const TYPES: [&str; 5] = ["date", "interval", "time", "timestamp", "timestamptz"
 /// A text and the values that stood in it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ShortText {
-    pub text: String,
+    pub text: Arc<str>,
     pub values: Vec<ScalarValue>,
 }
 
@@ -124,7 +126,7 @@ fn with_parameters(text: &str) -> Option<ShortText> {
         copied = last + end.len();
     }
     short.push_str(text.get(copied..)?);
-    Some(ShortText { text: short, values })
+    Some(ShortText { text: short.into(), values })
 }
 
 fn is_word(token: &str) -> bool {
@@ -193,7 +195,7 @@ mod tests {
 
     fn short(text: &str) -> Option<(String, Vec<String>)> {
         let short = of(text)?;
-        Some((short.text, short.values.iter().map(|value| format!("{value:?}")).collect()))
+        Some((short.text.to_string(), short.values.iter().map(|value| format!("{value:?}")).collect()))
     }
 
     #[test]

@@ -352,7 +352,7 @@ pub(crate) fn visible(names: &Names) -> Vec<Place> {
         database: crate::catalog::TEMPORARY.to_owned(),
         schema: nandina_storage::MAIN.to_owned(),
     };
-    for schema in std::iter::once(temporary).chain(names.path()) {
+    for schema in std::iter::once(temporary).chain(names.path().iter().cloned()) {
         let Some((name, tables)) = names.schema(&schema.database, &schema.schema) else { continue };
         for table in tables.names(&name.schema) {
             // One that another hides is not shown twice.

@@ -30,6 +30,7 @@ mod rollback;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use nandina_device::Device;
@@ -216,12 +217,12 @@ impl<'s> Transaction<'s> {
 
     /// Hands over what rows are in the state that this transaction sees, in their order. Pages that many of them are on, behind each
     /// other, are read once, and several pages at the same time. `take` must not read or change anything of this store: a page is
-    /// latched.
+    /// latched. It may break off.
     pub fn get_each(
         &self,
         table: TableId,
         rows: &[RowId],
-        mut take: impl FnMut(RowId, Option<&[u8]>),
+        mut take: impl FnMut(RowId, Option<&[u8]>) -> ControlFlow<()>,
     ) -> Result<()> {
         /// Pages that are read at the same time.
         const AHEAD: usize = 32;
@@ -236,7 +237,9 @@ impl<'s> Transaction<'s> {
                 let Some(first) = rows.first() else { unreachable!("each page has rows") };
                 let page = self.heap_page(table, *first)?;
                 for row in *rows {
-                    take(*row, self.version(&page, row.slot())?.as_deref());
+                    if take(*row, self.version(&page, row.slot())?.as_deref()).is_break() {
+                        return Ok(());
+                    }
                 }
             }
         }

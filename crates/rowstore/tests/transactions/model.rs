@@ -1,6 +1,7 @@
 //! What tables should hold: a sorted map of rows per state, and what each transaction that is open sees.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use nandina_rowstore::heap::RowId;
 use nandina_rowstore::heap::directory::TableId;
@@ -143,6 +144,7 @@ impl<'s> Open<'s> {
         let take = |row, bytes: Option<&[u8]>| {
             assert_eq!(asked.next(), Some(&row));
             assert!(bytes == self.rows.get(&row).map(Vec::as_slice), "{context}: {row}");
+            ControlFlow::Continue(())
         };
         self.transaction.get_each(table, &ids, take).unwrap();
         assert_eq!(asked.next(), None);

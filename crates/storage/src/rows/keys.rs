@@ -70,10 +70,14 @@ impl KeyCodec {
                 false => Ok(self.of_columns(&columns)?.row(0).as_ref().to_vec()),
             }
         };
-        let mut upper = bytes(range.upper.as_ref())?;
+        let lower = bytes(range.lower.as_ref())?;
+        let mut upper = match (&range.lower, &range.upper) {
+            (None, None) => lower.clone(),
+            (_, upper) => bytes(upper.as_ref())?,
+        };
         // Keys that go on behind these values are below this.
         upper.push(u8::MAX);
-        Ok((bytes(range.lower.as_ref())?, upper))
+        Ok((lower, upper))
     }
 
     /// Whether the key of a row has a null: then it is no other row's.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
@@ -244,6 +244,13 @@ impl Transaction {
             .collect())
     }
 
+    /// Whether this is one of these.
+    pub fn has_index(&self, table: &Table, number: usize) -> Result<bool> {
+        let Some(index) = table.heap()?.record.indexes.get(number) else { return Ok(false) };
+        let newest = table.store().newest(table).ok().and_then(|entry| entry.heap.clone());
+        Ok(newest.is_some_and(|heap| heap.first_pages().any(|page| page == index.root)))
+    }
+
     /// Where the rows of a table are.
     pub fn pages(&self, table: &Table) -> Result<RowPages> {
         Ok(RowPages(self.reader()?.heap_pages(table.heap()?.id())?.into()))
@@ -282,17 +289,38 @@ impl Transaction {
         table: &Table,
         wanted: &[u64],
         rows: &mut RowDecoder<'_>,
-        mut ids: Option<&mut Vec<u64>>,
+        ids: Option<&mut Vec<u64>>,
     ) -> Result<()> {
+        self.read_rows_up_to(table, wanted, rows, ids, usize::MAX).map(|_| ())
+    }
+
+    /// The same, which ends where there are more than so many bytes, and says with `false` that there are.
+    pub fn read_rows_up_to(
+        &self,
+        table: &Table,
+        wanted: &[u64],
+        rows: &mut RowDecoder<'_>,
+        mut ids: Option<&mut Vec<u64>>,
+        most_bytes: usize,
+    ) -> Result<bool> {
         let heap = table.heap()?;
         let wanted: Vec<HeapRow> = wanted.iter().map(|id| HeapRow(*id & !IN_HEAP)).collect();
-        let mut outcome = Ok(());
+        let mut outcome = Ok(true);
         self.reader()?.get_each(heap.id(), &wanted, |row, bytes| {
-            if let Some(bytes) = bytes.filter(|_| outcome.is_ok()) {
-                outcome = rows.push(bytes).map_err(|source| damaged_row(table, row, source));
-                if let Some(ids) = &mut ids {
-                    ids.push(id_of(row));
+            let Some(bytes) = bytes else { return ControlFlow::Continue(()) };
+            if let Err(source) = rows.push(bytes) {
+                outcome = Err(damaged_row(table, row, source));
+                return ControlFlow::Break(());
+            }
+            if let Some(ids) = &mut ids {
+                ids.push(id_of(row));
+            }
+            match rows.bytes() > most_bytes {
+                true => {
+                    outcome = Ok(false);
+                    ControlFlow::Break(())
                 }
+                false => ControlFlow::Continue(()),
             }
         })?;
         outcome
