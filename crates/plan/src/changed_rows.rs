@@ -17,7 +17,7 @@ use nandina_exec::rows::ChangedRowsExec;
 /// these rows as its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChangedRows {
-    /// The columns of the table.
+    /// The columns of the rows that are returned; the last ones may be missing.
     pub schema: DFSchemaRef,
     pub change: LogicalPlan,
 }

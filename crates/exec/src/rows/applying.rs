@@ -1,10 +1,12 @@
 //! What a statement's rows do to those of a table, batch by batch.
 
+use std::sync::Arc;
+
 use datafusion::arrow::array::{
-    Array as _, ArrayRef, AsArray as _, BooleanArray, Int8Array, RecordBatch, UInt64Array,
+    Array as _, ArrayRef, AsArray as _, BooleanArray, Int8Array, RecordBatch, StringViewArray, UInt64Array,
 };
 use datafusion::arrow::compute::{concat_batches, filter_record_batch};
-use datafusion::arrow::datatypes::{Int8Type, UInt64Type};
+use datafusion::arrow::datatypes::{DataType, Field, Int8Type, Schema, SchemaRef, UInt64Type};
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use nandina_storage::{Deferred, RowSet, Table};
@@ -29,6 +31,20 @@ pub enum RowChange {
     Merge,
 }
 
+/// The column of returned rows that says what `MERGE` has done to them.
+pub const MERGE_ACTION: &str = "merge_action";
+
+impl RowChange {
+    /// What rows are that are returned of a table with these columns: those of `MERGE` have [`MERGE_ACTION`] behind them.
+    pub fn returned_schema(&self, table: &SchemaRef) -> SchemaRef {
+        if *self != RowChange::Merge {
+            return Arc::clone(table);
+        }
+        let action = Arc::new(Field::new(MERGE_ACTION, DataType::Utf8View, false));
+        Arc::new(Schema::new(table.fields().iter().cloned().chain([action]).collect::<Vec<_>>()))
+    }
+}
+
 /// What a row of `MERGE` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
@@ -36,6 +52,17 @@ pub enum MergeAction {
     Insert = 1,
     Update = 2,
     Delete = 3,
+}
+
+impl MergeAction {
+    /// What `RETURNING` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            MergeAction::Insert => "INSERT",
+            MergeAction::Update => "UPDATE",
+            MergeAction::Delete => "DELETE",
+        }
+    }
 }
 
 /// A statement that is changing rows.
@@ -66,7 +93,8 @@ impl<'s> Applying<'s> {
     }
 
     /// Changes the rows of a batch, and returns them: as they are now, or were if they have been deleted. Of [`RowChange::Merge`] those
-    /// to be inserted are for [`insert_of_merge`](Self::insert_of_merge) when all others are through.
+    /// to be inserted are for [`insert_of_merge`](Self::insert_of_merge) when all others are through. If rows are told, they have the
+    /// columns of [`RowChange::returned_schema`].
     pub fn apply(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         match self.change {
             RowChange::Insert => self.insert(batch.columns()),
@@ -110,6 +138,8 @@ impl<'s> Applying<'s> {
                 let (ids, columns) = ids_and_columns(&deleted)?;
                 self.delete(ids)?;
                 let before = conform(columns.get(1..).unwrap_or_default(), self.table.schema())?;
+                let now = self.with_action(now, MergeAction::Update)?;
+                let before = self.with_action(before, MergeAction::Delete)?;
                 Ok(concat_batches(&now.schema(), [&now, &before])?)
             }
         }
@@ -117,7 +147,19 @@ impl<'s> Applying<'s> {
 
     /// Inserts rows of `MERGE`.
     pub fn insert_of_merge(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
-        self.insert(batch.columns().get(2..).unwrap_or_default())
+        let now = self.insert(batch.columns().get(2..).unwrap_or_default())?;
+        self.with_action(now, MergeAction::Insert)
+    }
+
+    /// Rows of `MERGE` with what has been done to them, if they are told.
+    fn with_action(&self, rows: RecordBatch, action: MergeAction) -> Result<RecordBatch> {
+        if !self.tells_rows {
+            return Ok(rows);
+        }
+        let names = std::iter::repeat_n(action.name(), rows.num_rows());
+        let names: ArrayRef = Arc::new(StringViewArray::from_iter_values(names));
+        let columns = rows.columns().iter().cloned().chain([names]).collect();
+        Ok(RecordBatch::try_new(self.change.returned_schema(&rows.schema()), columns)?)
     }
 
     /// All rows are through: keys that have moved are where they are to be.

@@ -50,7 +50,8 @@ pub struct ChangedRowsExec {
 }
 
 impl ChangedRowsExec {
-    /// `schema` has the columns of the table, with the names that they have above. `change` is a sink of rows that it returns.
+    /// `schema` has the columns of the rows that `change`, a sink, [returns](super::RowChange::returned_schema), with the names that they have
+    /// above; the last ones may be missing.
     pub fn try_new(schema: SchemaRef, change: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let sink = change.downcast_ref::<DataSinkExec>().map(DataSinkExec::sink);
         let sink = sink.and_then(|sink| (sink as &dyn Any).downcast_ref::<RowSink>());
@@ -123,8 +124,10 @@ impl ExecutionPlan for ChangedRowsExec {
                 return internal_err!("a statement has ended without the rows that it returns");
             };
             let rows = rows.pop_all(context.session_config().batch_size());
-            Ok(rows
-                .map(move |batch| Ok(RecordBatch::try_new(Arc::clone(&schema), batch?.columns().to_vec())?)))
+            Ok(rows.map(move |batch| {
+                let columns = batch?.columns().iter().take(schema.fields().len()).cloned().collect();
+                Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?)
+            }))
         };
         let rows = futures::stream::once(rows).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))

@@ -19,7 +19,7 @@ mod short;
 mod sink;
 mod transactions;
 
-pub use applying::{MergeAction, RowChange};
+pub use applying::{MERGE_ACTION, MergeAction, RowChange};
 pub use changed_rows::{ChangedRowsExec, ReturnedRows};
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;

@@ -115,7 +115,7 @@ impl DataSink for RowSink {
         let tells_rows = self.returned.is_some();
         let mut applying = Applying::new(&self.table, &self.transaction, &self.change, tells_rows, memory);
         let mut changed = match tells_rows {
-            true => Some(self.queue(self.table.schema(), context)?),
+            true => Some(self.queue(&self.change.returned_schema(self.table.schema()), context)?),
             false => None,
         };
         let mut inserted = waiting.another();

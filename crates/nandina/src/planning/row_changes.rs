@@ -51,7 +51,13 @@ pub(crate) async fn plan(state: &SessionState, statement: &Statement) -> Result<
         state.config().get_extension::<Names>().ok_or_else(|| Error::bug("a session has no names"))?;
     let changing = match inner.as_ref() {
         SqlStatement::Insert(insert) => conflicts::plan(state, &names, insert).await?,
-        SqlStatement::Merge(merge) => Some(merge::plan(state, &names, merge).await?),
+        SqlStatement::Merge(merge) => Some(Box::pin(merge::plan(state, &names, merge, None)).await?),
+        SqlStatement::Query(query) => match query.body.as_ref() {
+            SetExpr::Merge(SqlStatement::Merge(merge)) => {
+                Some(Box::pin(merge::plan(state, &names, merge, query.with.as_ref())).await?)
+            }
+            _ => None,
+        },
         other => match Change::of(other)? {
             Some(change) => Some(change.plan(state, &names).await?),
             None => None,
@@ -74,7 +80,7 @@ struct Changing {
 impl Changing {
     async fn plan(self, state: &SessionState) -> Result<LogicalPlan> {
         let Self { target, rows, change, returning } = self;
-        let mut provider = RowTableProvider::new(target.table.clone()).changed_by(change);
+        let mut provider = RowTableProvider::new(target.table.clone()).changed_by(change.clone());
         if returning.is_some() {
             provider = provider.returning(Arc::new(ReturnedRows::default()));
         }
@@ -85,7 +91,7 @@ impl Changing {
             Arc::new(rows),
         ));
         match returning {
-            Some(items) => returning::plan(state, &target, items, dml).await,
+            Some(items) => returning::plan(state, &target, items, &change, dml).await,
             None => Ok(dml),
         }
     }

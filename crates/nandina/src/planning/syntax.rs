@@ -9,6 +9,7 @@ pub(crate) mod calls;
 mod dialect;
 mod exclusions;
 mod lambdas;
+pub(crate) mod merges;
 mod tokens;
 
 use std::collections::VecDeque;

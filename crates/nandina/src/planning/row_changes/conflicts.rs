@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use nandina_exec::rows::{MergeAction, ROW_ID, RowChange};
 
-use super::merge::{Branch, From, ON, both, merging};
+use super::merge::{Branch, From, ON, Outcome, both, merging};
 use super::target::with_table;
 use super::{Changing, Target};
 use crate::catalog::names::Names;
@@ -151,8 +151,8 @@ async fn upsert(
     let selection = update.selection.map(|selection| with_names_of(&target, selection));
     let matched = both(Expr::IsNotNull(row_id.clone()), selection);
     let branches = vec![
-        Branch { condition: Expr::IsNull(row_id), action: MergeAction::Insert, values: inserted },
-        Branch { condition: matched, action: MergeAction::Update, values: updated },
+        Branch { condition: Expr::IsNull(row_id), outcome: Outcome::Change(MergeAction::Insert, inserted) },
+        Branch { condition: matched, outcome: Outcome::Change(MergeAction::Update, updated) },
     ];
     let equal = |column: &usize| {
         let name = target.name_of(*column);
@@ -160,7 +160,7 @@ async fn upsert(
     };
     let on = syntax::expression(&key.iter().map(equal).collect::<Vec<_>>().join(" AND "))?;
     let text = format!("{FUNCTION}() AS {EXCLUDED} LEFT JOIN {} ON {ON}", target.rows_to_change());
-    let from = From { text, source: None, on };
+    let from = From { text, source: None, on, with: None };
     // Before their keys are looked for: a row that could not be inserted does not change another one.
     let rows = target.without_nulls(state, rows)?;
     let mut own = state.clone();

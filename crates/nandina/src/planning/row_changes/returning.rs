@@ -1,5 +1,6 @@
 //! `RETURNING`: a query for the rows that a statement has changed.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
@@ -10,24 +11,35 @@ use datafusion::datasource::source_as_provider;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{SelectItem, SetExpr, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::{
+    ExcludeSelectItem, Expr, Ident, ObjectName, SelectItem, SetExpr, Statement as SqlStatement,
+    visit_expressions,
+};
+use nandina_exec::rows::{MERGE_ACTION, RowChange};
 use nandina_plan::ChangedRows;
 
 use super::Target;
 use crate::error::{Error, Result};
+use crate::planning::wrong_plans::normalized;
 use crate::planning::{logical_plan, syntax};
 
 const FUNCTION: &str = "changed_rows";
 
-/// A query for `items` of the rows that `change` changes.
+/// A query for `items` of the rows that `statement` changes.
 pub(super) async fn plan(
     state: &SessionState,
     target: &Target,
-    items: Vec<SelectItem>,
-    change: LogicalPlan,
+    mut items: Vec<SelectItem>,
+    change: &RowChange,
+    statement: LogicalPlan,
 ) -> Result<LogicalPlan> {
+    let mut schema = Arc::clone(target.table.schema());
+    if *change == RowChange::Merge && target.column(MERGE_ACTION).is_err() && items.iter().any(names_action) {
+        schema = change.returned_schema(&schema);
+        items.iter_mut().for_each(leave_action_out);
+    }
     // Planned as a table, in whose place the statement is put.
-    let table: Arc<dyn TableProvider> = Arc::new(EmptyTable::new(Arc::clone(target.table.schema())));
+    let table: Arc<dyn TableProvider> = Arc::new(EmptyTable::new(schema));
     let mut own = state.clone();
     own.register_udtf(FUNCTION, Arc::new(Rows(Arc::clone(&table))));
     let mut query = syntax::query(&format!("SELECT * FROM {FUNCTION}() AS {}", target.alias))?;
@@ -35,8 +47,8 @@ pub(super) async fn plan(
         return Err(Error::bug("a SELECT is none"));
     };
     select.projection = items;
-    let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
-    let plan = Box::pin(logical_plan(&own, statement)).await?;
+    let query = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
+    let plan = Box::pin(logical_plan(&own, query)).await?;
     // Sub-queries are not nodes of the plan yet, and may have them.
     if plan.exists(|node| Ok(matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_))))? {
         return Err(Error::unsupported(
@@ -45,12 +57,40 @@ pub(super) async fn plan(
     }
     let replaced = plan.transform_up(|node| match &node {
         LogicalPlan::TableScan(scan) if is_of(&scan.source, &table) => {
-            let rows = ChangedRows { schema: Arc::clone(&scan.projected_schema), change: change.clone() };
+            let rows = ChangedRows { schema: Arc::clone(&scan.projected_schema), change: statement.clone() };
             Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(rows) })))
         }
         _ => Ok(Transformed::no(node)),
     });
     Ok(replaced.data()?)
+}
+
+/// Whether an item tells what `MERGE` has done to a row.
+fn names_action(item: &SelectItem) -> bool {
+    let visited = visit_expressions(item, |expr| {
+        let name = match expr {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(path) => path.last(),
+            _ => None,
+        };
+        match name.is_some_and(|name| normalized(name) == MERGE_ACTION) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    visited.is_break()
+}
+
+/// Lets `*` stand for the columns of the table alone.
+fn leave_action_out(item: &mut SelectItem) {
+    let (SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options)) = item else { return };
+    let mut names = match options.opt_exclude.take() {
+        None => Vec::new(),
+        Some(ExcludeSelectItem::Single(name)) => vec![name],
+        Some(ExcludeSelectItem::Multiple(names)) => names,
+    };
+    names.push(ObjectName::from(vec![Ident::new(MERGE_ACTION)]));
+    options.opt_exclude = Some(ExcludeSelectItem::Multiple(names));
 }
 
 fn is_of(source: &Arc<dyn datafusion::logical_expr::TableSource>, table: &Arc<dyn TableProvider>) -> bool {

@@ -9,8 +9,8 @@ use datafusion::common::{Result as DataFusionResult, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as PlannedExpr, LogicalPlan, LogicalPlanBuilder, cast, ident};
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, TableFactor, VisitMut as _,
-    VisitorMut,
+    AccessExpr, Assignment, AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, TableFactor,
+    VisitMut as _, VisitorMut,
 };
 use nandina_exec::rows::{ROW_ID, RowTableProvider, Transactions};
 use nandina_storage::Table;
@@ -262,9 +262,32 @@ pub(super) fn with_table(mut expr: Expr, table: &Ident, is_own: impl Fn(&Ident) 
             {
                 *expr = Expr::CompoundIdentifier(vec![self.table.clone(), name.clone()]);
             }
+            without_table_in_path(expr, self.table);
             ControlFlow::Continue(())
         }
     }
     let _ = expr.visit(&mut Names { table, is_own, inside: 0 });
     expr
+}
+
+/// Leaves the table away again where a path with a subscript, as `t.a.b[1]`, has it by itself (`t`), and before members (`a` and `b`): the
+/// tree has each of them as an expression.
+fn without_table_in_path(expr: &mut Expr, table: &Ident) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let begins_with_table = matches!(access_chain.first(), Some(AccessExpr::Dot(_)))
+        && matches!(root.as_ref(), Expr::CompoundIdentifier(path)
+            if path.last().is_some_and(|name| normalized(name) == normalized(table)));
+    let members = access_chain.iter_mut().filter_map(|access| match access {
+        AccessExpr::Dot(member) => Some(member),
+        AccessExpr::Subscript(_) => None,
+    });
+    for part in members.chain(begins_with_table.then_some(root.as_mut())) {
+        if let Expr::CompoundIdentifier(path) = &*part
+            && let [first, name] = path.as_slice()
+            && first == table
+        {
+            let name = name.clone();
+            *part = Expr::Identifier(name);
+        }
+    }
 }

@@ -88,6 +88,29 @@ fn begins_query(token: &TokenWithSpan) -> bool {
     })
 }
 
+/// The places from one on that stand in no further bracket, up to the end of the bracket or statement around them.
+pub(super) fn outside(tokens: &[TokenWithSpan], from: usize) -> impl Iterator<Item = (usize, &Token)> {
+    let mut open = 0_usize;
+    tokens
+        .iter()
+        .enumerate()
+        .skip(from)
+        .map_while(move |(at, token)| {
+            match &token.token {
+                Token::LParen | Token::LBracket | Token::LBrace => open += 1,
+                Token::RParen | Token::RBracket | Token::RBrace => {
+                    open = open.checked_sub(1)?;
+                    return Some(None);
+                }
+                Token::SemiColon if open == 0 => return None,
+                token if open == 0 => return Some(Some((at, token))),
+                _ => {}
+            }
+            Some(None)
+        })
+        .flatten()
+}
+
 struct Writer<'a> {
     edits: HashMap<usize, Edit>,
     tokens: &'a [TokenWithSpan],
@@ -98,29 +121,6 @@ impl Writer<'_> {
         let edit = self.edits.entry(at).or_default();
         edit.written.extend(written);
         edit.replaced += replaced;
-    }
-
-    /// The places from one on that stand in no further bracket, with their words if they are such.
-    fn outside(&self, from: usize) -> impl Iterator<Item = (usize, &Token)> {
-        let mut open = 0_usize;
-        self.tokens
-            .iter()
-            .enumerate()
-            .skip(from)
-            .map_while(move |(at, token)| {
-                match &token.token {
-                    Token::LParen | Token::LBracket | Token::LBrace => open += 1,
-                    Token::RParen | Token::RBracket | Token::RBrace => {
-                        open = open.checked_sub(1)?;
-                        return Some(None);
-                    }
-                    Token::SemiColon if open == 0 => return None,
-                    token if open == 0 => return Some(Some((at, token))),
-                    _ => {}
-                }
-                Some(None)
-            })
-            .flatten()
     }
 
     /// Where a statement ends that begins at a place: with the bracket around it, or where what orders its rows begins.
@@ -142,7 +142,7 @@ impl Writer<'_> {
             })
         };
         let is_summary = self.tokens.get(at + 1).is_some_and(begins_query);
-        let behind = self.outside(at).find(|(_, token)| match token {
+        let behind = outside(self.tokens, at).find(|(_, token)| match token {
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::ORDER | Keyword::LIMIT | Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => {
                     !is_summary
@@ -159,9 +159,9 @@ impl Writer<'_> {
     fn clauses(&mut self, from: usize, end: usize) -> Option<()> {
         let marks: Vec<(usize, Mark)> = {
             let mut marks = Vec::new();
-            let mut outside = self.outside(from).take_while(|(at, _)| *at < end).peekable();
-            while let Some((at, token)) = outside.next() {
-                let Some(mark) = Mark::of(token, outside.peek().map(|(_, token)| *token)) else { continue };
+            let mut places = outside(self.tokens, from).take_while(|(at, _)| *at < end).peekable();
+            while let Some((at, token)) = places.next() {
+                let Some(mark) = Mark::of(token, places.peek().map(|(_, token)| *token)) else { continue };
                 marks.push((at, mark));
             }
             marks

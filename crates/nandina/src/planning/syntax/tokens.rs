@@ -13,6 +13,7 @@
 //! | `LIMIT 10 %`, `USING SAMPLE 10` | calls of functions ([`amounts`]) |
 //! | `OVER (ROWS … EXCLUDE TIES)` | a key of the partitions that [`exclusions`] writes |
 //! | `rank(ORDER BY x)` | `rank(* ORDER BY x)` |
+//! | `MERGE … USING (a)`, `THEN DO NOTHING`, `THEN INSERT *` | actions of columns that there are not ([`merges`]) |
 //! | `l[-:2]`, `l[1:-:2]` | `l[[]:2]`, `l[1:[]:2]`: a bound that is left out |
 //! | the type `DECIMAL()` | `DECIMAL` |
 //! | the types `STRUCT(a INT)`, `MAP(INT, TEXT)` | `STRUCT<a INT>`, `MAP<INT, TEXT>` |
@@ -25,6 +26,7 @@ use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespa
 use super::amounts;
 use super::calls::{self, Edit};
 use super::exclusions;
+use super::merges;
 
 /// Words behind which an expression begins, and no type.
 const BEFORE_EXPRESSIONS: [Keyword; 28] = [
@@ -135,12 +137,7 @@ impl Rewriting<'_> {
         if self.begins_statement(at)
             && let Some(edits) = calls::edits(self.tokens, at)
         {
-            for (place, edit) in edits {
-                let known = self.edits.entry(place).or_default();
-                // What ends inside of another statement ends before it.
-                known.written.splice(0..0, edit.written);
-                known.replaced += edit.replaced;
-            }
+            self.add(edits);
         }
         if let Some(Edit { written, replaced }) = self.edits.remove(&at) {
             let span = self.tokens.get(at).or(self.tokens.last()).map_or(Span::empty(), |token| token.span);
@@ -190,12 +187,24 @@ impl Rewriting<'_> {
         1
     }
 
+    fn add(&mut self, edits: HashMap<usize, Edit>) {
+        for (place, edit) in edits {
+            let known = self.edits.entry(place).or_default();
+            // What ends inside of another statement ends before it.
+            known.written.splice(0..0, edit.written);
+            known.replaced += edit.replaced;
+        }
+    }
+
     /// Writes what a word begins, if that is not the word alone.
     fn word(&mut self, at: usize, word: &Word) -> Option<usize> {
         let token = self.tokens.get(at)?;
         let span = token.span;
         match word.keyword {
             Keyword::WITH => self.innermost().has_with = true,
+            Keyword::MERGE if self.is_word(at + 1, Keyword::INTO) => {
+                self.add(merges::edits(self.tokens, at));
+            }
             Keyword::SELECT | Keyword::VALUES => {
                 self.innermost().has_select = true;
                 self.innermost().groups_at = None;
@@ -595,6 +604,35 @@ mod tests {
                 "SELECT * FROM ( SELECT * FROM \"__describe\" ( \"source\" := ( SELECT * FROM t ) ) )",
             ),
             ("SELECT pivot, summarize FROM describe", "SELECT pivot , summarize FROM describe"),
+        ] {
+            assert_eq!(rewritten(text), expected);
+        }
+    }
+
+    #[test]
+    fn clauses_of_merge() {
+        for (text, expected) in [
+            (
+                "MERGE INTO t USING (SELECT 1 AS a) s USING (a) WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED THEN INSERT *",
+                "MERGE INTO t USING ( SELECT 1 AS a ) s ON \"\u{1}using\" ( a ) WHEN MATCHED THEN UPDATE SET \"\u{1}do nothing\" \
+                 = NULL WHEN NOT MATCHED THEN INSERT ( \"\u{1}by position\" ) ROW",
+            ),
+            (
+                "MERGE INTO t USING s ON CASE WHEN matched THEN a END = b WHEN NOT MATCHED BY SOURCE AND c THEN ERROR 'x' || d \
+                 WHEN NOT MATCHED THEN ERROR RETURNING *",
+                "MERGE INTO t USING s ON CASE WHEN matched THEN a END = b WHEN NOT MATCHED BY SOURCE AND c THEN UPDATE SET \
+                 \"\u{1}error\" = 'x' || d WHEN NOT MATCHED THEN INSERT ( \"\u{1}error\" ) ROW RETURNING *",
+            ),
+            (
+                "MERGE INTO t USING s ON a WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND b THEN INSERT BY NAME * \
+                 WHEN NOT MATCHED BY TARGET THEN INSERT DEFAULT VALUES",
+                "MERGE INTO t USING s ON a WHEN MATCHED THEN UPDATE SET \"\u{1}by position\" = NULL WHEN NOT MATCHED AND b THEN \
+                 INSERT ( \"\u{1}by name\" ) ROW WHEN NOT MATCHED BY TARGET THEN INSERT ( \"\u{1}defaults\" ) ROW",
+            ),
+            (
+                "MERGE INTO t USING s ON a WHEN MATCHED THEN UPDATE SET b = DEFAULT WHEN NOT MATCHED THEN INSERT (b) VALUES (1)",
+                "MERGE INTO t USING s ON a WHEN MATCHED THEN UPDATE SET b = DEFAULT WHEN NOT MATCHED THEN INSERT ( b ) VALUES ( 1 )",
+            ),
         ] {
             assert_eq!(rewritten(text), expected);
         }
