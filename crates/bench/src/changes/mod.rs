@@ -17,4 +17,4 @@ mod shrink;
 mod statements;
 mod step;
 mod tables;
-mod values;
+pub(crate) mod values;
