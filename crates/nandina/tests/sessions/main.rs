@@ -13,6 +13,7 @@ mod altered_tables;
 mod inputs;
 mod mutated_inputs_are_refused;
 mod objects_last;
+mod power_is_lost;
 mod progress_is_told;
 mod rows_change;
 mod session_runs_sql;
