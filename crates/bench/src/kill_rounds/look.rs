@@ -90,7 +90,7 @@ impl Asking {
     /// Rows of accounts, sorted.
     async fn records(&self, text: &str) -> Seen<Vec<(i64, Row)>> {
         let rows = self.rows(text).await?;
-        let records: Option<Vec<_>> = rows.iter().map(|row| record(row)).collect();
+        let records: Option<Vec<_>> = rows.iter().map(record).collect();
         let mut records = records.ok_or_else(|| format!("{text}: there are values of other types"))?;
         records.sort_unstable();
         Ok(records)

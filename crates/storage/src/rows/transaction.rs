@@ -351,7 +351,7 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The same of keys in a range, in their order; `None` if there are more than `most`.
+    /// The same of keys in a range, in their order; `None` if there are more keys than `most`.
     pub fn find_few(
         &self,
         table: &Table,
@@ -362,16 +362,19 @@ impl Transaction {
         let (record, keys) = table.index(index)?;
         let (lower, upper) = keys.bounds(range)?;
         let (lower, upper) = (Bound::Included(lower.as_slice()), Bound::Included(upper.as_slice()));
-        let (mut found, mut seen) = (Vec::new(), HashSet::new());
+        let mut found = Vec::new();
         for row in self.reader()?.index_range(record.tree(), lower, upper, false).rows() {
-            let id = id_of(row?);
-            // A row has several keys where transactions see several states of it.
-            if seen.insert(id) {
-                if found.len() == most {
-                    return Ok(None);
-                }
-                found.push(id);
+            if found.len() == most {
+                return Ok(None);
             }
+            found.push(id_of(row?));
+        }
+        // A row has several keys where transactions see several states of it, which is rare: sorting is cheaper than a set.
+        let mut sorted = found.clone();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
+            let mut seen = HashSet::new();
+            found.retain(|id| seen.insert(*id));
         }
         Ok(Some(found))
     }
