@@ -234,7 +234,13 @@ impl Session {
                 if statement.changes_database() {
                     self.transaction.refuse("a statement about the catalog")?;
                 }
-                catalog::run(&self.database, state, statement).await
+                let done = catalog::run(&self.database, state, statement).await?;
+                // One that has been attached follows this session, too.
+                let is_on = self.settings.lock().background_vacuum;
+                if is_on != self.database.options().background_vacuum {
+                    self.set_background_vacuum(is_on);
+                }
+                Ok(done)
             }
             Planned::Index(statement) => {
                 self.transaction.refuse("an index")?;
@@ -656,6 +662,12 @@ impl Session {
         )
     }
 
+    fn set_background_vacuum(&self, is_on: bool) {
+        for (_, attached) in self.names.databases().all() {
+            attached.tables.set_background_vacuum(is_on);
+        }
+    }
+
     /// Makes changed settings take effect for statements that start from now on.
     fn apply(&self, changed: Settings) -> Result<()> {
         let mut settings = self.settings.lock();
@@ -664,9 +676,7 @@ impl Session {
         let mut state = reference.write();
         *engine = engine.changed(&settings, &changed, state.config().clone())?;
         if settings.background_vacuum != changed.background_vacuum {
-            for (_, attached) in self.names.databases().all() {
-                attached.tables.set_background_vacuum(changed.background_vacuum);
-            }
+            self.set_background_vacuum(changed.background_vacuum);
         }
         if Arc::ptr_eq(state.runtime_env(), &engine.runtime) {
             // A state that is built anew has forgotten the prepared statements.

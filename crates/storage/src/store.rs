@@ -132,7 +132,7 @@ impl Snapshot {
 
     /// Whether this is a state of the database that `store` is.
     pub fn is_of(&self, store: &Store) -> bool {
-        Arc::ptr_eq(&self.store.inner, &store.inner)
+        self.store.is(store)
     }
 }
 
@@ -492,6 +492,11 @@ impl Store {
         })
     }
 
+    /// Whether both are the same open database.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.inner.mode {
             Mode::Write | Mode::Temporary => Ok(()),
@@ -816,9 +821,12 @@ impl TableEntry {
         heap.map(|heap| (heap.record.heap, heap.changes()))
     }
 
-    /// The number behind that of its last page.
-    fn pages_end(&self) -> u64 {
-        self.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers)
+    /// The number of the first page of a segment that is added.
+    pub fn pages_end(&self) -> u64 {
+        let behind_last =
+            self.segments.last().map_or(0, |last| last.record.first_page + last.record.page_numbers);
+        let unused = self.heap.as_ref().map_or(0, |heap| heap.record.next_page);
+        behind_last.max(unused)
     }
 
     /// The same with other rows that are changed one by one.

@@ -25,7 +25,7 @@ use nandina_storage::{KeyRange, PlannedBy, StorageError, Table, Transaction};
 use super::applying::{Applying, RowChange};
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
-use crate::scan::storage_error;
+use crate::scan::{add_few, conform, storage_error};
 
 /// More rows than this, or more bytes, are for a plan.
 const MOST_ROWS: usize = 256;
@@ -129,7 +129,8 @@ impl ShortStatement {
         transactions: &Arc<Transactions>,
         mut values: Vec<ScalarValue>,
     ) -> Result<Option<ShortChange>> {
-        if table.has_segments() {
+        // Rows that are added are at home wherever others go.
+        if table.has_segments() && !matches!(self.source, ShortSource::One) {
             transactions.keep_rows(table.store());
         }
         let transaction = transactions.of(table.store())?;
@@ -272,6 +273,15 @@ impl ShortChange {
     pub fn make(self, pool: &Arc<dyn MemoryPool>) -> Result<u64> {
         let Self { statement, table, transactions, mut values, rows } = self;
         let Some(change) = &statement.change else { return internal_err!("a query changes nothing") };
+        if let (Some(rows), RowChange::Insert) = (&rows, change)
+            && table.has_segments()
+            && !transactions.are_of_session()
+        {
+            let rows = conform(rows.columns(), table.schema())?;
+            let count = rows.num_rows() as u64;
+            add_few(&table, &[rows], transactions.durability()).map_err(storage_error)?;
+            return Ok(count);
+        }
         let changing = transactions.begin_change(FlowId::unique())?;
         let transaction = transactions.to_write(table.store())?;
         let Some(table) = statement.seen_by(&table, &transaction)? else {

@@ -25,7 +25,7 @@ pub struct Transactions {
     is_broken: AtomicBool,
     begun: Mutex<Vec<Arc<SharedTransaction>>>,
     /// What keeps rows in their places that may be changed.
-    kept: Mutex<Vec<RowsKept>>,
+    kept: Mutex<Vec<(Store, RowsKept)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +100,11 @@ impl Transactions {
 
     /// Keeps rows of a database in their places until these end, as a statement may change some that it finds.
     pub fn keep_rows(&self, store: &Store) {
+        if self.kept.lock().iter().any(|(kept, _)| kept.is(store)) {
+            return;
+        }
         let kept = blocking(|| store.keep_rows());
-        self.kept.lock().push(kept);
+        self.kept.lock().push((store.clone(), kept));
     }
 
     /// That of a database.

@@ -38,7 +38,7 @@ pub use page_reads::PageReads;
 pub use provider::NativeTableProvider;
 pub(crate) use provider::is_evaluated_by_scans;
 pub use sink::TableSink;
-pub(crate) use sink::conform;
+pub(crate) use sink::{add_few, conform};
 
 use std::sync::Arc;
 

@@ -90,7 +90,11 @@ impl TableSink {
 }
 
 /// Adds rows to the heap of a table, which has one from now on.
-fn add_few(table: &Table, rows: &[RecordBatch], durability: Durability) -> Result<(), StorageError> {
+pub(crate) fn add_few(
+    table: &Table,
+    rows: &[RecordBatch],
+    durability: Durability,
+) -> Result<(), StorageError> {
     let store = table.store();
     for _ in 0..MOST_TRIES {
         store.make_changeable(table)?;

@@ -157,6 +157,8 @@ impl Tables {
         alterations: &[Alteration],
     ) -> Result<()> {
         let (store, full) = (self.home.store_or_new()?, place.qualified());
+        // What is done in the background would be a change by others.
+        let _kept = blocking(|| store.keep_rows());
         let begin = Instant::now();
         let (draft, before) = loop {
             let (table, before) = blocking(|| store.table_to_alter(&full))?;

@@ -17,6 +17,7 @@ use futures::StreamExt as _;
 use nandina_device::{FlowId, IoAccount, Priority};
 use nandina_exec::execution::meter::inherited;
 use nandina_exec::execution::query_flow;
+use nandina_exec::rows::blocking;
 use nandina_storage::{IfExists, StorageError, Store, TableDefinition, TableWriter, WriteOptions};
 use tokio::task::JoinSet;
 
@@ -68,6 +69,8 @@ pub(crate) async fn create_with_rows(
 
 /// Puts changed rows of a table back into segments, as soon as others are not changing something.
 pub(crate) async fn vacuum(store: &Store, name: &str, memory: &MemoryReservation) -> Result<()> {
+    // Not the one in the background meanwhile.
+    let _kept = blocking(|| store.keep_rows());
     let begin = Instant::now();
     loop {
         let staging_bytes = TableWriter::lane_bytes(store.table(name)?.page_bytes());

@@ -8,7 +8,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt as _;
 use nandina_exec::rows::blocking;
-use nandina_storage::{IfExists, IndexDefinition, Store, TableDefinition};
+use nandina_storage::{IfExists, IndexDefinition, Mode, Store, TableDefinition};
 
 use crate::catalog::names::Place;
 use crate::error::{Error, Result};
@@ -40,12 +40,19 @@ pub(super) async fn create_with_rows(
     Ok(count)
 }
 
-/// The rows of a table with segments, unless many of them have been changed, or another process has it open.
+/// The rows of a table with segments, unless many of them have been changed, or the database is only read.
 pub(super) fn counted(store: &Store, name: &str) -> Option<u64> {
+    // No other process could write as long as this one had opened the rows.
+    if store.mode() == Mode::ReadOnly {
+        return None;
+    }
     let transaction = store.begin().ok()?;
     let table = transaction.table(name).ok().filter(|table| table.has_segments())?;
-    if table.has_changeable_rows() && transaction.pages(&table).ok()?.len() > MOST_PAGES_COUNTED {
-        return None;
+    if table.has_changeable_rows() {
+        let pages = transaction.pages(&table).ok()?.len() + transaction.deleted_pages(&table).ok()?;
+        if pages > MOST_PAGES_COUNTED {
+            return None;
+        }
     }
     transaction.rows(&table).ok()
 }

@@ -42,7 +42,7 @@ impl Store {
             root: 0,
             is_building: false,
         });
-        Heap::new(HeapRecord { heap: 0, indexes: planned.collect(), deleted: None }, &shape)?;
+        Heap::new(HeapRecord { heap: 0, indexes: planned.collect(), deleted: None, next_page: 0 }, &shape)?;
         let rows = self.row_store()?;
         let (record, making) = self.rows().make(&rows, indexes)?;
         let heap = Heap::new(record.clone(), &shape)?;

@@ -44,8 +44,8 @@ impl DeletedRecord {
         Tree::at(PageId(self.index))
     }
 
-    pub fn has_pages(&self, transaction: &Rows<'_>) -> Result<bool> {
-        Ok(!transaction.heap_pages(self.heap())?.is_empty())
+    pub fn pages(&self, transaction: &Rows<'_>) -> Result<usize> {
+        Ok(transaction.heap_pages(self.heap())?.len())
     }
 
     /// The rows that a transaction does not see any more.

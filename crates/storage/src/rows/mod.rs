@@ -64,6 +64,13 @@ pub(crate) struct HeapRecord {
     /// Which rows of the table's segments are deleted. Without it, the table has no segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<DeletedRecord>,
+    /// Pages of new segments have this number or higher ones: rows of those before may still be among the deleted ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub next_page: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +289,7 @@ impl RowStores {
             making.first_pages.append(&mut of_index.first_pages);
             records.push(IndexRecord { is_building: false, ..index });
         }
-        Ok((HeapRecord { heap, indexes: records, deleted: None }, making))
+        Ok((HeapRecord { heap, indexes: records, deleted: None, next_page: 0 }, making))
     }
 
     /// Makes a heap that takes the place of another one beside segments, of which the same rows are deleted.
@@ -311,7 +318,7 @@ impl RowStores {
             index: made(registry::create_index(store)?.root().0),
         };
         drop(state);
-        Ok((HeapRecord { heap, indexes: Vec::new(), deleted: Some(deleted) }, making))
+        Ok((HeapRecord { heap, indexes: Vec::new(), deleted: Some(deleted), next_page: 0 }, making))
     }
 
     /// Makes an index without keys.

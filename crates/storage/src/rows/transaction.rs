@@ -179,11 +179,11 @@ impl Transaction {
         }
     }
 
-    /// Whether there may be such rows.
-    pub(super) fn has_deleted_rows(&self, table: &Table) -> Result<bool> {
+    /// How many pages say which rows these are.
+    pub fn deleted_pages(&self, table: &Table) -> Result<usize> {
         match &table.heap()?.record.deleted {
-            Some(deleted) => deleted.has_pages(self.reader()?),
-            None => Ok(false),
+            Some(deleted) => deleted.pages(self.reader()?),
+            None => Ok(0),
         }
     }
 

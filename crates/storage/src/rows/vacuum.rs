@@ -43,6 +43,8 @@ const CHEAP_SEGMENT_BYTES: u64 = 64 << 20;
 const DELETED_SHARE: u64 = 10;
 /// More bytes of rows than this do not go on to another heap while all statements wait.
 const MOST_LATE_BYTES: usize = 4 << 20;
+/// Nor are they looked for in a heap with more bytes of pages.
+const MOST_SEARCHED_BYTES: usize = 256 << 20;
 
 /// What a table is to be after some of its rows have been put into one segment.
 #[derive(Debug, Clone)]
@@ -96,7 +98,7 @@ impl Store {
         let Some(heap) = &table.entry().heap else { return Ok(None) };
         let page_bytes = self.row_store()?.pages().page_bytes();
         let heap_bytes = (transaction.pages(&table)?.len() * page_bytes) as u64;
-        let has_deleted = transaction.has_deleted_rows(&table)?;
+        let has_deleted = transaction.deleted_pages(&table)? > 0;
         let heap = Some((heap.record.heap, heap.changes()));
         Ok(Some(VacuumWork { heap, heap_bytes, has_deleted, segments, small_segments }))
     }
@@ -229,7 +231,9 @@ impl Store {
             return Ok(None);
         }
         let next = vacuumed.written.next.get().ok_or_else(changing)?;
-        let next = Heap::new(next.clone(), &entry.shape)?;
+        // The last segment may go without another one in its place, but the ids of its deleted rows do not.
+        let next = HeapRecord { next_page: entry.pages_end(), ..next.clone() };
+        let next = Heap::new(next, &entry.shape)?;
         // It has what a transaction does not see that has begun before.
         next.note_change();
         if now != *then {
@@ -252,15 +256,22 @@ impl Store {
         }
         let is_written = |id: u64| written.is_some_and(|written| written.contains(id));
         let (seen, mut moving) = (store.begin(), store.begin());
+        let pages = seen.heap_pages(from.id())?;
+        // All statements wait meanwhile.
+        if pages.len() * store.pages().page_bytes() > MOST_SEARCHED_BYTES {
+            return Err(changing());
+        }
         let mut moved_bytes = 0;
-        for pages in seen.heap_pages(from.id())?.chunks(PAGES_AT_ONCE) {
+        for pages in pages.chunks(PAGES_AT_ONCE) {
             let mut late: Vec<Vec<u8>> = Vec::new();
             seen.scan_pages(from.id(), pages, |row, bytes| {
                 if !is_written(id_of(row)) {
-                    late.push(bytes.to_vec());
+                    moved_bytes += bytes.len();
+                    if moved_bytes <= MOST_LATE_BYTES {
+                        late.push(bytes.to_vec());
+                    }
                 }
             })?;
-            moved_bytes += late.iter().map(Vec::len).sum::<usize>();
             if moved_bytes > MOST_LATE_BYTES {
                 return Err(changing());
             }

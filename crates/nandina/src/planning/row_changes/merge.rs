@@ -19,6 +19,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::registry::FunctionRegistry as _;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Merge, MergeClauseKind, OutputClause, SelectItem, TableFactor, Value,
     VisitMut, VisitorMut, With,
@@ -89,7 +90,10 @@ impl Outcome {
             Outcome::Change(action, _) => (*action as i8).to_string(),
             Outcome::Nothing => "NULL".to_owned(),
             Outcome::Failure { .. } => {
-                format!("error(coalesce(CAST(({}) AS VARCHAR), {}))", part(1), part(2))
+                let (message, otherwise) = (part(1), part(2));
+                format!(
+                    "{FAILURE}(CASE WHEN ({message}) IS NULL THEN {otherwise} ELSE CAST(({message}) AS VARCHAR) END)"
+                )
             }
         };
         format!("CAST({action} AS TINYINT)")
@@ -127,6 +131,9 @@ pub(super) struct From {
 /// written.
 pub(super) const ON: &str = "\"join condition\"";
 const SOURCE: &str = "\"merged rows\"";
+
+/// `error`, under a name that no macro takes from it.
+const FAILURE: &str = "\"failure of a clause\"";
 
 /// The name that stands for a part of a branch: its condition (0), or one of its outcome (from 1 on).
 fn place_of(branch: usize, part: usize) -> String {
@@ -204,7 +211,10 @@ pub(super) async fn merging(
     }
     let _ = VisitMut::visit(&mut query, &mut Parts { from: &from, of_branches: &of_branches });
     query.with = from.with;
-    let rows = planned(state, &target, query).await?;
+    let mut own = state.clone();
+    let error = own.udf("error")?;
+    own.register_udf(Arc::new(error.as_ref().clone().with_aliases([FAILURE.trim_matches('"')])))?;
+    let rows = planned(&own, &target, query).await?;
     let rows = target.columns(rows, vec![target::row_id(), target::action()])?;
     let rows = target.checked(state, rows)?;
     Ok(Changing { target, rows, change: RowChange::Merge, returning })

@@ -75,7 +75,12 @@ impl Form {
                 [name] => Some((Self::of_name(name)?, insert_predicate.as_ref())),
                 _ => None,
             },
-            MergeAction::Update(MergeUpdateExpr { assignments, .. }) => match assignments.as_slice() {
+            MergeAction::Update(MergeUpdateExpr {
+                assignments,
+                update_predicate: None,
+                delete_predicate: None,
+                ..
+            }) => match assignments.as_slice() {
                 [Assignment { target: AssignmentTarget::ColumnName(name), value }] => {
                     Some((Self::of_name(name)?, Some(value)))
                 }
@@ -163,7 +168,7 @@ impl Writer<'_> {
     /// Writes the action of a clause, if it is one that the parser does not know.
     fn action(&mut self, at: usize, inserts: bool) {
         let verb = if inserts { "insert" } else { "update" };
-        let found = if self.is(at, "do") && self.is(at + 1, "nothing") {
+        let found = if self.is(at, "do") && self.is(at + 1, "nothing") && self.ends(at + 2) {
             Some((Form::DoNothing, 2))
         } else if self.is(at, "error") {
             Some((Form::Error, 1))

@@ -249,6 +249,16 @@ impl ClauseReader<'_> {
         self.target.fields().iter().map(|field| self.target.own(field.name()))
     }
 
+    /// Whether a path that begins so may be one into a column of the table that has no row: it would be a null that nobody has written.
+    fn may_be_of_other(&self, first: &Ident) -> bool {
+        let name = normalized(first);
+        let place = &self.target.place;
+        let is_known = [normalized(&self.target.alias), normalized(&self.source.alias)].contains(&name)
+            || [&place.schema, &place.database].contains(&&name);
+        let is_of_target = self.target.column(&name).is_ok();
+        !is_known && is_of_target == (self.rows == Rows::Source)
+    }
+
     /// An expression of the clause, in which columns without a table are those of the tables that have a row.
     fn expression(&self, expr: &Expr) -> Result<Expr> {
         let (ours, others) = (&self.target.alias, &self.source.alias);
@@ -260,10 +270,16 @@ impl ClauseReader<'_> {
             Rows::Source => (others, ours),
             Rows::Target => (ours, others),
         };
-        if names_table(expr, other) {
+        if names_table(expr, |first| normalized(first) == normalized(other)) {
             return Err(Error::unsupported(format!(
                 "MERGE: {expr} names '{}', which has no row that matches; take columns of '{}'",
                 other.value, table.value
+            )));
+        }
+        if names_table(expr, |first| self.may_be_of_other(first)) {
+            return Err(Error::unsupported(format!(
+                "MERGE: {expr} has a part of a column without its table; write '{}' before it",
+                table.value
             )));
         }
         Ok(with_table(expr.clone(), table, |name| !is_default(&Expr::Identifier(name.clone()))))
@@ -276,14 +292,14 @@ fn assigned(column: &str, value: Expr) -> Assignment {
     Assignment { target: AssignmentTarget::ColumnName(name), value }
 }
 
-/// Whether an expression has a column of this table, outside of sub-queries, which may have a table of the name.
-fn names_table(value: &Expr, table: &Ident) -> bool {
-    struct Names<'t> {
-        table: &'t Ident,
+/// Whether an expression has a path that begins with such a name, outside of sub-queries, which may have a table of the name.
+fn names_table(value: &Expr, is_such: impl Fn(&Ident) -> bool) -> bool {
+    struct Names<F> {
+        is_such: F,
         /// Queries that the visitor is inside of.
         queries: usize,
     }
-    impl Visitor for Names<'_> {
+    impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {
         type Break = ();
 
         fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
@@ -297,15 +313,15 @@ fn names_table(value: &Expr, table: &Ident) -> bool {
         }
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            let is_of_table = first_of_path(expr)
-                .is_some_and(|first| self.queries == 0 && normalized(first) == normalized(self.table));
-            match is_of_table {
+            let begins_so =
+                first_of_path(expr).is_some_and(|first| self.queries == 0 && (self.is_such)(first));
+            match begins_so {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         }
     }
-    value.visit(&mut Names { table, queries: 0 }).is_break()
+    value.visit(&mut Names { is_such, queries: 0 }).is_break()
 }
 
 /// What a path of several names begins with.
