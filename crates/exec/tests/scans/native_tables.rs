@@ -12,10 +12,12 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::catalog::TableProvider;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use nandina_exec::rows::RowTableProvider;
 use nandina_exec::scan::{NativeTableProvider, TableScanExec};
 use nandina_simulation::FaultPlan;
 use nandina_storage::*;
@@ -73,7 +75,12 @@ impl Fixture {
     fn refresh(&self) {
         let table = self.store.table("t").unwrap();
         let _ = self.context.deregister_table("t").unwrap();
-        self.context.register_table("t", Arc::new(NativeTableProvider::new(table))).unwrap();
+        // Few rows that were inserted are in a heap beside the segments.
+        let provider: Arc<dyn TableProvider> = match table.has_changeable_rows() {
+            true => Arc::new(RowTableProvider::new(table)),
+            false => Arc::new(NativeTableProvider::new(table)),
+        };
+        self.context.register_table("t", provider).unwrap();
     }
 
     async fn run(&self, sql: &str) -> (String, Arc<dyn ExecutionPlan>) {
