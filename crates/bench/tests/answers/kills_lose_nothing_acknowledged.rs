@@ -15,7 +15,7 @@ fn what_was_acknowledged_is_there_after_kills() {
         folder: folder.path().to_path_buf(),
         seed: 1,
         rounds: 8,
-        transactions: 80,
+        transactions: 300,
         longest_life: Duration::from_millis(500),
         lookups: 12,
         most_failures: 1,

@@ -129,7 +129,7 @@ impl ShortStatement {
         transactions: &Arc<Transactions>,
         mut values: Vec<ScalarValue>,
     ) -> Result<Option<ShortChange>> {
-        // Rows that are added are at home wherever others go.
+        // An INSERT finds no rows that could be put elsewhere meanwhile.
         if table.has_segments() && !matches!(self.source, ShortSource::One) {
             transactions.keep_rows(table.store());
         }
