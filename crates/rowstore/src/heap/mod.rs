@@ -26,6 +26,9 @@ use crate::page::PageId;
 pub struct RowId(pub u64);
 
 impl RowId {
+    /// Indexes may lead to what is no row of this store: ids with this bit mean something to those who have added them alone.
+    pub const ELSEWHERE: u64 = 1 << 63;
+
     pub fn new(page: PageId, slot: usize) -> Self {
         Self(page.0 << 16 | slot as u64)
     }
@@ -36,6 +39,10 @@ impl RowId {
 
     pub fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
+    }
+
+    pub fn is_elsewhere(self) -> bool {
+        self.0 & Self::ELSEWHERE != 0
     }
 }
 

@@ -7,6 +7,9 @@
 //! A key that a transaction adds is there for all at once, and goes when that is rolled back. One that it takes away stays until no
 //! snapshot sees the row with it any more. So keys lead to rows that may have another key in the state that a transaction sees, or are
 //! not there: a reader that follows one checks the row. The writer tells a key that was added again from the one that is to go.
+//!
+//! Keys may also lead to rows that are [elsewhere](RowId::ELSEWHERE). Such a key is only added where an index is built, and stays as long
+//! as the index; whether its row is there is for those to tell who have added it.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -65,10 +68,13 @@ pub type KeyOfRow = (Vec<u8>, RowId);
 /// Whether a row that is there now has a key that must be unique.
 pub type HasKey<'k> = &'k dyn Fn(&[u8]) -> bool;
 
+/// Whether a transaction sees a row that is elsewhere, with a key that must be unique.
+pub type HasRow<'k> = &'k dyn Fn(&Transaction<'_>, &[u8], RowId) -> Result<bool>;
+
 impl Transaction<'_> {
-    /// Has a key lead to a row, which is there already. Where the key is to be `unique`, it fails if another row has it, or may have
-    /// it once others have ended; what other rows have is for the caller to tell from their bytes. Keys are compared as bytes, and none is
-    /// the beginning of another.
+    /// Has a key lead to a row, which is there already. Where the key is to be `unique`, it fails if another row of this store has it, or
+    /// may have it once others have ended; what other rows have is for the caller to tell from their bytes. Keys are compared as bytes,
+    /// and none is the beginning of another.
     pub fn index_insert(
         &mut self,
         tree: Tree,
@@ -106,7 +112,7 @@ impl Transaction<'_> {
         for entry in entries(tree, store, key) {
             let entry = entry?;
             let (_, other) = parse(&entry).ok_or_else(damaged)?;
-            if other == row {
+            if other == row || other.is_elsewhere() {
                 continue;
             }
             let page = store.read(other.page(), Access::Random)?;
@@ -114,16 +120,28 @@ impl Transaction<'_> {
                 return Err(damaged());
             }
             // A row that has been cleared away leaves its key behind for a moment.
-            let Some((head, content)) = slotted::row(&page, other.slot()) else { continue };
-            let is_mine = self.writes.as_ref().is_some_and(|writes| writes.id == head.writer);
-            if !is_mine && self.store.clock.state(head.writer) == Some(State::Active) {
-                return Err(Error::Conflict);
-            }
-            if !head.is_deleted() && has_key(&self.store.bytes(head, content)?) {
+            let is_taken = self.newest_on(&page, other.slot())?.is_some_and(|bytes| has_key(&bytes));
+            if is_taken {
                 return Err(Error::DuplicateKey { row: other });
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a row as it is now, also where this transaction does not see that. It fails where another transaction that has not
+    /// ended decides what they are.
+    pub fn newest(&self, table: TableId, row: RowId) -> Result<Option<Vec<u8>>> {
+        let page = self.heap_page(table, row)?;
+        self.newest_on(&page, row.slot())
+    }
+
+    fn newest_on(&self, page: &[u8], slot: usize) -> Result<Option<Vec<u8>>> {
+        let Some((head, content)) = slotted::row(page, slot) else { return Ok(None) };
+        let is_mine = self.writes.as_ref().is_some_and(|writes| writes.id == head.writer);
+        if !is_mine && self.store.clock.state(head.writer) == Some(State::Active) {
+            return Err(Error::Conflict);
+        }
+        if head.is_deleted() { Ok(None) } else { self.store.bytes(head, content).map(Some) }
     }
 
     /// Has a key not lead to a row any more, which is about to be deleted or to get another key; whether it did. It is called before
@@ -326,7 +344,9 @@ impl RowStore {
 
     /// Builds an index while others change rows of its table, who add and remove their keys from before this begins; the transactions of
     /// those who did not have ended by then. `keys` hands over those of the rows that a transaction sees, best in their order, and
-    /// `has_key` tells whether the bytes of a row have a key. Transactions that began before this returns do not read the index.
+    /// `has_key` tells whether the bytes of a row have a key. Rows that are elsewhere keep their keys; whether one of them is there, as a
+    /// transaction sees it, and has a key that is to be unique is for `elsewhere` to tell. Transactions that began before this returns do
+    /// not read the index.
     ///
     /// What was removed before it had been added is taken out at the end. It waits twice until all transactions have ended that
     /// are changing something: of two that add the same unique key at the same time, neither may have seen the other, and one of them
@@ -337,6 +357,7 @@ impl RowStore {
         table: TableId,
         is_unique: bool,
         has_key: &dyn Fn(&[u8], &[u8]) -> bool,
+        elsewhere: HasRow<'_>,
         keys: impl FnOnce(&Transaction<'_>, &mut dyn FnMut(&[u8], RowId) -> Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
         let building = Building::begin(self, tree);
@@ -360,11 +381,16 @@ impl RowStore {
         self.wait_for_writers()?;
         let missed = building.end();
         let now = self.begin();
-        let is_there = |key: &[u8], row: RowId| match now.get(table, row) {
-            Ok(bytes) => Ok(bytes.is_some_and(|bytes| has_key(key, &bytes))),
-            // Its page is one of another table by now.
-            Err(Error::NoSuchRow { .. }) => Ok(false),
-            Err(error) => Err(error),
+        let is_there = |key: &[u8], row: RowId| {
+            if row.is_elsewhere() {
+                return elsewhere(&now, key, row);
+            }
+            match now.get(table, row) {
+                Ok(bytes) => Ok(bytes.is_some_and(|bytes| has_key(key, &bytes))),
+                // Its page is one of another table by now.
+                Err(Error::NoSuchRow { .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
         };
         for (key, row) in missed {
             // It may have been added again by the transaction that has removed it.

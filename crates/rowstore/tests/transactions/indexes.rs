@@ -3,6 +3,7 @@ use std::ops::Bound;
 
 use nandina_rowstore::heap::RowId;
 use nandina_rowstore::heap::directory::TableId;
+use nandina_rowstore::transaction::index::HasRow;
 use nandina_rowstore::tree::Tree;
 use nandina_rowstore::{Error, Result, RowStore, Transaction};
 use nandina_simulation::CrashOutcome;
@@ -238,11 +239,23 @@ fn filled_indexes_are_as_if_keys_had_been_added() {
 }
 
 fn build(store: &RowStore, keyed: Keyed, is_unique: bool) -> Result<()> {
+    build_with(store, keyed, is_unique, &|_, _, _| Ok(false), &[])
+}
+
+/// Builds an index that leads to rows elsewhere, too.
+fn build_with(
+    store: &RowStore,
+    keyed: Keyed,
+    is_unique: bool,
+    elsewhere: HasRow<'_>,
+    others: &[(u32, RowId)],
+) -> Result<()> {
     let has_key = |key: &[u8], bytes: &[u8]| key_of(bytes) == key;
-    store.build_index(keyed.index, keyed.table, is_unique, &has_key, |transaction, add| {
+    store.build_index(keyed.index, keyed.table, is_unique, &has_key, elsewhere, |transaction, add| {
         let rows = transaction.scan(keyed.table).unwrap();
         let mut keys: Vec<(Vec<u8>, RowId)> =
             rows.map(|row| row.map(|(row, bytes)| (key_of(&bytes).to_vec(), row)).unwrap()).collect();
+        keys.extend(others.iter().map(|(key, row)| (key.to_be_bytes().to_vec(), *row)));
         keys.sort_unstable();
         keys.into_iter().try_for_each(|(key, row)| add(&key, row))
     })
@@ -374,6 +387,63 @@ fn an_index_that_is_built_tells_of_keys_that_are_there_twice() {
     transaction.commit().unwrap();
     build(&store, keyed, true).unwrap();
     assert_eq!(keyed.all(&store.begin(), "built").len(), 3);
+}
+
+#[test]
+fn keys_may_lead_elsewhere() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let mut transaction = store.begin();
+    let here = transaction.insert(keyed.table, &1_u32.to_be_bytes()).unwrap();
+    transaction.commit().unwrap();
+    let other = |number: u64| RowId(RowId::ELSEWHERE | number << 16);
+    assert!(other(7).is_elsewhere() && !here.is_elsewhere());
+    // Of rows that are elsewhere, the caller says which of them are there.
+    let others = [(1, other(7)), (2, other(8)), (2, other(9))];
+    let is_there =
+        |_: &Transaction<'_>, key: &[u8], row: RowId| Ok(key == 2_u32.to_be_bytes() && row == other(9));
+    build_with(&store, keyed, true, &is_there, &others).unwrap();
+    let found = |key: u32| -> Vec<RowId> {
+        let (transaction, key) = (store.begin(), key.to_be_bytes());
+        let range = transaction.index_range(keyed.index, Bound::Included(&key), Bound::Included(&key), false);
+        range.rows().map(Result::unwrap).collect()
+    };
+    assert_eq!((found(1), found(2)), (vec![here, other(7)], vec![other(8), other(9)]));
+    // Rows of this store are held against each other alone.
+    let mut transaction = store.begin();
+    assert!(
+        matches!(keyed.insert(&mut transaction, 1, b""), Err(Error::DuplicateKey { row }) if row == here)
+    );
+    drop(transaction);
+    let mut transaction = store.begin();
+    keyed.insert(&mut transaction, 2, b"").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(found(2).len(), 3);
+    store.drop_index(keyed.index).unwrap();
+    let error = build_with(&store, keyed, true, &|_, _, _| Ok(true), &others).unwrap_err();
+    assert!(matches!(error, Error::DuplicateKey { row } if row == other(7)), "{error}");
+}
+
+#[test]
+fn what_a_row_is_now() {
+    let devices = Devices::new();
+    let store = store(&devices).unwrap();
+    let keyed = keyed(&store).unwrap();
+    let mut first = store.begin();
+    let row = keyed.insert(&mut first, 1, b"a").unwrap();
+    let newest = |transaction: &Transaction<'_>| transaction.newest(keyed.table, row);
+    let (own, other) = (newest(&first).unwrap(), newest(&store.begin()));
+    assert_eq!(own.map(|bytes| bytes.len()), Some(5));
+    assert!(matches!(other, Err(Error::Conflict)));
+    let early = store.begin();
+    first.commit().unwrap();
+    assert!(early.get(keyed.table, row).unwrap().is_none() && newest(&early).unwrap().is_some());
+    let mut second = store.begin();
+    assert!(keyed.delete(&mut second, 1).unwrap());
+    assert!(newest(&second).unwrap().is_none() && matches!(newest(&early), Err(Error::Conflict)));
+    second.commit().unwrap();
+    assert!(newest(&early).unwrap().is_none());
 }
 
 #[test]
