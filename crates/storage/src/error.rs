@@ -100,6 +100,12 @@ pub enum StorageError {
     #[error("there is no index {name:?}")]
     NoIndex { name: String },
 
+    #[error(
+        "table {name:?} has indexes, or has got one while rows were being written: these are not found in rows that are added all at \
+         once, or replace all others; nothing was stored, run the statement again, or drop the indexes"
+    )]
+    HasIndexes { name: String },
+
     #[error("table {table:?}, row {row:#x}: {source}; restore the database from a copy")]
     Row { table: String, row: u64, source: PageError },
 

@@ -66,7 +66,7 @@ pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
 pub use rows::{
     Deferred, Durability, IndexDefinition, KeyRange, NewRows, RowPages, RowSet, RowsKept, Transaction,
-    VacuumWork,
+    VacuumWork, by_place,
 };
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};

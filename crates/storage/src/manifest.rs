@@ -22,12 +22,13 @@ use crate::rows::HeapRecord;
 const MAGIC: &str = "NANDINA MANIFEST";
 /// Version 2 added the database's identity and the checksums of directories; version 3 schemas, which names tell since, and
 /// the other objects than tables and views; version 4 tables whose rows are in a heap; version 5 tables with rows in both, segments
-/// and a heap. Older manifests are read as ever, and one without such tables has the version that it would have had before.
-const VERSION: u32 = 5;
+/// and a heap; version 6 indexes of such. Older manifests are read as ever, and one without such tables has the version that it would have had before.
+const VERSION: u32 = 6;
 const OLDEST_VERSION: u32 = 1;
 const FIRST_VERSION_WITH_SCHEMAS: u32 = 3;
 const FIRST_VERSION_WITH_HEAPS: u32 = 4;
 const FIRST_VERSION_WITH_DELETED_ROWS: u32 = 5;
+const FIRST_VERSION_WITH_INDEXED_SEGMENTS: u32 = 6;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -57,7 +58,7 @@ pub(crate) struct TableRecord {
     pub segments: Vec<SegmentRecord>,
     #[serde(flatten)]
     pub rules: TableRules,
-    /// Where its rows are, if they are changed one by one: then it has no segments.
+    /// Where its rows are, if they are changed one by one: then it has segments only if some of their rows may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<HeapRecord>,
 }
@@ -95,9 +96,10 @@ impl Manifest {
     pub fn encode(&self) -> Result<Vec<u8>> {
         let body = serde_json::to_vec_pretty(self)
             .map_err(|error| StorageError::damaged("manifest", format!("cannot be written: {error}")))?;
-        let of_heap = |heap: &HeapRecord| match heap.deleted {
-            Some(_) => FIRST_VERSION_WITH_DELETED_ROWS,
-            None => FIRST_VERSION_WITH_HEAPS,
+        let of_heap = |heap: &HeapRecord| match (&heap.deleted, heap.indexes.is_empty()) {
+            (Some(_), false) => FIRST_VERSION_WITH_INDEXED_SEGMENTS,
+            (Some(_), true) => FIRST_VERSION_WITH_DELETED_ROWS,
+            (None, _) => FIRST_VERSION_WITH_HEAPS,
         };
         let versions = self.tables.iter().filter_map(|table| table.rows.as_ref()).map(of_heap);
         let version = versions.max().unwrap_or(FIRST_VERSION_WITH_SCHEMAS);
@@ -245,10 +247,10 @@ mod tests {
         assert!(message(b"").starts_with("db/nandina.manifest is damaged: its first line is cut off"));
         assert!(message(&bytes[..bytes.len() - 10]).contains("longer or shorter than its first line says"));
         assert!(message(b"PAR1 something\n").contains("it is not a Nandina manifest"));
-        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 3 ", "MANIFEST 6 ", 1);
+        let newer = String::from_utf8(bytes).unwrap().replacen("MANIFEST 3 ", "MANIFEST 7 ", 1);
         assert!(
             message(newer.as_bytes())
-                .starts_with("db/nandina.manifest has format version 6, this build reads")
+                .starts_with("db/nandina.manifest has format version 7, this build reads")
         );
     }
 

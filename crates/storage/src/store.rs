@@ -583,6 +583,10 @@ impl Store {
                 Target::Rows { shape, overwrite } => {
                     let entry = tables.get(&shape.name).filter(|entry| entry.shape.id == shape.id);
                     let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+                    if entry.has_indexes() {
+                        // Its keys would not be in them.
+                        return Err(StorageError::HasIndexes { name: shape.name.clone() });
+                    }
                     let (mut segments, replaced) = if overwrite.is_some() {
                         (Vec::new(), entry.segments.clone())
                     } else {
@@ -813,6 +817,11 @@ impl TableEntry {
     ) -> Arc<Self> {
         let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
         Arc::new(Self { shape, segments, rules, heap, index_cache, statistics })
+    }
+
+    /// Whether keys lead to its rows, or are going to.
+    pub fn has_indexes(&self) -> bool {
+        self.heap.as_ref().is_some_and(|heap| !heap.record.indexes.is_empty())
     }
 
     /// Where rows of it have been changed, and how often; none if they have not been.

@@ -106,6 +106,11 @@ impl Table {
         self.entry.heap.as_ref().is_none_or(|heap| heap.record.deleted.is_some())
     }
 
+    /// Whether it has indexes, also such as queries cannot use yet. Then no segments are added to it.
+    pub fn has_indexes(&self) -> bool {
+        self.entry.has_indexes()
+    }
+
     /// Its indexes that queries can use, with their numbers.
     pub fn indexes(&self) -> impl Iterator<Item = (usize, &IndexDefinition)> {
         let indexes = self.entry.heap.iter().flat_map(|heap| heap.record.indexes.iter().enumerate());

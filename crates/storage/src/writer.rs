@@ -59,11 +59,15 @@ pub struct CommitSummary {
 }
 
 impl Table {
-    /// A writer of rows into this table.
+    /// A writer of rows into this table, which has no indexes: [`StorageError::HasIndexes`].
     pub fn writer(&self, mode: WriteMode, options: WriteOptions) -> Result<TableWriter> {
         self.store().check_writable()?;
         let shape = Arc::clone(self.shape());
-        let changes = self.store().newest(self)?.heap_changes();
+        let newest = self.store().newest(self)?;
+        if newest.has_indexes() {
+            return Err(StorageError::HasIndexes { name: self.name().to_owned() });
+        }
+        let changes = newest.heap_changes();
         let overwrite = (mode == WriteMode::Overwrite).then_some(changes);
         let target = Target::Rows { shape: Arc::clone(&shape), overwrite };
         TableWriter::new(self.store().clone(), shape, target, options)

@@ -1,19 +1,14 @@
-//! Making tables whose rows are changed one by one, and their indexes.
+//! Making tables whose rows are changed one by one.
 
 use std::sync::Arc;
 
-use nandina_rowstore::heap::RowId as HeapRow;
-use nandina_rowstore::{Error as RowsError, RowStore};
+use nandina_rowstore::RowStore;
 
-use super::transaction::keys_of;
-use super::{Heap, HeapRecord, IndexDefinition, IndexRecord, Making, Transaction};
+use super::{Heap, HeapRecord, IndexRecord, Making, Transaction};
 use crate::definition::{IfExists, TableDefinition, Target};
-use crate::error::{Result, StorageError};
+use crate::error::Result;
 use crate::store::{Store, TableEntry, shape};
 use crate::table::{BEING_MADE, Table};
-
-/// Pages of rows that are in memory as keys at the same time while an index is built.
-const PAGES_AT_ONCE: usize = 32;
 
 /// A table that is being made. What a transaction adds to it is seen once it is finished; before that, nothing is left of it.
 #[derive(Debug)]
@@ -73,106 +68,6 @@ impl Store {
         }
         Ok(())
     }
-
-    /// Adds an index to a table while others change its rows. It waits for transactions that have changed something.
-    pub fn create_index(&self, table: &Table, definition: IndexDefinition) -> Result<()> {
-        self.check_writable()?;
-        if table.has_segments() {
-            return Err(table.not_changeable());
-        }
-        let _indexing = self.indexing().lock();
-        let rows = self.row_store()?;
-        let name = definition.name.clone();
-        let (record, _making) = self.rows().make_index(&rows, definition)?;
-        let tree = record.tree();
-        self.change_indexes(table, |indexes| {
-            if indexes.iter().any(|other| other.definition.name == record.definition.name) {
-                return Err(StorageError::IndexExists { name: record.definition.name.clone() });
-            }
-            indexes.push(record);
-            Ok(())
-        })?;
-        let entry = self.newest(table)?;
-        let of_name = |record: &&IndexRecord| record.definition.name == name;
-        let built = match entry.heap.as_deref() {
-            Some(heap) => {
-                build(&rows, table, heap, heap.record.indexes.iter().position(|record| of_name(&record)))
-            }
-            None => Err(table.not_changeable()),
-        };
-        match built {
-            Ok(()) => self.change_indexes(table, |indexes| {
-                let built = indexes.iter_mut().find(|index| index.tree() == tree);
-                built.ok_or_else(|| StorageError::NoIndex { name: name.clone() })?.is_building = false;
-                Ok(())
-            }),
-            Err(error) => {
-                drop(_making);
-                self.remove_index(table, &name)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Removes an index.
-    pub fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
-        self.check_writable()?;
-        let _indexing = self.indexing().lock();
-        self.remove_index(table, name)
-    }
-
-    fn remove_index(&self, table: &Table, name: &str) -> Result<()> {
-        self.change_indexes(table, |indexes| {
-            let before = indexes.len();
-            indexes.retain(|index| index.definition.name != name);
-            if indexes.len() == before {
-                return Err(StorageError::NoIndex { name: name.to_owned() });
-            }
-            Ok(())
-        })?;
-        self.clear_dropped();
-        Ok(())
-    }
-}
-
-/// Adds the keys of all rows to an index that is maintained already.
-fn build(store: &RowStore, table: &Table, heap: &Heap, number: Option<usize>) -> Result<()> {
-    let number = number.ok_or_else(|| StorageError::TableGone { name: table.name().to_owned() })?;
-    let (index, codec) = (&heap.record.indexes[number], &heap.keys[number]);
-    let key = |bytes: &[u8]| -> Result<(Vec<u8>, bool)> {
-        let columns = keys_of(heap, &codec.columns, bytes)?;
-        let has_null = columns.iter().any(|column| column.is_null(0));
-        Ok((codec.of_columns(&columns)?.row(0).as_ref().to_vec(), has_null))
-    };
-    // Nulls are no other row's keys, and damaged rows are told where they are read.
-    let has_key =
-        |wanted: &[u8], bytes: &[u8]| key(bytes).is_ok_and(|(key, has_null)| !has_null && key == wanted);
-    let built =
-        store.build_index(index.tree(), heap.id(), index.definition.is_unique, &has_key, |rows, add| {
-            let mut found = Vec::new();
-            for pages in rows.heap_pages(heap.id())?.chunks(PAGES_AT_ONCE) {
-                rows.scan_pages(heap.id(), pages, |row, bytes| found.push((row, key(bytes))))?;
-                for (row, key) in found.drain(..) {
-                    add(&key?.0, row)?;
-                }
-            }
-            Ok(())
-        });
-    match built {
-        Err(StorageError::Rows(RowsError::DuplicateKey { row })) => {
-            Err(duplicate(store, table, heap, number, row))
-        }
-        built => built,
-    }
-}
-
-/// What an index that is unique cannot have.
-fn duplicate(store: &RowStore, table: &Table, heap: &Heap, number: usize, row: HeapRow) -> StorageError {
-    let (index, codec) = (&heap.record.indexes[number], &heap.keys[number]);
-    let bytes = store.begin().get(heap.id(), row).ok().flatten();
-    let columns = bytes.and_then(|bytes| keys_of(heap, &codec.columns, &bytes).ok());
-    let key = columns.map_or_else(String::new, |columns| heap.key_text(number, &columns, 0));
-    StorageError::DuplicateKey { table: table.name().to_owned(), index: index.definition.name.clone(), key }
 }
 
 impl NewRows<'_> {

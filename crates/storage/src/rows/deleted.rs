@@ -67,19 +67,40 @@ impl DeletedRecord {
         }
     }
 
-    /// Deletes a row, unless that has been done as this transaction sees it.
-    pub fn delete(&self, transaction: &mut Rows<'_>, row: RowId) -> Result<bool> {
-        let key = row.to_bits().to_be_bytes();
+    /// Entries of the heap that have this id.
+    fn notes(&self, transaction: &Rows<'_>, key: [u8; 8]) -> nandina_rowstore::Result<Vec<HeapRow>> {
         let bounds = (Bound::Included(&key[..]), Bound::Included(&key[..]));
-        let entries: Vec<HeapRow> = transaction
-            .index_range(self.index(), bounds.0, bounds.1, false)
-            .rows()
-            .collect::<nandina_rowstore::Result<_>>()?;
-        for entry in entries {
-            if transaction.get(self.heap(), entry)?.is_some() {
-                return Ok(false);
+        transaction.index_range(self.index(), bounds.0, bounds.1, false).rows().collect()
+    }
+
+    /// Whether a row is deleted as a transaction sees it.
+    pub fn has(&self, transaction: &Rows<'_>, row: RowId) -> nandina_rowstore::Result<bool> {
+        for note in self.notes(transaction, key_of(row))? {
+            if transaction.get(self.heap(), note)?.is_some() {
+                return Ok(true);
             }
         }
+        Ok(false)
+    }
+
+    /// Whether a row is deleted by now, also where a transaction does not see that: a conflict where another one that has not ended may
+    /// delete it.
+    pub fn has_now(&self, transaction: &Rows<'_>, row: RowId) -> nandina_rowstore::Result<bool> {
+        let key = key_of(row);
+        for note in self.notes(transaction, key)? {
+            if transaction.newest(self.heap(), note)?.is_some_and(|bytes| bytes == key) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Deletes a row, unless that has been done as this transaction sees it.
+    pub fn delete(&self, transaction: &mut Rows<'_>, row: RowId) -> Result<bool> {
+        if self.has(transaction, row)? {
+            return Ok(false);
+        }
+        let key = key_of(row);
         let entry = transaction.insert(self.heap(), &key)?;
         let has_key = |bytes: &[u8]| bytes == key;
         match transaction.index_insert(self.index(), &key, entry, Some(&has_key)) {
@@ -88,6 +109,10 @@ impl DeletedRecord {
             added => Ok(added.map(|()| true)?),
         }
     }
+}
+
+fn key_of(row: RowId) -> [u8; 8] {
+    row.to_bits().to_be_bytes()
 }
 
 /// Pages that are read together.

@@ -10,6 +10,7 @@ use arrow_schema::{DataType, Schema, SortOptions};
 
 use super::IndexDefinition;
 use crate::error::{Result, StorageError};
+use crate::guard::guarded;
 
 /// As users see them: ascending, nulls last.
 const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
@@ -80,6 +81,16 @@ impl KeyCodec {
         Ok((lower, upper))
     }
 
+    /// The values of a whole key.
+    pub fn values(&self, key: &[u8]) -> Result<Vec<ArrayRef>> {
+        let parser = self.converter.parser();
+        // Arrow panics over bytes that are none of its own.
+        match guarded(|| self.converter.convert_rows([parser.parse(key)])) {
+            Ok(values) => Ok(values?),
+            Err(_) => Err(StorageError::damaged("the row store", "a key of an index has no values")),
+        }
+    }
+
     /// Whether the key of a row has a null: then it is no other row's.
     pub fn has_null(&self, rows: &RecordBatch, row: usize) -> bool {
         self.columns.iter().any(|column| rows.column(*column).is_null(row))
@@ -120,5 +131,33 @@ fn canonical(array: &ArrayRef) -> ArrayRef {
         DataType::Float32 => one!(Float32Type, 0.0, f32::NAN),
         DataType::Float64 => one!(Float64Type, 0.0, f64::NAN),
         _ => Arc::clone(array),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Float64Array, StringArray};
+    use arrow_schema::Field;
+
+    use super::*;
+
+    #[test]
+    fn a_key_has_its_values() {
+        let schema = Schema::new(vec![
+            Field::new("a", DataType::Float64, true),
+            Field::new("b", DataType::Utf8, true),
+        ]);
+        let index =
+            IndexDefinition { name: "i".to_owned(), columns: vec![1, 0], is_unique: true, is_primary: false };
+        let codec = KeyCodec::try_new(&schema, &index).unwrap();
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("")]));
+        let numbers: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), Some(0.0), None]));
+        let keys = codec.of_columns(&[Arc::clone(&texts), Arc::clone(&numbers)]).unwrap();
+        for (row, key) in keys.iter().enumerate() {
+            let values = codec.values(key.as_ref()).unwrap();
+            let expected = [texts.slice(row, 1), numbers.slice(row, 1)];
+            assert_eq!(values, expected);
+        }
+        assert!(codec.values(&[2]).is_err());
     }
 }

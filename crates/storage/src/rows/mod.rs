@@ -5,7 +5,7 @@
 //!                                      │
 //!   row store (nandina-rowstore)       ▼
 //!     heap    row id ─► bytes of a row (RowCodec)
-//!     index   key    ─► row id                        keys are compared as bytes (KeyCodec)
+//!     index   key    ─► row of the heap, or of a segment (Place)      keys are compared as bytes (KeyCodec)
 //! ```
 //!
 //! The row store is made with the first such table, beside the manifest, and opened when it is needed first. Its log decides
@@ -14,10 +14,15 @@
 
 mod changes;
 mod deleted;
+mod index_keys;
+mod indexes;
 mod kept;
 mod keys;
+mod lookups;
+mod place;
 mod registry;
 mod row_set;
+mod target;
 mod transaction;
 mod vacuum;
 
@@ -46,6 +51,7 @@ pub use self::changes::NewRows;
 pub(crate) use self::deleted::DeletedRecord;
 pub use self::kept::RowsKept;
 pub use self::keys::KeyRange;
+pub use self::place::by_place;
 pub use self::row_set::RowSet;
 pub use self::transaction::{Deferred, Durability, RowPages, Transaction};
 pub use self::vacuum::VacuumWork;
@@ -61,7 +67,8 @@ pub(crate) struct HeapRecord {
     pub heap: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexRecord>,
-    /// Which rows of the table's segments are deleted. Without it, the table has no segments.
+    /// Which rows of the table's segments are deleted. Without it, the table has no segments. With indexes it gets no others than it had
+    /// when they were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<DeletedRecord>,
     /// Pages of new segments have this number or higher ones: rows of those before may still be among the deleted ones.
@@ -157,6 +164,19 @@ impl Heap {
 
     pub fn id(&self) -> HeapId {
         HeapId(PageId(self.record.heap))
+    }
+
+    /// Which rows of segments are deleted, where an id or an index leads to such a row.
+    pub fn deleted(&self) -> Result<&DeletedRecord> {
+        let damaged = || StorageError::damaged("the row store", "a table without segments has rows of some");
+        self.record.deleted.as_ref().ok_or_else(damaged)
+    }
+
+    /// The same for those who may change rows, and find none by its indexes.
+    pub fn without_lookups(&self, shape: &TableShape) -> Result<Self> {
+        let mut record = self.record.clone();
+        record.indexes.iter_mut().for_each(|index| index.is_building = true);
+        Ok(Self::new(record, shape)?.with_changes_of(self))
     }
 
     /// The key of a row for people, of the columns of an index.

@@ -1,12 +1,10 @@
 //! Transactions over the tables of a database whose rows are changed one by one.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
-use std::ops::{Bound, ControlFlow};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef, BooleanArray, RecordBatch, UInt64Array};
-use arrow_row::Rows as Keys;
+use arrow_array::{BooleanArray, RecordBatch, UInt64Array};
 use nandina_pages::RowDecoder;
 use nandina_rowstore::heap::RowId as HeapRow;
 use nandina_rowstore::page::PageId;
@@ -15,11 +13,14 @@ use nandina_rowstore::{Error as RowsError, RowStore};
 use parking_lot::Mutex;
 use self_cell::self_cell;
 
-use super::{Heap, IndexDefinition, KeyRange, RowSet};
+use super::RowSet;
+use super::index_keys::{add_key, has_key, old_keys};
+use super::place::{Place, id_of};
+use super::target::Target;
 use crate::error::{Result, StorageError};
-use crate::ids::{PageNumber, RowId};
+use crate::ids::PageNumber;
 use crate::segment::Segment;
-use crate::store::{Mode, Snapshot, Store, TableEntry};
+use crate::store::{Mode, Snapshot, TableEntry};
 use crate::table::Table;
 
 /// Pages of the heap that are read together.
@@ -58,29 +59,6 @@ pub enum Durability {
     Full,
     /// The last transactions that were committed, never a part of one.
     Relaxed,
-}
-
-/// The bit of a row's id that tells rows in the heap from those in segments, which have fewer pages than it would take.
-const IN_HEAP: u64 = 1 << 63;
-
-/// Where a row is.
-enum Place {
-    Heap(HeapRow),
-    Segment(RowId),
-}
-
-impl Place {
-    fn of(id: u64) -> Self {
-        match id & IN_HEAP {
-            0 => Self::Segment(RowId::from_bits(id)),
-            _ => Self::Heap(HeapRow(id ^ IN_HEAP)),
-        }
-    }
-}
-
-pub(super) fn id_of(row: HeapRow) -> u64 {
-    assert!(row.0 & IN_HEAP == 0, "page numbers of heaps have less than 48 bits");
-    row.0 | IN_HEAP
 }
 
 /// Pages of a table's rows, in the order in which they were added.
@@ -127,7 +105,7 @@ impl Transaction {
         &self.snapshot
     }
 
-    /// Rows are going to be changed, of tables that may not have been [made changeable](Store::make_changeable) when this began.
+    /// Rows are going to be changed, of tables that may not have been [made changeable](crate::Store::make_changeable) when this began.
     pub fn begin_changes(&mut self) -> Result<()> {
         if self.rows.is_none() {
             let store = self.snapshot.store().row_store()?;
@@ -166,6 +144,11 @@ impl Transaction {
             |segment: &Arc<Segment>| newest.segments.iter().any(|other| Arc::ptr_eq(other, segment));
         let heap = newest.heap.clone().filter(|_| seen.segments().iter().all(is_kept));
         let Some(heap) = heap else { return Ok(seen) };
+        // Indexes that have come since do not have rows that were deleted before, which this transaction may see.
+        let heap = match heap.record.indexes.is_empty() {
+            true => heap,
+            false => Arc::new(heap.without_lookups(&newest.shape)?),
+        };
         let table = Table::of_entry(store.clone(), seen.entry().with_heap(heap));
         self.changeable.lock().insert(name.to_owned(), table.clone());
         Ok(table)
@@ -204,7 +187,7 @@ impl Transaction {
         Ok(rows)
     }
 
-    fn reader(&self) -> Result<&nandina_rowstore::Transaction<'_>> {
+    pub(super) fn reader(&self) -> Result<&nandina_rowstore::Transaction<'_>> {
         let rows = self.rows.as_ref().ok_or_else(|| self.no_rows())?;
         let Some(transaction) = rows.borrow_dependent() else { unreachable!("it is there until it ends") };
         Ok(transaction)
@@ -225,30 +208,6 @@ impl Transaction {
             store.pages().checkpoint_if_due()?;
             Ok(changed)
         })
-    }
-
-    /// The indexes of a table that rows can be found by, with their numbers: those that this transaction sees, and that have not been
-    /// dropped since, as what it adds itself is not in these.
-    pub fn indexes(&self, table: &Table) -> Result<Vec<(usize, IndexDefinition)>> {
-        // Of a table that has been dropped since none is there.
-        let newest = table.store().newest(table).ok().and_then(|entry| entry.heap.clone());
-        let kept: HashSet<u64> = newest.iter().flat_map(|heap| heap.first_pages()).collect();
-        let is_kept = |number: usize| {
-            let index = table.heap().ok().and_then(|heap| heap.record.indexes.get(number));
-            index.is_some_and(|index| kept.contains(&index.root))
-        };
-        Ok(table
-            .indexes()
-            .filter(|(number, _)| is_kept(*number))
-            .map(|(number, index)| (number, index.clone()))
-            .collect())
-    }
-
-    /// Whether this is one of these.
-    pub fn has_index(&self, table: &Table, number: usize) -> Result<bool> {
-        let Some(index) = table.heap()?.record.indexes.get(number) else { return Ok(false) };
-        let newest = table.store().newest(table).ok().and_then(|entry| entry.heap.clone());
-        Ok(newest.is_some_and(|heap| heap.first_pages().any(|page| page == index.root)))
     }
 
     /// Where the rows of a table are.
@@ -304,7 +263,11 @@ impl Transaction {
         most_bytes: usize,
     ) -> Result<bool> {
         let heap = table.heap()?;
-        let wanted: Vec<HeapRow> = wanted.iter().map(|id| HeapRow(*id & !IN_HEAP)).collect();
+        let in_heap = |id: &u64| match Place::of(*id) {
+            Place::Heap(row) => row,
+            Place::Segment(row) => unreachable!("row {row} is fetched from its segment"),
+        };
+        let wanted: Vec<HeapRow> = wanted.iter().map(in_heap).collect();
         let mut outcome = Ok(true);
         self.reader()?.get_each(heap.id(), &wanted, |row, bytes| {
             let Some(bytes) = bytes else { return ControlFlow::Continue(()) };
@@ -324,59 +287,6 @@ impl Transaction {
             }
         })?;
         outcome
-    }
-
-    /// Ids of rows whose key in an index begins with these values, as far as it tells: each of them may have another key in the state
-    /// that this transaction sees.
-    pub fn find(&self, table: &Table, index: usize, values: &[ArrayRef]) -> Result<Vec<u64>> {
-        let (record, keys) = table.index(index)?;
-        let keys = keys.of_columns(values)?;
-        let mut found = Vec::new();
-        for key in &keys {
-            let key = key.as_ref();
-            // Keys that go on behind these values are below this.
-            let upper = [key, &[u8::MAX]].concat();
-            let range = self.reader()?.index_range(
-                record.tree(),
-                Bound::Included(key),
-                Bound::Included(&upper),
-                false,
-            );
-            for row in range.rows() {
-                found.push(id_of(row?));
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
-    }
-
-    /// The same of keys in a range, in their order; `None` if there are more keys than `most`.
-    pub fn find_few(
-        &self,
-        table: &Table,
-        index: usize,
-        range: &KeyRange,
-        most: usize,
-    ) -> Result<Option<Vec<u64>>> {
-        let (record, keys) = table.index(index)?;
-        let (lower, upper) = keys.bounds(range)?;
-        let (lower, upper) = (Bound::Included(lower.as_slice()), Bound::Included(upper.as_slice()));
-        let mut found = Vec::new();
-        for row in self.reader()?.index_range(record.tree(), lower, upper, false).rows() {
-            if found.len() == most {
-                return Ok(None);
-            }
-            found.push(id_of(row?));
-        }
-        // A row has several keys where transactions see several states of it, which is rare: sorting is cheaper than a set.
-        let mut sorted = found.clone();
-        sorted.sort_unstable();
-        if sorted.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
-            let mut seen = HashSet::new();
-            found.retain(|id| seen.insert(*id));
-        }
-        Ok(Some(found))
     }
 
     /// Adds rows, with all columns of the table.
@@ -423,9 +333,9 @@ impl Transaction {
                 let mut is_absent = true;
                 for number in &asked {
                     let has_null = heap.keys[*number].has_null(rows, row);
-                    is_absent = is_absent
-                        && (has_null
-                            || !has_key(transaction, heap, *number, keys[*number].row(row).as_ref())?);
+                    let key = keys[*number].row(row);
+                    is_absent =
+                        is_absent && (has_null || !has_key(transaction, &target, *number, key.as_ref())?);
                 }
                 added.push(is_absent);
                 if !is_absent {
@@ -467,13 +377,20 @@ impl Transaction {
             for row in 0..rows.num_rows() {
                 let id = match Place::of(ids.value(row)) {
                     Place::Heap(id) => id,
+                    // The keys of the old row stay, and lead to one that is deleted.
                     Place::Segment(id) => {
-                        if !delete_from_segment(transaction, heap, id)? {
+                        if !heap.deleted()?.delete(transaction, id)? {
                             return Err(RowsError::Conflict.into());
                         }
                         bytes.clear();
                         encoder.encode(row, &mut bytes).map_err(StorageError::Encode)?;
-                        transaction.insert(heap.id(), &bytes)?;
+                        let id = transaction.insert(heap.id(), &bytes)?;
+                        for (number, index) in heap.record.indexes.iter().enumerate() {
+                            match index.definition.is_unique {
+                                true => deferred.keys.push((id, index.root)),
+                                false => add_key(transaction, &target, number, rows, &keys, row, id)?,
+                            }
+                        }
                         continue;
                     }
                 };
@@ -536,7 +453,7 @@ impl Transaction {
                 let id = match Place::of(*id) {
                     Place::Heap(id) => id,
                     Place::Segment(id) => {
-                        deleted += u64::from(delete_from_segment(transaction, heap, id)?);
+                        deleted += u64::from(heap.deleted()?.delete(transaction, id)?);
                         continue;
                     }
                 };
@@ -583,156 +500,6 @@ impl Transaction {
     }
 }
 
-/// A table that is changed, with the indexes that it has now. No index is added meanwhile.
-struct Target<'t> {
-    table: &'t Table,
-    entry: Arc<TableEntry>,
-    _unchanged: parking_lot::RwLockReadGuard<'t, ()>,
-}
-
-impl<'t> Target<'t> {
-    /// For changes of rows that are there.
-    fn of(table: &'t Table) -> Result<Self> {
-        Self::noting(table, Heap::note_change)
-    }
-
-    /// For rows that are added.
-    fn adding_to(table: &'t Table) -> Result<Self> {
-        Self::noting(table, Heap::note_addition)
-    }
-
-    fn noting(table: &'t Table, note: impl FnOnce(&Heap)) -> Result<Self> {
-        let store: &Store = table.store();
-        let unchanged = store.shapes().read();
-        let entry = store.newest(table)?;
-        // Others have replaced all rows, or put them elsewhere, and what this transaction has seen of them is there no longer.
-        let heap = |entry: &TableEntry| entry.heap.as_ref().map(|heap| heap.record.heap);
-        if heap(&entry) != heap(table.entry()) {
-            return Err(RowsError::Conflict.into());
-        }
-        if let Some(heap) = &entry.heap {
-            note(heap);
-        }
-        Ok(Self { table, entry, _unchanged: unchanged })
-    }
-
-    fn heap(&self) -> Result<&Heap> {
-        self.entry.heap.as_deref().ok_or_else(|| self.table.not_changeable())
-    }
-
-    fn check_nulls(&self, rows: &RecordBatch) -> Result<()> {
-        let schema = self.table.schema();
-        for (column, field) in rows.columns().iter().zip(schema.fields()) {
-            if !field.is_nullable() && column.logical_null_count() > 0 {
-                return Err(StorageError::NullValue {
-                    table: self.table.name().to_owned(),
-                    column: field.name().clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a row that a transaction sees has a key.
-fn has_key(
-    transaction: &nandina_rowstore::Transaction<'_>,
-    heap: &Heap,
-    index: usize,
-    key: &[u8],
-) -> Result<bool> {
-    let tree = heap.record.indexes[index].tree();
-    for row in transaction.index_range(tree, Bound::Included(key), Bound::Included(key), false).rows() {
-        if let Some(bytes) = transaction.get(heap.id(), row?)? {
-            let codec = &heap.keys[index];
-            let keys =
-                keys_of(heap, &codec.columns, &bytes).and_then(|columns| codec.of_columns(&columns))?;
-            if keys.row(0).as_ref() == key {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
-}
-
-fn delete_from_segment(
-    transaction: &mut nandina_rowstore::Transaction<'_>,
-    heap: &Heap,
-    row: RowId,
-) -> Result<bool> {
-    assert!(heap.keys.is_empty(), "tables with segments have no indexes");
-    let Some(deleted) = &heap.record.deleted else { unreachable!("a row id of a table without segments") };
-    deleted.delete(transaction, row)
-}
-
 fn damaged_row(table: &Table, row: HeapRow, source: nandina_pages::PageError) -> StorageError {
     StorageError::Row { table: table.name().to_owned(), row: row.0, source }
-}
-
-/// The keys that the indexes have of a row.
-fn old_keys(
-    transaction: &nandina_rowstore::Transaction<'_>,
-    target: &Target<'_>,
-    id: HeapRow,
-) -> Result<Vec<Keys>> {
-    let heap = target.heap()?;
-    if heap.keys.is_empty() {
-        return Ok(Vec::new());
-    }
-    let Some(bytes) = transaction.get(heap.id(), id)? else { return Err(RowsError::Conflict.into()) };
-    heap.keys
-        .iter()
-        .map(|keys| keys_of(heap, &keys.columns, &bytes).and_then(|columns| keys.of_columns(&columns)))
-        .collect()
-}
-
-/// These columns of a row.
-pub(super) fn keys_of(heap: &Heap, columns: &[usize], bytes: &[u8]) -> Result<Vec<ArrayRef>> {
-    let mut decoder = heap.codec.decoder(columns).map_err(StorageError::Encode)?;
-    decoder.push(bytes).map_err(StorageError::Encode)?;
-    Ok(decoder.finish().map_err(StorageError::Encode)?.columns().to_vec())
-}
-
-/// Has the key of a row of this batch lead to a row.
-fn add_key(
-    transaction: &mut nandina_rowstore::Transaction<'_>,
-    target: &Target<'_>,
-    number: usize,
-    rows: &RecordBatch,
-    keys: &[Keys],
-    row: usize,
-    id: HeapRow,
-) -> Result<()> {
-    let heap = target.heap()?;
-    let (index, codec) = (&heap.record.indexes[number], &heap.keys[number]);
-    let key = keys[number].row(row);
-    let key: &[u8] = key.as_ref();
-    let is_unique = index.definition.is_unique && !codec.has_null(rows, row);
-    let failed = RefCell::new(None);
-    let has_key = |bytes: &[u8]| {
-        let keys = keys_of(heap, &codec.columns, bytes).and_then(|columns| codec.of_columns(&columns));
-        match keys {
-            Ok(keys) => keys.row(0).as_ref() == key,
-            Err(error) => {
-                *failed.borrow_mut() = Some(error);
-                false
-            }
-        }
-    };
-    let added = transaction.index_insert(index.tree(), key, id, is_unique.then_some(&has_key));
-    if let Some(error) = failed.into_inner() {
-        return Err(error);
-    }
-    match added {
-        Err(RowsError::DuplicateKey { .. }) => {
-            let columns: Vec<_> =
-                codec.columns.iter().map(|column| Arc::clone(rows.column(*column))).collect();
-            Err(StorageError::DuplicateKey {
-                table: target.table.name().to_owned(),
-                index: index.definition.name.clone(),
-                key: heap.key_text(number, &columns, row),
-            })
-        }
-        other => Ok(other?),
-    }
 }

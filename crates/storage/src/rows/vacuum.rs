@@ -11,6 +11,8 @@
 //! on to another heap, so that a table can be vacuumed while rows come in. Row ids change; a transaction that has found rows before, and
 //! changes them behind it, is told that another one did.
 //!
+//! Tables with indexes are left alone: keys lead to rows where they are.
+//!
 //! In the background, which was not asked for, it does less: large segments stay until a good part of their rows is deleted, as
 //! writing them again takes as long as they are large. And it gives way to those who [keep rows](Store::keep_rows).
 
@@ -21,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use futures::StreamExt as _;
 use nandina_pages::RowDecoder;
 
-use super::transaction::id_of;
+use super::place::id_of;
 use super::{Changes, Heap, HeapRecord, Making, RowSet, Transaction};
 use crate::definition::Target;
 use crate::error::{Result, StorageError};
@@ -90,7 +92,7 @@ impl Store {
             let work = VacuumWork { heap: None, heap_bytes: 0, has_deleted: false, segments, small_segments };
             return Ok((small_segments > 1).then_some(work));
         }
-        if !newest.has_segments() {
+        if !newest.has_segments() || newest.has_indexes() {
             return Ok(None);
         }
         let transaction = self.begin()?;
@@ -131,7 +133,7 @@ impl Store {
         self.check_writable()?;
         let changing = || StorageError::TableChanging { name: name.to_owned() };
         let newest = self.table(name)?;
-        if !newest.has_segments() {
+        if !newest.has_segments() || newest.has_indexes() {
             return Ok(CommitSummary::default());
         }
         let heap = newest.entry().heap.clone();
@@ -218,6 +220,10 @@ impl Store {
         let snapshot = self.snapshot();
         let entry = snapshot.entry(&shape.name).ok().filter(|entry| entry.shape.id == shape.id);
         let entry = entry.ok_or_else(|| StorageError::TableGone { name: shape.name.clone() })?;
+        if entry.has_indexes() {
+            // One has come meanwhile, whose keys lead to rows where they were.
+            return Err(changing());
+        }
         let (heap, then) = match (&entry.heap, &vacuumed.heap) {
             (None, None) => return Ok(None),
             (Some(heap), Some((first_page, then))) if heap.record.heap == *first_page => (heap, then),
