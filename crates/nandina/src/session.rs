@@ -244,7 +244,7 @@ impl Session {
             }
             Planned::Index(statement) => {
                 self.transaction.refuse("an index")?;
-                self.run_index(statement)
+                Box::pin(self.run_index(statement)).await
             }
             Planned::Alter(statement) => {
                 self.transaction.refuse("ALTER TABLE")?;
@@ -521,11 +521,11 @@ impl Session {
         Ok(Analyze { input: Arc::new(input), ..analyze })
     }
 
-    fn run_index(&self, statement: IndexStatement) -> Result<Query> {
+    async fn run_index(&self, statement: IndexStatement) -> Result<Query> {
         match statement {
             IndexStatement::Create { name, table, columns, is_unique, if_not_exists } => {
                 let Some(place) = self.existing(&table, false)? else { return Query::nothing() };
-                blocking(|| place.tables.create_index(&place, name, columns, is_unique, if_not_exists))?;
+                place.tables.create_index(&place, name, columns, is_unique, if_not_exists).await?;
             }
             IndexStatement::Drop { name, if_exists } => {
                 let mut is_dropped = false;

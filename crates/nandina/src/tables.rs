@@ -511,8 +511,8 @@ impl Tables {
         tables.iter().filter(|table| but_of != Some(table.name())).flat_map(names).collect()
     }
 
-    /// `CREATE INDEX`
-    pub(crate) fn create_index(
+    /// `CREATE INDEX`, on a table that exists.
+    pub(crate) async fn create_index(
         &self,
         place: &Place,
         name: Option<String>,
@@ -520,8 +520,6 @@ impl Tables {
         is_unique: bool,
         if_not_exists: bool,
     ) -> Result<()> {
-        let table = self.changeable(place).filter(|table| !table.has_segments());
-        let table = table.ok_or_else(|| rows::no_index(place))?;
         let taken = self.index_names(None);
         if let Some(name) = name.as_ref().filter(|name| taken.contains(*name)) {
             if if_not_exists {
@@ -529,8 +527,15 @@ impl Tables {
             }
             return Err(Error::unsupported(format!("there is an index '{name}' already")));
         }
+        if let Home::Memory(memory) = &self.home {
+            self.move_to_store(memory, place).await?;
+        }
+        let full = place.qualified();
+        let store = self.home.store().filter(|store| store.has_table(&full));
+        let store = store.ok_or_else(|| rows::no_index(place))?;
+        let table = store.table(&full)?;
         let index = rows::index(&taken, &place.name, table.schema(), name, &columns, is_unique)?;
-        Ok(table.store().create_index(&table, index)?)
+        Ok(blocking(|| store.create_index(&table, index))?)
     }
 
     /// `DROP INDEX`, if there is one of this name.

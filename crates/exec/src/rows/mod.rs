@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RowTableProvider ──scan──► RowScanExec    pages in order, or rows found by an index ─┐
-//!         │                                                                              ├─► Transactions ─► storage
+//!         │                    IndexedScanExec, of a table that has segments, too ───────┼─► Transactions ─► storage
 //!         └──insert_into──► DataSinkExec over RowSink: insert, update, delete, merge ────┘
 //! ```
 //!
@@ -12,7 +12,9 @@
 
 mod applying;
 mod changed_rows;
+mod indexed_scan;
 mod lookup;
+mod output;
 mod provider;
 mod scan;
 mod short;
@@ -21,6 +23,7 @@ mod transactions;
 
 pub use applying::{MERGE_ACTION, MergeAction, RowChange};
 pub use changed_rows::{ChangedRowsExec, ReturnedRows};
+pub use indexed_scan::IndexedScanExec;
 pub use provider::{ROW_ID, RowTableProvider};
 pub use scan::RowScanExec;
 pub use short::{Given, KeyLookup, KeyValue, Parameter, ShortChange, ShortSource, ShortStatement, ShortStep};

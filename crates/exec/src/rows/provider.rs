@@ -13,20 +13,39 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 use nandina_device::FlowId;
-use nandina_storage::{RowPages, StorageError, Table};
+use nandina_storage::{IndexDefinition, RowPages, StorageError, Table};
 
 use super::applying::RowChange;
 use super::blocking;
 use super::changed_rows::ReturnedRows;
+use super::indexed_scan::IndexedScanExec;
 use super::lookup::Lookup;
+use super::output::Output;
 use super::scan::{RowScanExec, Source};
 use super::sink::RowSink;
-use super::transactions::{SharedTransaction, Transactions};
+use super::transactions::{OpenScan, SharedTransaction, Transactions};
 use crate::execution::QueryFlow;
 use crate::scan::{NativeTableProvider, is_evaluated_by_scans, storage_error};
 
 /// The name of the column of row ids.
 pub const ROW_ID: &str = "row id";
+
+/// What a statement wants of a table.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    state: &'a dyn Session,
+    projection: Option<&'a Vec<usize>>,
+    filters: &'a [Expr],
+    limit: Option<usize>,
+}
+
+impl Wanted<'_> {
+    /// Keeps rows from being changed while they are scanned.
+    fn open_scan(&self, transaction: &SharedTransaction) -> OpenScan {
+        let flow = self.state.config().get_extension::<QueryFlow>();
+        transaction.open_scan(flow.map_or_else(FlowId::unique, |flow| flow.0))
+    }
+}
 
 /// Which rows it has is told by the transaction of the statement that asks.
 #[derive(Debug)]
@@ -79,22 +98,39 @@ impl RowTableProvider {
         &self,
         table: Table,
         transaction: Arc<SharedTransaction>,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
+        wanted: Wanted<'_>,
+        open: Option<OpenScan>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Wanted { state, projection, filters, limit } = wanted;
         let segments = self.native(&table).table_scan(state, projection, &of_columns(filters), limit).await?;
-        let statement =
-            state.config().get_extension::<QueryFlow>().map_or_else(FlowId::unique, |flow| flow.0);
-        let segments = segments.seen_by(Arc::clone(&transaction), statement);
+        let segments = segments.seen_by(Arc::clone(&transaction), open);
         let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
         if table.rows() > 0 && pages.is_empty() {
             return Ok(Arc::new(segments));
         }
         let source = Source::Pages { pages, indexes: Arc::default() };
-        let heap = self.scan_rows(table, transaction, source, state, projection)?;
+        let heap = self.scan_rows(table, transaction, source, wanted)?;
         UnionExec::try_new(vec![Arc::new(segments), heap])
+    }
+
+    /// The same, or those that an index finds, where these are few.
+    async fn scan_indexed(
+        &self,
+        table: Table,
+        transaction: Arc<SharedTransaction>,
+        indexes: Vec<(usize, IndexDefinition)>,
+        lookup: Option<Lookup>,
+        wanted: Wanted<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // Whole unique keys have a row each.
+        let finds_few = lookup.as_ref().is_some_and(|lookup| lookup.is_unique);
+        let (mut scan, mut open) = (None, None);
+        if !finds_few {
+            open = Some(wanted.open_scan(&transaction));
+            scan = Some(self.scan_both(table.clone(), Arc::clone(&transaction), wanted, None).await?);
+        }
+        let (output, indexes) = (self.output(&table, wanted.projection)?, indexes.into());
+        Ok(Arc::new(IndexedScanExec::new(table, transaction, indexes, lookup, scan, output, open)))
     }
 
     /// The rows of its segments.
@@ -103,18 +139,21 @@ impl RowTableProvider {
         if self.has_row_ids() { native.with_row_ids(ROW_ID) } else { native }
     }
 
+    fn output(&self, table: &Table, projection: Option<&Vec<usize>>) -> Result<Output> {
+        let all = || (0..self.schema.fields().len()).collect();
+        Output::try_new(table, &self.schema, projection.cloned().unwrap_or_else(all))
+    }
+
     fn scan_rows(
         &self,
         table: Table,
         transaction: Arc<SharedTransaction>,
         source: Source,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
+        wanted: Wanted<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all = || (0..self.schema.fields().len()).collect();
-        let projection = projection.cloned().unwrap_or_else(all);
-        let partitions = state.config().target_partitions();
-        Ok(Arc::new(RowScanExec::try_new(table, &self.schema, transaction, source, projection, partitions)?))
+        let output = self.output(&table, wanted.projection)?;
+        let partitions = wanted.state.config().target_partitions();
+        Ok(Arc::new(RowScanExec::new(table, transaction, source, output, partitions)))
     }
 
     fn transaction(&self, config: &SessionConfig) -> Result<Arc<SharedTransaction>> {
@@ -157,18 +196,24 @@ impl TableProvider for RowTableProvider {
             let native = self.native(&table);
             return native.scan(state, projection, &of_columns(filters), limit).await;
         }
-        if table.has_segments() {
-            return self.scan_both(table, transaction, state, projection, filters, limit).await;
-        }
+        let wanted = Wanted { state, projection, filters, limit };
         let indexes = transaction.read(|transaction| transaction.indexes(&table))?;
-        let source = match Lookup::of(&table, &indexes, filters)? {
+        let lookup = Lookup::of(&table, &indexes, filters)?;
+        if table.has_segments() && indexes.is_empty() {
+            let open = wanted.open_scan(&transaction);
+            return self.scan_both(table, transaction, wanted, Some(open)).await;
+        }
+        if table.has_segments() {
+            return self.scan_indexed(table, transaction, indexes, lookup, wanted).await;
+        }
+        let source = match lookup {
             Some(lookup) => Source::Index(lookup),
             None => {
                 let pages: RowPages = transaction.read(|transaction| transaction.pages(&table))?;
                 Source::Pages { pages, indexes: indexes.into() }
             }
         };
-        self.scan_rows(table, transaction, source, state, projection)
+        self.scan_rows(table, transaction, source, wanted)
     }
 
     fn statistics(&self) -> Option<Statistics> {
@@ -195,12 +240,14 @@ impl TableProvider for RowTableProvider {
         let adds_rows = self.change == RowChange::Insert && self.returned.is_none();
         let is_apart =
             matches!(insert_op, InsertOp::Overwrite) || (insert_op == InsertOp::Append && adds_rows);
-        if is_apart && self.table.has_segments() && !transactions.are_of_session() {
+        // Of a table with indexes, each row that is added has its keys added.
+        let has_only_segments = self.table.has_segments() && !self.table.has_indexes();
+        if is_apart && has_only_segments && !transactions.are_of_session() {
             return NativeTableProvider::new(self.table.clone()).insert_into(state, input, insert_op).await;
         }
         if insert_op != InsertOp::Append {
             return not_impl_err!(
-                "INSERT OVERWRITE as part of a transaction, or of tables WITH (storage = 'row'), and REPLACE INTO"
+                "INSERT OVERWRITE as part of a transaction, or of tables with indexes or WITH (storage = 'row'), and REPLACE INTO"
             );
         }
         if matches!(self.change, RowChange::Insert | RowChange::InsertAbsent { .. }) {

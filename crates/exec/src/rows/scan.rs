@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -30,17 +29,14 @@ use nandina_storage::{IndexDefinition, RowPages, StorageError, Table, Transactio
 use parking_lot::Mutex;
 
 use super::lookup::Lookup;
+use super::output::{BATCH_BYTES, Output, read_found};
 use super::transactions::SharedTransaction;
 use crate::scan::{is_dynamic, on_table_columns};
 
 /// Pages that are read together.
 const PAGES_AT_ONCE: usize = 32;
-/// Rows that an index has found which are read together.
-const ROWS_AT_ONCE: usize = 256;
 /// Pages from which on another partition is worth its while.
 const PARTITION_PAGES: usize = 256;
-/// A batch is emitted once its rows take so many bytes.
-const BATCH_BYTES: usize = 1 << 20;
 
 /// Which rows are read.
 #[derive(Debug, Clone)]
@@ -59,10 +55,7 @@ pub struct RowScanExec {
     table: Table,
     transaction: Arc<SharedTransaction>,
     source: Source,
-    /// Columns of the table.
-    columns: Vec<usize>,
-    /// Where row ids stand in the output.
-    row_ids_at: Option<usize>,
+    output: Output,
     /// Conditions that become known while the query runs, on columns of the table. Rows that do not pass them may be emitted.
     hints: Vec<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
@@ -80,41 +73,34 @@ struct Run {
 }
 
 impl RowScanExec {
-    /// `schema` has the table's columns, and row ids behind them where they are wanted.
-    pub(super) fn try_new(
+    pub(super) fn new(
         table: Table,
-        schema: &SchemaRef,
         transaction: Arc<SharedTransaction>,
         source: Source,
-        projection: Vec<usize>,
+        output: Output,
         target_partitions: usize,
-    ) -> Result<Self> {
-        let of_table = table.schema().fields().len();
-        let output = Arc::new(schema.project(&projection)?);
-        let row_ids_at = projection.iter().position(|column| *column == of_table);
-        let columns: Vec<usize> = projection.into_iter().filter(|column| *column < of_table).collect();
+    ) -> Self {
         let partitions = match &source {
             Source::Pages { pages, .. } => (pages.len() / PARTITION_PAGES).clamp(1, target_partitions.max(1)),
             Source::Index(_) => 1,
         };
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(output),
+            EquivalenceProperties::new(Arc::clone(&output.schema)),
             Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        Ok(Self {
+        Self {
             table,
             transaction,
             source,
-            columns,
-            row_ids_at,
+            output,
             hints: Vec::new(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             run: Mutex::default(),
-        })
+        }
     }
 
     pub fn table(&self) -> &Table {
@@ -126,8 +112,7 @@ impl RowScanExec {
             table: self.table.clone(),
             transaction: Arc::clone(&self.transaction),
             source: self.source.clone(),
-            columns: self.columns.clone(),
-            row_ids_at: self.row_ids_at,
+            output: self.output.clone(),
             hints,
             properties: Arc::clone(&self.properties),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -142,15 +127,6 @@ impl RowScanExec {
             *run = Run { started: HashSet::from([partition]), ..Run::default() };
         }
         Arc::clone(&run.asked)
-    }
-
-    /// For each column of the output, that of the table; there is none for row ids.
-    fn columns_of_output(&self) -> Vec<usize> {
-        let mut columns = self.columns.clone();
-        if let Some(at) = self.row_ids_at {
-            columns.insert(at, self.table.schema().fields().len());
-        }
-        columns
     }
 
     fn codec(&self) -> Result<&RowCodec> {
@@ -208,7 +184,7 @@ impl ExecutionPlan for RowScanExec {
         _: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let mut hints = self.hints.clone();
-        let of_output = self.columns_of_output();
+        let of_output = self.output.columns_of_table();
         let has_indexes = matches!(&self.source, Source::Pages { indexes, .. } if !indexes.is_empty());
         let mut answers = Vec::new();
         for parent in child_pushdown_result.parent_filters {
@@ -235,9 +211,7 @@ impl ExecutionPlan for RowScanExec {
             table: self.table.clone(),
             transaction: Arc::clone(&self.transaction),
             source: self.source.clone(),
-            columns: self.columns.clone(),
-            row_ids_at: self.row_ids_at,
-            schema: self.schema(),
+            output: self.output.clone(),
             batch_rows: context.session_config().batch_size(),
             rest,
             found: None,
@@ -294,9 +268,7 @@ struct Reader {
     table: Table,
     transaction: Arc<SharedTransaction>,
     source: Source,
-    columns: Vec<usize>,
-    row_ids_at: Option<usize>,
-    schema: SchemaRef,
+    output: Output,
     batch_rows: usize,
     /// Pages, or rows that an index has found.
     rest: Range<usize>,
@@ -313,13 +285,14 @@ impl Reader {
         self.heed_hints()?;
         let (table, transaction) = (self.table.clone(), Arc::clone(&self.transaction));
         let codec = table.row_codec().map_err(crate::scan::storage_error)?;
-        let mut rows = codec.decoder(&self.columns).map_err(crate::error::pages_error)?;
-        let mut ids = self.row_ids_at.map(|_| Vec::new());
+        let output = self.output.clone();
+        let mut rows = codec.decoder(&output.columns).map_err(crate::error::pages_error)?;
+        let mut ids = output.ids();
         transaction.read(|transaction| self.read(&table, transaction, &mut rows, &mut ids))?;
         if rows.rows() == 0 {
             return Ok(None);
         }
-        self.batch(&mut rows, ids).map(Some)
+        output.decoded(&mut rows, ids).map(Some)
     }
 
     /// Looks rows up instead of reading all, if few are asked for by now. One partition does for all.
@@ -372,24 +345,12 @@ impl Reader {
                         found
                     }
                 };
-                while !self.rest.is_empty() && rows.rows() < self.batch_rows && rows.bytes() < BATCH_BYTES {
-                    let end = self.rest.end.min(self.rest.start + ROWS_AT_ONCE);
-                    transaction.read_rows(table, &found[self.rest.start..end], rows, ids.as_mut())?;
-                    self.rest.start = end;
-                }
+                let mut left = &found[self.rest.clone()];
+                read_found(transaction, table, &mut left, self.batch_rows, rows, ids.as_mut())?;
+                self.rest.start = self.rest.end - left.len();
                 self.found = Some(found);
             }
         }
         Ok(())
-    }
-
-    fn batch(&self, rows: &mut RowDecoder<'_>, ids: Option<Vec<u64>>) -> Result<RecordBatch> {
-        let count = rows.rows();
-        let mut columns = rows.finish_columns().map_err(crate::error::pages_error)?;
-        if let (Some(at), Some(ids)) = (self.row_ids_at, ids) {
-            columns.insert(at, Arc::new(UInt64Array::from(ids)));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 }

@@ -1,8 +1,8 @@
 //! Statements that read or change few rows by their keys, without a plan of operators.
 //!
 //! ```text
-//!   values of the parameters ─► key ─► index ─► rows of the heap ─► Filter, Sort, … ─┬─► rows of the result
-//!                           └─► one row without columns ───────────► Project ────────┴─► insert, update, delete
+//!   values of the parameters ─► key ─► index ─► rows of heap, segments ─► Filter, Sort, … ─┬─► rows of the result
+//!                           └─► one row without columns ─────────────────► Project ────────┴─► insert, update, delete
 //! ```
 //!
 //! The expressions are those that DataFusion has planned; what stands for a value of a statement's text, or for a parameter, is a
@@ -13,16 +13,19 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchOptions, UInt64Array};
-use datafusion::arrow::compute::{filter_record_batch, lexsort_to_indices, take_record_batch};
+use datafusion::arrow::compute::{
+    concat_batches, filter_record_batch, lexsort_to_indices, take_record_batch,
+};
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use nandina_device::FlowId;
-use nandina_storage::{KeyRange, PlannedBy, StorageError, Table, Transaction};
+use nandina_storage::{FetchOptions, KeyRange, PlannedBy, RowId, StorageError, Table, Transaction, by_place};
 
 use super::applying::{Applying, RowChange};
+use super::blocking;
 use super::transactions::{SharedTransaction, Transactions};
 use crate::error::pages_error;
 use crate::scan::{add_few, conform, storage_error};
@@ -218,29 +221,50 @@ impl KeyLookup {
     ) -> Result<Option<RecordBatch>> {
         let codec = table.row_codec().map_err(storage_error)?;
         let mut rows = codec.decoder(&self.columns).map_err(pages_error)?;
-        let mut ids = Vec::new();
+        let (mut ids, mut in_segments) = (Vec::new(), Vec::new());
+        // A whole key has one row, and an entry for each of those that had it before.
+        let (most_rows, most_bytes) =
+            if self.is_unique { (usize::MAX, usize::MAX) } else { (MOST_ROWS, MOST_BYTES) };
         let mut read = |transaction: &Transaction| -> Result<bool, StorageError> {
             // An index that has been dropped meanwhile does not have what this transaction has added since.
             if !transaction.has_index(table, self.index)? {
                 return Ok(false);
             }
-            // A whole key has one row, and an entry for each of those that had it before.
-            let (most_rows, most_bytes) =
-                if self.is_unique { (usize::MAX, usize::MAX) } else { (MOST_ROWS, MOST_BYTES) };
             let Some(found) = transaction.find_few(table, self.index, range, most_rows)? else {
                 return Ok(false);
             };
-            transaction.read_rows_up_to(table, &found, &mut rows, Some(&mut ids), most_bytes)
+            let (of_segments, in_heap) = by_place(&found);
+            in_segments = of_segments;
+            transaction.read_rows_up_to(table, &in_heap, &mut rows, Some(&mut ids), most_bytes)
         };
         if !transaction.read(&mut read)? {
             return Ok(None);
         }
         let count = rows.rows();
-        let mut columns = rows.finish_columns().map_err(pages_error)?;
+        let found = self.batch(rows.finish_columns().map_err(pages_error)?, ids, count)?;
+        if in_segments.is_empty() {
+            return Ok(Some(found));
+        }
+        let fetched = self.fetch(table, &in_segments)?;
+        if fetched.get_array_memory_size() > most_bytes {
+            return Ok(None);
+        }
+        Ok(Some(concat_batches(&self.schema, [&fetched, &found])?))
+    }
+
+    /// Rows of segments.
+    fn fetch(&self, table: &Table, rows: &[RowId]) -> Result<RecordBatch> {
+        let options = FetchOptions::default();
+        let fetched = blocking(|| table.fetch_blocking(rows, &self.columns, &options));
+        let columns = fetched.map_err(storage_error)?.columns().to_vec();
+        self.batch(columns, rows.iter().map(|row| row.to_bits()).collect(), rows.len())
+    }
+
+    fn batch(&self, mut columns: Vec<ArrayRef>, ids: Vec<u64>, rows: usize) -> Result<RecordBatch> {
         if let Some(at) = self.row_ids_at {
             columns.insert(at, Arc::new(UInt64Array::from(ids)));
         }
-        batch(&self.schema, columns, count).map(Some)
+        batch(&self.schema, columns, rows)
     }
 }
 

@@ -27,7 +27,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, StatisticsArgs,
 };
-use nandina_device::{FlowId, IoAccount, Priority};
+use nandina_device::{IoAccount, Priority};
 use nandina_storage::{Scan, ScanOptions, Table, TableStatistics};
 use parking_lot::Mutex;
 
@@ -174,9 +174,10 @@ impl TableScanExec {
         Ok(changed.with_selectivity(self.selectivity))
     }
 
-    /// The same scan without the rows that this transaction does not see, as part of a statement.
-    pub(crate) fn seen_by(mut self, transaction: Arc<SharedTransaction>, statement: FlowId) -> Self {
-        self.open = Mutex::new(Some(Arc::new(transaction.open_scan(statement))));
+    /// The same scan without the rows that this transaction does not see. `open` keeps rows from being changed meanwhile, if nothing above
+    /// does.
+    pub(crate) fn seen_by(mut self, transaction: Arc<SharedTransaction>, open: Option<OpenScan>) -> Self {
+        self.open = Mutex::new(open.map(Arc::new));
         self.transaction = Some(transaction);
         self.known = OnceLock::new();
         self

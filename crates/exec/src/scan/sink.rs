@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   INSERT of few rows     wait until all are there ─► heap of the table: no file, one write of the log
-//!          of more         ─► a segment of their own
+//!          of more         ─► a segment of their own, or the heap if the table has got an index
 //!   OVERWRITE              ─► a segment in place of all others
 //! ```
 //!
@@ -61,6 +61,11 @@ impl TableSink {
         self.mode == WriteMode::Append && (store.mode() == Mode::Write || is_changeable())
     }
 
+    /// Whether keys lead to its rows by now, which they do not to those of segments that are added.
+    fn has_indexes(&self) -> bool {
+        self.table.store().table(self.table.name()).is_ok_and(|table| table.has_indexes())
+    }
+
     async fn append(&self, mut rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
         let memory = MemoryConsumer::new("TableSink").register(context.memory_pool());
         let (mut waiting, mut count) = (Vec::new(), 0);
@@ -76,7 +81,10 @@ impl TableSink {
                     Ok(batch)
                 });
                 let rows = stream::iter(waiting).chain(rows);
-                return write_rows(&self.table, self.mode, rows, context, &self.metrics).await;
+                return match self.has_indexes() {
+                    true => add_many(&self.table, rows, context).await,
+                    false => write_rows(&self.table, self.mode, rows, context, &self.metrics).await,
+                };
             }
         }
         let conformed = |batch: &RecordBatch| conform(batch.columns(), self.table.schema());
@@ -115,6 +123,32 @@ pub(crate) fn add_few(
         }
     }
     Err(StorageError::conflict())
+}
+
+/// Adds rows to the heap of a table as they come.
+async fn add_many(
+    table: &Table,
+    mut rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin,
+    context: &Arc<TaskContext>,
+) -> Result<u64> {
+    let durability = Transactions::of_config(context.session_config()).durability();
+    let mut transaction = blocking(|| table.store().begin()).map_err(storage_error)?;
+    let seen = transaction.table(table.name()).map_err(storage_error)?;
+    if seen.id() != table.id() {
+        return Err(storage_error(StorageError::TableGone { name: table.name().to_owned() }));
+    }
+    if !seen.has_changeable_rows() {
+        // The index was dropped again, and the rows were put elsewhere.
+        return Err(storage_error(StorageError::conflict()));
+    }
+    let mut count = 0;
+    while let Some(batch) = rows.next().await {
+        let batch = conform(batch?.columns(), table.schema())?;
+        blocking(|| transaction.insert(&seen, &batch)).map_err(storage_error)?;
+        count += batch.num_rows() as u64;
+    }
+    blocking(|| transaction.commit_as(durability)).map_err(storage_error)?;
+    Ok(count)
 }
 
 impl DisplayAs for TableSink {

@@ -2,9 +2,7 @@
 
 use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{
-    Expr, IndexColumn, ObjectName, ObjectType, OrderByExpr, Statement as SqlStatement,
-};
+use datafusion::sql::sqlparser::ast::{Expr, IndexColumn, ObjectName, ObjectType, Statement as SqlStatement};
 
 use super::catalog_statement::{parts, reference};
 use super::wrong_plans::normalized;
@@ -57,17 +55,11 @@ pub(crate) fn of(statement: &Statement) -> Result<Option<IndexStatement>> {
     }
 }
 
-/// The names of the columns of an index or key.
+/// The names of the columns of an index or key. The order in which they are asked for does not matter: keys are looked up.
 pub(super) fn columns(columns: &[IndexColumn]) -> Result<Vec<String>> {
-    let name = |column: &IndexColumn| match column {
-        IndexColumn { column: OrderByExpr { expr: Expr::Identifier(name), options, .. }, .. }
-            if options.asc != Some(false) =>
-        {
-            Ok(normalized(name))
-        }
-        other => Err(Error::unsupported(format!(
-            "'{other}' cannot be a key: keys are columns, in ascending order"
-        ))),
+    let name = |column: &IndexColumn| match &column.column.expr {
+        Expr::Identifier(name) => Ok(normalized(name)),
+        other => Err(Error::unsupported(format!("'{other}' cannot be a key: keys are columns of the table"))),
     };
     columns.iter().map(name).collect()
 }

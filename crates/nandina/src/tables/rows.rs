@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use nandina_exec::rows::blocking;
 use nandina_storage::{IfExists, IndexDefinition, Mode, Store, TableDefinition};
 
+use super::Kind;
 use crate::catalog::names::Place;
 use crate::error::{Error, Result};
 use crate::planning::creation::Key;
@@ -129,8 +130,13 @@ fn free_name(taken: &HashSet<String>, wanted: &str) -> String {
 }
 
 pub(super) fn no_index(place: &Place) -> Error {
-    Error::unsupported(format!(
-        "'{}' cannot have an index yet: that is for tables with a PRIMARY KEY, or made WITH (storage = 'row')",
-        place.name
-    ))
+    let name = &place.name;
+    Error::unsupported(match place.kind() {
+        Some(Kind::View) => {
+            format!("'{name}' is a view, which has no index: the tables that it reads may have some")
+        }
+        _ => {
+            format!("table '{name}' is over files, which have no index: CREATE TABLE … AS makes one that may")
+        }
+    })
 }
