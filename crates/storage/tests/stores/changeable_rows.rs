@@ -22,7 +22,7 @@ pub(crate) fn schema() -> SchemaRef {
     ]))
 }
 
-fn index(name: &str, columns: &[usize], is_unique: bool) -> IndexDefinition {
+pub(crate) fn index(name: &str, columns: &[usize], is_unique: bool) -> IndexDefinition {
     IndexDefinition { name: name.to_owned(), columns: columns.to_vec(), is_unique, is_primary: false }
 }
 

@@ -14,10 +14,10 @@ use nandina_storage::*;
 use crate::changeable_rows::{Random, Row, batch, by_key, random_row, schema};
 use crate::setup::simulated;
 
-type Rows = BTreeMap<i64, (Row, u64)>;
+pub(crate) type Rows = BTreeMap<i64, (Row, u64)>;
 
 /// All rows that a transaction sees, by their first column, and their ids.
-fn all(transaction: &Transaction, name: &str) -> Result<Rows> {
+pub(crate) fn all(transaction: &Transaction, name: &str) -> Result<Rows> {
     let table = transaction.table(name)?;
     let has_heap = table.has_changeable_rows();
     let deleted = if has_heap { Some(Arc::new(transaction.deleted_rows(&table)?)) } else { None };
@@ -42,11 +42,11 @@ fn all(transaction: &Transaction, name: &str) -> Result<Rows> {
     Ok(found)
 }
 
-fn rows_of(transaction: &Transaction) -> BTreeMap<i64, Row> {
+pub(crate) fn rows_of(transaction: &Transaction) -> BTreeMap<i64, Row> {
     all(transaction, "t").unwrap().into_iter().map(|(key, (row, _))| (key, row)).collect()
 }
 
-fn append(table: &Table, rows: &[Row]) -> Result<()> {
+pub(crate) fn append(table: &Table, rows: &[Row]) -> Result<()> {
     let writer = table.writer(WriteMode::Append, WriteOptions::default())?;
     let mut lane = writer.lane();
     block_on(lane.append(&batch(rows)))?;
@@ -54,11 +54,11 @@ fn append(table: &Table, rows: &[Row]) -> Result<()> {
     block_on(writer.commit()).map(drop)
 }
 
-fn vacuum(store: &Store) -> Result<CommitSummary> {
+pub(crate) fn vacuum(store: &Store) -> Result<CommitSummary> {
     block_on(store.vacuum("t", WriteOptions::default()))
 }
 
-fn definition() -> TableDefinition {
+pub(crate) fn definition() -> TableDefinition {
     TableDefinition::new("t", schema()).with_page_bytes(MIN_PAGE_BYTES)
 }
 
@@ -334,7 +334,7 @@ fn small_segments_are_put_together() {
 }
 
 /// When vacuum has begun, others do something.
-fn meanwhile(store: &Store, others: impl FnOnce() + Send) -> Result<bool> {
+pub(crate) fn meanwhile(store: &Store, others: impl FnOnce() + Send) -> Result<bool> {
     let others = Mutex::new(Some(others));
     let must_stop = || {
         if let Some(others) = others.lock().unwrap().take() {

@@ -12,5 +12,6 @@ mod misplaced_data_is_noticed;
 mod one_process_writes;
 mod random_statements_match_a_model;
 mod scans_read_little;
+mod segment_indexes;
 mod setup;
 mod tables_keep_their_rows;
