@@ -117,7 +117,7 @@ pub enum StorageError {
 
     #[error(
         "rows of database {} that can be changed are read by the process that has it open for writing alone: close it there, or \
-         query it there; VACUUM there puts those of tables without keys where others can read them", path.display()
+         query it there; VACUUM there puts those of tables without keys and indexes where others can read them", path.display()
     )]
     RowsInUse { path: PathBuf },
 

@@ -212,9 +212,6 @@ impl Generator {
             self.waiting.push_back(Step { session, action: Action::Statement(dropped) });
             return Some(Step { session, action: Action::Different { ours, sqlite: vec![sqlite] } });
         }
-        if !table.can_have_indexes() {
-            return None;
-        }
         if self.random.chance(35) && !table.indexes.is_empty() {
             let dropped = table.indexes.remove(self.random.below(table.indexes.len()));
             return Some(Step { session, action: Action::Statement(format!("DROP INDEX {}", dropped.name)) });

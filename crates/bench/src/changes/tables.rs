@@ -169,11 +169,6 @@ impl Table {
         columns
     }
 
-    /// Tables without keys are in segments, until rows are changed, and have no indexes.
-    pub fn can_have_indexes(&self) -> bool {
-        self.is_stored_by_rows || !self.primary.is_empty() || !self.unique.is_empty()
-    }
-
     /// All that no two rows have both.
     pub fn keys(&self) -> Vec<&[usize]> {
         let primary = (!self.primary.is_empty()).then_some(self.primary.as_slice());

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::rows_change::rows;
 
 /// Transactions, one after the other: tables with and without keys, in the heap and in segments.
-const TRANSACTIONS: [&[&str]; 15] = [
+const TRANSACTIONS: [&[&str]; 16] = [
     &[
         "CREATE TABLE accounts (k BIGINT PRIMARY KEY, name VARCHAR UNIQUE, amount BIGINT, CHECK (amount >= 0))",
     ],
@@ -32,6 +32,7 @@ const TRANSACTIONS: [&[&str]; 15] = [
         "INSERT INTO accounts VALUES (2, NULL, 100), (6, 'one', 60) ON CONFLICT (k) DO UPDATE SET amount = accounts.amount + excluded.amount",
     ],
     &["VACUUM plain"],
+    &["CREATE UNIQUE INDEX by_k ON plain (k)"],
     &["DELETE FROM plain WHERE k % 2 = 0"],
     &["CHECKPOINT"],
     &["DROP INDEX by_amount"],
@@ -103,7 +104,7 @@ async fn run(session: &Session, statements: &[&str]) -> nandina::Result<()> {
     Ok(())
 }
 
-/// All rows of all tables, and whether there is the index. What an index finds is what there is without it.
+/// All rows of all tables, and whether there is the index of one of them. What an index finds is what there is without it.
 async fn state(session: &Session) -> Vec<String> {
     let tables = "SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'";
     let mut state = Vec::new();
@@ -111,12 +112,17 @@ async fn state(session: &Session) -> Vec<String> {
         if table == "accounts" {
             state.push(format!("by_amount: {}", has_index(session).await));
             for key in 1..=6 {
-                same(session, &format!("k = {key}"), &format!("k + 0 = {key}")).await;
+                same(session, &table, &format!("k = {key}"), &format!("k + 0 = {key}")).await;
             }
             for name in ["one", "two", "zwei"] {
-                same(session, &format!("name = '{name}'"), &format!("name || '' = '{name}'")).await;
+                same(session, &table, &format!("name = '{name}'"), &format!("name || '' = '{name}'")).await;
             }
-            same(session, "amount = 125", "amount + 0 = 125").await;
+            same(session, &table, "amount = 125", "amount + 0 = 125").await;
+        }
+        if table == "plain" {
+            for key in [1, 6, 7, 150, 1000] {
+                same(session, &table, &format!("k = {key}"), &format!("k + 0 = {key}")).await;
+            }
         }
         let of_table = rows(session, &format!("SELECT * FROM {table}")).await;
         state.extend(of_table.iter().map(|row| format!("{table}: {row}")));
@@ -124,8 +130,8 @@ async fn state(session: &Session) -> Vec<String> {
     state
 }
 
-async fn same(session: &Session, one: &str, other: &str) {
-    let all = "SELECT * FROM accounts WHERE";
+async fn same(session: &Session, table: &str, one: &str, other: &str) {
+    let all = format!("SELECT * FROM {table} WHERE");
     let (found, there) = (format!("{all} {one}"), format!("{all} {other}"));
     assert_eq!(rows(session, &found).await, rows(session, &there).await, "{one}");
 }

@@ -434,3 +434,54 @@ async fn rows_that_come_in_are_not_in_the_way() {
     let seen = rows(&two, "SELECT count(*), count(DISTINCT k), max(k) FROM t").await;
     assert_eq!(seen, [format!("{number},{number},{}", number - 1)]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_of_segments_is_made_beside_transactions() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), unattended()).unwrap();
+    let (one, two) = (session(&database), session(&database));
+    run(&one, "CREATE TABLE t AS SELECT range AS k, range % 10 AS g FROM range(50000)").await;
+    // One that only reads is not waited for, and sees what it saw.
+    run(&two, "BEGIN").await;
+    assert_eq!(rows(&two, "SELECT count(*) FROM t WHERE k < 10").await, ["10"]);
+    run(&one, "DELETE FROM t WHERE k = 3; CREATE INDEX t_g ON t (g)").await;
+    assert_eq!(rows(&two, "SELECT k FROM t WHERE g = 3 AND k < 20").await, ["13", "3"]);
+    run(&two, "COMMIT").await;
+    assert_eq!(rows(&two, "SELECT k FROM t WHERE g = 3 AND k < 20").await, ["13"]);
+    // One that has changed something is, and goes on meanwhile.
+    run(&two, "BEGIN; UPDATE t SET g = 100 WHERE k = 5; INSERT INTO t VALUES (60000, 100)").await;
+    let making = tokio::spawn(async move {
+        run(&one, "CREATE UNIQUE INDEX t_k ON t (k)").await;
+        one
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!making.is_finished());
+    assert_eq!(rows(&two, "SELECT k FROM t WHERE g = 100").await, ["5", "60000"]);
+    run(&two, "DELETE FROM t WHERE k = 7; INSERT INTO t VALUES (7, 100), (60001, 0); COMMIT").await;
+    let one = making.await.unwrap();
+    let hold = async |session: &Session| {
+        assert_eq!(rows(session, "SELECT g FROM t WHERE k = 5").await, ["100"]);
+        assert_eq!(rows(session, "SELECT k FROM t WHERE k IN (3, 7, 60000, 70000)").await, ["60000", "7"]);
+        assert_eq!(rows(session, "SELECT k FROM t WHERE g = 100").await, ["5", "60000", "7"]);
+        let joined =
+            "SELECT count(*), sum(t.g)::BIGINT FROM (VALUES (5), (3), (49999)) AS v(k) JOIN t ON t.k = v.k";
+        assert_eq!(rows(session, joined).await, ["2,109"]);
+        let plan = rows(session, "EXPLAIN SELECT g FROM t WHERE k = 5").await.concat();
+        assert!(plan.contains("IndexedScanExec") && plan.contains("index=t_k, keys=1"), "{plan}");
+    };
+    hold(&one).await;
+    hold(&two).await;
+    let message = error(&two, "INSERT INTO t VALUES (5, 0)").await;
+    assert!(message.contains("has a row with k = 5 already"), "{message}");
+    // A key that another transaction may yet give up, or keep.
+    run(&one, "BEGIN; DELETE FROM t WHERE k = 9").await;
+    let message = error(&two, "INSERT INTO t VALUES (9, 0)").await;
+    assert!(message.contains("another transaction"), "{message}");
+    run(&one, "ROLLBACK").await;
+    drop((one, two, database));
+    for read_only in [true, false] {
+        let options = Options { read_only, ..unattended() };
+        let database = Database::open(folder.path(), options).unwrap();
+        hold(&session(&database)).await;
+    }
+}
