@@ -75,8 +75,9 @@ impl DeletedRecord {
 
     /// Whether a row is deleted as a transaction sees it.
     pub fn has(&self, transaction: &Rows<'_>, row: RowId) -> nandina_rowstore::Result<bool> {
-        for note in self.notes(transaction, key_of(row))? {
-            if transaction.get(self.heap(), note)?.is_some() {
+        let key = key_of(row);
+        for note in self.notes(transaction, key)? {
+            if transaction.get(self.heap(), note)?.is_some_and(|bytes| bytes == key) {
                 return Ok(true);
             }
         }

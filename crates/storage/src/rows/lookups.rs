@@ -116,7 +116,7 @@ impl Transaction {
             return Ok(());
         }
         let (deleted, reader) = (table.heap()?.deleted()?, self.reader()?);
-        if !deleted.has_pages(reader)? {
+        if deleted.pages(reader)? == 0 {
             return Ok(());
         }
         let mut kept = Vec::with_capacity(ids.len());
