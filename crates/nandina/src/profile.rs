@@ -20,6 +20,7 @@ use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use nandina_exec::execution::meter::MeterExec;
+use nandina_exec::rows::IndexedScanExec;
 use nandina_exec::scan::{ColumnGroupsExec, TableScanExec};
 
 use crate::byte_size;
@@ -255,7 +256,10 @@ impl Operator {
 
 /// Whether what an operator waits for is a device.
 fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<TableScanExec>() || plan.is::<DataSourceExec>() || plan.is::<ColumnGroupsExec>()
+    plan.is::<TableScanExec>()
+        || plan.is::<IndexedScanExec>()
+        || plan.is::<DataSourceExec>()
+        || plan.is::<ColumnGroupsExec>()
 }
 
 fn describe(plan: &Arc<dyn ExecutionPlan>) -> String {

@@ -15,6 +15,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use nandina_exec::rows::IndexedScanExec;
 use nandina_exec::spool::SpoolReadExec;
 
 /// A row weighs as much as this many bytes, in comparing scans with unknown row counts and spilled bytes to
@@ -114,9 +115,14 @@ impl ProgressMeter {
 }
 
 fn collect_scans(plan: &Arc<dyn ExecutionPlan>, scans: &mut Vec<Scan>) {
+    // What an index finds is read without the scans below.
+    let is_indexed = plan.is::<IndexedScanExec>();
     // What a spool gives its readers has been counted where it was read.
-    if plan.children().is_empty() && !plan.is::<SpoolReadExec>() {
+    if is_indexed || (plan.children().is_empty() && !plan.is::<SpoolReadExec>()) {
         scans.push(Scan { node: Arc::clone(plan), expected: expected_work(plan) });
+    }
+    if is_indexed {
+        return;
     }
     for child in plan.children() {
         collect_scans(child, scans);

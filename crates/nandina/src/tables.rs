@@ -528,6 +528,10 @@ impl Tables {
             return Err(Error::unsupported(format!("there is an index '{name}' already")));
         }
         if let Home::Memory(memory) = &self.home {
+            if let Some(table) = self.planned(&place.schema).table(&place.name).await? {
+                // What cannot be done leaves it where it is.
+                rows::index(&taken, &place.name, &table.schema(), name.clone(), &columns, is_unique)?;
+            }
             self.move_to_store(memory, place).await?;
         }
         let full = place.qualified();

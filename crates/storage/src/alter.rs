@@ -112,7 +112,8 @@ impl Store {
     pub fn alter_table(&self, state: &TableState, change: TableChange) -> Result<()> {
         self.check_writable()?;
         let drops_index = !change.dropped_indexes.is_empty();
-        let _indexing = drops_index.then(|| self.indexing().lock());
+        // An index that is being made is of the table as it was.
+        let _indexing = self.indexing().lock();
         {
             let _still = self.not_held();
             let _changing = self.shapes().write();

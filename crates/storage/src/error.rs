@@ -101,8 +101,8 @@ pub enum StorageError {
     NoIndex { name: String },
 
     #[error(
-        "table {name:?} has indexes, or has got one while rows were being written: these are not found in rows that are added all at \
-         once, or replace all others; nothing was stored, run the statement again, or drop the indexes"
+        "table {name:?} has indexes, or has got one while rows were being written: no segment can be added to it, nor replace its rows; \
+         nothing was stored, run the statement again, or drop the indexes"
     )]
     HasIndexes { name: String },
 
@@ -117,7 +117,7 @@ pub enum StorageError {
 
     #[error(
         "rows of database {} that can be changed are read by the process that has it open for writing alone: close it there, or \
-         query it there; VACUUM there puts those of tables without keys and indexes where others can read them", path.display()
+         query it there; VACUUM there puts rows where others can read them, of tables that have neither keys nor indexes", path.display()
     )]
     RowsInUse { path: PathBuf },
 

@@ -58,7 +58,7 @@ impl TryFrom<String> for DatabaseId {
     }
 }
 
-/// A row of one table: page number (48 bits) and slot in the page (16 bits).
+/// A row of one table: page number (47 bits) and slot in the page (16 bits).
 ///
 /// Ids ascend in the order of storage. They stay valid as long as the table is only appended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,9 +68,11 @@ impl RowId {
     pub const SLOT_BITS: u32 = 16;
     /// Most rows of one page.
     pub const SLOTS: usize = 1 << Self::SLOT_BITS;
+    /// Most pages of a table: the highest bit of an id tells rows of its heap.
+    pub const PAGES: u64 = 1 << 47;
 
     pub fn new(page: PageNumber, slot: u16) -> Self {
-        assert!(page.0 < 1 << 48, "page numbers have 48 bits");
+        assert!(page.0 < Self::PAGES, "page numbers have 47 bits");
         Self(page.0 << Self::SLOT_BITS | u64::from(slot))
     }
 

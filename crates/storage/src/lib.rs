@@ -65,7 +65,7 @@ pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
 pub use rows::{
-    Deferred, Durability, IndexDefinition, KeyRange, NewRows, RowPages, RowSet, RowsKept, Transaction,
+    Deferred, Durability, IndexDefinition, KeyRange, MostRows, NewRows, RowPages, RowSet, RowsKept, Transaction,
     VacuumWork, by_place,
 };
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};

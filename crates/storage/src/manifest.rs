@@ -20,9 +20,15 @@ use crate::objects::{Objects, TableRules};
 use crate::rows::HeapRecord;
 
 const MAGIC: &str = "NANDINA MANIFEST";
-/// Version 2 added the database's identity and the checksums of directories; version 3 schemas, which names tell since, and
-/// the other objects than tables and views; version 4 tables whose rows are in a heap; version 5 tables with rows in both, segments
-/// and a heap; version 6 indexes of such. Older manifests are read as ever, and one without such tables has the version that it would have had before.
+/// What each version added:
+///
+/// 2. the database's identity, and checksums of directories
+/// 3. schemas, and other objects than tables and views
+/// 4. tables whose rows are in a heap
+/// 5. tables with rows in segments and in a heap
+/// 6. indexes of such tables
+///
+/// Older manifests are read, and one is written as the oldest version that has all that it needs.
 const VERSION: u32 = 6;
 const OLDEST_VERSION: u32 = 1;
 const FIRST_VERSION_WITH_SCHEMAS: u32 = 3;

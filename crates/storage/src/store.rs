@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::definition::{IfExists, TableDefinition, Target};
 use crate::error::{Result, StorageError};
-use crate::ids::{DatabaseId, SegmentId, TableId};
+use crate::ids::{DatabaseId, RowId, SegmentId, TableId};
 use crate::manifest::{Manifest, SegmentRecord, TableRecord, decode_schema, encode_schema, from_hex, to_hex};
 use crate::objects::{Objects, TableRules};
 use crate::page_index::{IndexCache, IndexLayout};
@@ -763,10 +763,10 @@ impl Catalog {
             let are_in_order = record.segments.iter().all(|segment| {
                 let begins_behind = segment.first_page >= next_page;
                 next_page = segment.first_page.saturating_add(segment.page_numbers);
-                begins_behind && next_page <= 1 << 48
+                begins_behind && next_page <= RowId::PAGES
             });
             if !are_in_order {
-                return Err(damaged("page numbers of its segments overlap, or exceed 48 bits"));
+                return Err(damaged("page numbers of its segments overlap, or are too large"));
             }
             let rules = Arc::new(record.rules.clone());
             let heap = match &record.rows {
@@ -817,6 +817,11 @@ impl TableEntry {
     ) -> Arc<Self> {
         let (index_cache, statistics) = (IndexCache::default(), OnceLock::new());
         Arc::new(Self { shape, segments, rules, heap, index_cache, statistics })
+    }
+
+    /// That of the heap, if it has one.
+    pub fn first_page_of_rows(&self) -> Option<u64> {
+        self.heap.as_ref().map(|heap| heap.record.heap)
     }
 
     /// Whether keys lead to its rows, or are going to.

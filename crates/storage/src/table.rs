@@ -111,6 +111,12 @@ impl Table {
         self.entry.has_indexes()
     }
 
+    /// Whether its rows have been put elsewhere, or replaced, since it was like this.
+    pub fn is_replaced(&self) -> Result<bool> {
+        let newest = self.store.newest(self)?;
+        Ok(newest.first_page_of_rows() != self.entry.first_page_of_rows())
+    }
+
     /// Its indexes that queries can use, with their numbers.
     pub fn indexes(&self) -> impl Iterator<Item = (usize, &IndexDefinition)> {
         let indexes = self.entry.heap.iter().flat_map(|heap| heap.record.indexes.iter().enumerate());

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_stream::try_stream;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt64Array};
@@ -41,9 +41,10 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
-use nandina_storage::{IndexDefinition, RowId, Table, by_place};
+use nandina_storage::{IndexDefinition, MostRows, RowId, Table, Transaction, by_place};
 use parking_lot::Mutex;
 
+use super::blocking;
 use super::lookup::Lookup;
 use super::output::{Output, read_found};
 use super::provider::ROW_ID;
@@ -52,10 +53,11 @@ use crate::error::pages_error;
 use crate::fetch::{FetchMetrics, FetchedTable, Fetching, Source, fetched_in_order};
 use crate::scan::{is_dynamic, on_table_columns, storage_error};
 
-/// Few rows are one of so many, or as many as do no harm in a small table, and no more than fit into little memory by their ids.
+/// Few rows are no more than fit into little memory by their ids.
+const MOST_ROWS: usize = 1 << 16;
+/// Those of segments are one of so many, or as many as do no harm in a small table.
 const ROWS_SHARE: u64 = 64;
 const LEAST_ROWS: u64 = 256;
-const MOST_ROWS: u64 = 1 << 16;
 /// They are on one of so many pages, or on as many as do no harm.
 const PAGES_SHARE: u64 = 4;
 const LEAST_PAGES: u64 = 16;
@@ -73,8 +75,7 @@ pub struct IndexedScanExec {
     output: Output,
     /// Conditions that become known while the query runs, on columns of the table. Rows that do not pass them may be emitted.
     hints: Vec<Arc<dyn PhysicalExpr>>,
-    /// Keeps rows from being changed until all partitions have been read to their ends, unless an index finds them: then it is known before
-    /// which they are.
+    /// Keeps rows from being changed until all partitions have been read to their ends, or an index has told which rows are read.
     open: Mutex<Option<Arc<OpenScan>>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -88,8 +89,11 @@ struct Run {
     started: HashSet<usize>,
     /// The scan of this run, if it is not the first one.
     scan: Option<Arc<dyn ExecutionPlan>>,
-    found: Arc<OnceLock<Option<Arc<Found>>>>,
+    decided: Arc<Decided>,
 }
+
+/// The rows that an index has found, if it has found few. The first partition looks for them while the others wait.
+type Decided = Mutex<Option<Option<Arc<Found>>>>;
 
 /// Few rows.
 #[derive(Debug)]
@@ -168,7 +172,7 @@ impl IndexedScanExec {
             output: self.output.clone(),
             hints: self.hints.clone(),
             open: own,
-            found: Arc::clone(&run.found),
+            decided: Arc::clone(&run.decided),
             partition,
             metrics: self.metrics.clone(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
@@ -255,7 +259,7 @@ impl ExecutionPlan for IndexedScanExec {
         let of_output = self.output.columns_of_table();
         let mut answers = Vec::new();
         for parent in child_pushdown_result.parent_filters {
-            if self.lookup.is_none() && is_dynamic(&parent.filter) {
+            if self.scan.is_some() && is_dynamic(&parent.filter) {
                 hints.push(on_table_columns(&parent.filter, &of_output)?);
             }
             answers.push(PushedDown::No);
@@ -306,8 +310,7 @@ struct Lane {
     output: Output,
     hints: Vec<Arc<dyn PhysicalExpr>>,
     open: Option<Arc<OpenScan>>,
-    /// Decided once for all partitions.
-    found: Arc<OnceLock<Option<Arc<Found>>>>,
+    decided: Arc<Decided>,
     partition: usize,
     metrics: ExecutionPlanMetricsSet,
     baseline: BaselineMetrics,
@@ -352,13 +355,13 @@ impl Lane {
     }
 
     fn decide(&self) -> Result<Decision> {
-        let found = match self.found.get() {
-            Some(found) => found.clone(),
-            None => {
-                let found = self.look_up()?;
-                self.found.get_or_init(|| found).clone()
+        let found = blocking(|| -> Result<_> {
+            let mut decided = self.decided.lock();
+            match &*decided {
+                Some(found) => Ok(found.clone()),
+                None => Ok(decided.insert(self.look_up()?).clone()),
             }
-        };
+        })?;
         match (found, &self.scan) {
             (Some(found), _) => Ok(Decision::Found(found)),
             (None, Some(scan)) => Ok(Decision::Scan(Arc::clone(scan))),
@@ -369,22 +372,32 @@ impl Lane {
     /// The rows that are asked for by now, if an index finds few.
     fn look_up(&self) -> Result<Option<Arc<Found>>> {
         let _timer = self.baseline.elapsed_compute().timer();
-        let lookup = match &self.lookup {
-            Some(lookup) => Some(lookup.clone()),
-            None => Lookup::of_known(&self.table, &self.indexes, &self.hints)?,
+        let known = Lookup::of_known(&self.table, &self.indexes, &self.hints)?;
+        for lookup in known.iter().chain(&self.lookup) {
+            if let Some(found) = self.few(lookup)? {
+                return Ok(Some(Arc::new(found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a look-up finds, if that is few.
+    fn few(&self, lookup: &Lookup) -> Result<Option<Found>> {
+        let in_segments = (self.table.rows() / ROWS_SHARE).max(LEAST_ROWS) as usize;
+        let most = match self.scan {
+            Some(_) => MostRows { all: MOST_ROWS, in_segments },
+            None => MostRows::ALL,
         };
-        let Some(lookup) = lookup else { return Ok(None) };
-        let has_scan = self.scan.is_some();
-        let most = if has_scan { most_rows(&self.table) } else { usize::MAX };
-        let found = self
-            .transaction
-            .read(|transaction| transaction.find_up_to(&self.table, lookup.index, &lookup.values, most))?;
+        let find = |transaction: &Transaction| {
+            transaction.find_up_to(&self.table, lookup.index, &lookup.values, most)
+        };
+        let found = self.transaction.read(find)?;
         self.keys_looked_up.add(lookup.keys());
         let Some(found) = found else { return Ok(None) };
         let (in_segments, in_heap) = by_place(&found);
         let pages = in_segments.chunk_by(|one, other| one.page() == other.page()).count() as u64;
-        let is_worth_it = !has_scan || pages <= (self.table.pages() / PAGES_SHARE).max(LEAST_PAGES);
-        Ok(is_worth_it.then(|| Arc::new(Found { in_segments, in_heap })))
+        let is_few = self.scan.is_none() || pages <= (self.table.pages() / PAGES_SHARE).max(LEAST_PAGES);
+        Ok(is_few.then_some(Found { in_segments, in_heap }))
     }
 
     /// Rows of segments, which this transaction sees.
@@ -438,8 +451,4 @@ impl Lane {
         })?;
         self.output.decoded(&mut rows, ids)
     }
-}
-
-fn most_rows(table: &Table) -> usize {
-    (table.rows() / ROWS_SHARE).clamp(LEAST_ROWS, MOST_ROWS) as usize
 }

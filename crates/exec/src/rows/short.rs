@@ -245,11 +245,21 @@ impl KeyLookup {
         if in_segments.is_empty() {
             return Ok(Some(found));
         }
-        let fetched = self.fetch(table, &in_segments)?;
-        if fetched.get_array_memory_size() > most_bytes {
-            return Ok(None);
+        let mut batches = Vec::new();
+        // Twice as many each time: how large they are is known when they have been read.
+        let (mut left, mut count, mut bytes) = (in_segments.as_slice(), 1, 0);
+        while !left.is_empty() {
+            let (next, others) = left.split_at(count.min(left.len()));
+            let fetched = self.fetch(table, next)?;
+            bytes += fetched.get_array_memory_size();
+            if bytes > most_bytes {
+                return Ok(None);
+            }
+            batches.push(fetched);
+            (left, count) = (others, count * 2);
         }
-        Ok(Some(concat_batches(&self.schema, [&fetched, &found])?))
+        batches.push(found);
+        Ok(Some(concat_batches(&self.schema, &batches)?))
     }
 
     /// Rows of segments.

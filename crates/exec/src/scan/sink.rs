@@ -117,7 +117,7 @@ pub(crate) fn add_few(
             false => Err(StorageError::conflict()),
         };
         match added {
-            Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_conflict() && seen.is_replaced()? => {}
             Err(error) => return Err(error),
             Ok(()) => return transaction.commit_as(durability),
         }

@@ -280,29 +280,27 @@ fn check_each_once(
     tree: Tree,
     is_there: impl Fn(&[u8], RowId) -> Result<bool>,
 ) -> Result<()> {
-    let check = |key: &[u8], rows: &[RowId]| -> Result<()> {
-        if let [_, _, ..] = rows {
-            let mut has_one = false;
-            for row in rows {
-                if is_there(key, *row)? && std::mem::replace(&mut has_one, true) {
-                    return Err(Error::DuplicateKey { row: *row });
-                }
-            }
-        }
-        Ok(())
-    };
     let mut all = transaction.index_range(tree, Bound::Unbounded, Bound::Unbounded, false);
-    let (mut last, mut rows): (Vec<u8>, Vec<RowId>) = (Vec::new(), Vec::new());
+    let mut last: Vec<u8> = Vec::new();
+    // The first row with this key is looked at when there is a second one.
+    let mut first: Option<RowId> = None;
+    let mut has_one = false;
     while let Some(found) = all.next_key() {
         let (key, row) = found?;
-        if last != key {
-            check(&last, &rows)?;
-            rows.clear();
-            last = key.to_vec();
+        if last != key || (first.is_none() && !has_one) {
+            last.clear();
+            last.extend_from_slice(key);
+            (first, has_one) = (Some(row), false);
+            continue;
         }
-        rows.push(row);
+        if let Some(first) = first.take() {
+            has_one = is_there(key, first)?;
+        }
+        if is_there(key, row)? && std::mem::replace(&mut has_one, true) {
+            return Err(Error::DuplicateKey { row });
+        }
     }
-    check(&last, &rows)
+    Ok(())
 }
 
 impl RowStore {
@@ -370,8 +368,8 @@ impl RowStore {
         };
         keys(&transaction, &mut |key, row| {
             check_length(&self.pages, key)?;
-            // One that its transaction has added would stay behind where only one of both is removed.
-            if !has_entry(key, row)? {
+            // One that its transaction has added would stay behind where only one of both is removed. Of rows elsewhere it adds none.
+            if row.is_elsewhere() || !has_entry(key, row)? {
                 tree.insert(&self.pages, &entry_of(key, row, writer), |_| Ok(()))?;
             }
             self.pages.throttle()?;

@@ -159,8 +159,8 @@ fn is_left(rows: &Rows<'_>, heap: &Heap, codec: &KeyCodec, key: &[u8], entry: He
     let Place::Segment(row) = Place::of_entry(entry) else {
         unreachable!("a row of the heap is not elsewhere")
     };
-    let is_left = !heap.deleted()?.has(rows, row)?;
-    Ok(is_left && codec.values(key)?.iter().all(|value| value.is_valid(0)))
+    let has_null = codec.values(key)?.iter().any(|value| value.is_null(0));
+    Ok(!has_null && !heap.deleted()?.has(rows, row)?)
 }
 
 /// Keys that are added to an index, many at a time in their order.

@@ -4,11 +4,38 @@ use std::collections::HashSet;
 use std::ops::Bound;
 
 use arrow_array::ArrayRef;
+use nandina_rowstore::transaction::index::IndexRange;
 
 use super::place::Place;
 use super::{IndexDefinition, KeyRange, Transaction};
 use crate::error::Result;
 use crate::table::Table;
+
+/// How many rows of a table are looked for, in all and in its segments.
+#[derive(Debug, Clone, Copy)]
+pub struct MostRows {
+    pub all: usize,
+    pub in_segments: usize,
+}
+
+impl MostRows {
+    pub const ALL: Self = Self { all: usize::MAX, in_segments: usize::MAX };
+}
+
+/// Adds the ids of rows that entries lead to; whether these are no more than `most`, which has those that are there counted.
+fn add_few(range: IndexRange<'_>, most: MostRows, ids: &mut Vec<u64>) -> Result<bool> {
+    let is_in_segment = |id: &u64| matches!(Place::of(*id), Place::Segment(_));
+    let mut in_segments = ids.iter().filter(|id| is_in_segment(id)).count();
+    for entry in range.rows() {
+        let id = Place::of_entry(entry?).id();
+        in_segments += usize::from(is_in_segment(&id));
+        if ids.len() == most.all || in_segments > most.in_segments {
+            return Ok(false);
+        }
+        ids.push(id);
+    }
+    Ok(true)
+}
 
 impl Transaction {
     /// The indexes of a table that rows can be found by, with their numbers: those that this transaction sees, and that have not been
@@ -38,19 +65,19 @@ impl Transaction {
     /// Ids of rows whose key in an index begins with these values, as far as it tells: each of them that is in the heap may have another
     /// key in the state that this transaction sees, or not be there. They are in order, those of segments first.
     pub fn find(&self, table: &Table, index: usize, values: &[ArrayRef]) -> Result<Vec<u64>> {
-        match self.find_up_to(table, index, values, usize::MAX)? {
+        match self.find_up_to(table, index, values, MostRows::ALL)? {
             Some(found) => Ok(found),
             None => unreachable!("there are no more than that"),
         }
     }
 
-    /// The same; `None` if the index has more of them than `most`.
+    /// The same; `None` if the index has more of them.
     pub fn find_up_to(
         &self,
         table: &Table,
         index: usize,
         values: &[ArrayRef],
-        most: usize,
+        most: MostRows,
     ) -> Result<Option<Vec<u64>>> {
         let (record, keys) = table.index(index)?;
         let keys = keys.of_columns(values)?;
@@ -65,12 +92,8 @@ impl Transaction {
                 Bound::Included(&upper),
                 false,
             );
-            for entry in range.rows() {
-                let entry = entry?;
-                if found.len() == most {
-                    return Ok(None);
-                }
-                found.push(Place::of_entry(entry).id());
+            if !add_few(range, most, &mut found)? {
+                return Ok(None);
             }
         }
         found.sort_unstable();
@@ -90,13 +113,9 @@ impl Transaction {
         let (record, keys) = table.index(index)?;
         let (lower, upper) = keys.bounds(range)?;
         let (lower, upper) = (Bound::Included(lower.as_slice()), Bound::Included(upper.as_slice()));
-        let mut found = Vec::new();
-        for entry in self.reader()?.index_range(record.tree(), lower, upper, false).rows() {
-            let entry = entry?;
-            if found.len() == most {
-                return Ok(None);
-            }
-            found.push(Place::of_entry(entry).id());
+        let (mut found, most) = (Vec::new(), MostRows { all: most, in_segments: most });
+        if !add_few(self.reader()?.index_range(record.tree(), lower, upper, false), most, &mut found)? {
+            return Ok(None);
         }
         // A row has several keys where transactions see several states of it, which is rare: sorting is cheaper than a set.
         let mut sorted = found.clone();

@@ -67,8 +67,8 @@ pub(crate) struct HeapRecord {
     pub heap: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexRecord>,
-    /// Which rows of the table's segments are deleted. Without it, the table has no segments. With indexes it gets no others than it had
-    /// when they were made.
+    /// Which rows of the table's segments are deleted. Without it, the table has no segments. A table with indexes gets no
+    /// further ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<DeletedRecord>,
     /// Pages of new segments have this number or higher ones: rows of those before may still be among the deleted ones.
@@ -172,7 +172,7 @@ impl Heap {
         self.record.deleted.as_ref().ok_or_else(damaged)
     }
 
-    /// The same for those who may change rows, and find none by its indexes.
+    /// The same, whose indexes are kept up to date, and find no rows.
     pub fn without_lookups(&self, shape: &TableShape) -> Result<Self> {
         let mut record = self.record.clone();
         record.indexes.iter_mut().for_each(|index| index.is_building = true);

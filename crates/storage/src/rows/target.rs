@@ -34,8 +34,7 @@ impl<'t> Target<'t> {
         let unchanged = store.shapes().read();
         let entry = store.newest(table)?;
         // Others have replaced all rows, or put them elsewhere, and what this transaction has seen of them is there no longer.
-        let heap = |entry: &TableEntry| entry.heap.as_ref().map(|heap| heap.record.heap);
-        if heap(&entry) != heap(table.entry()) {
+        if entry.first_page_of_rows() != table.entry().first_page_of_rows() {
             return Err(RowsError::Conflict.into());
         }
         if let Some(heap) = &entry.heap {

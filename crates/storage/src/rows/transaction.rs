@@ -133,9 +133,10 @@ impl Transaction {
         let seen = match self.snapshot.table(name) {
             // One of a database in memory that has been stored since.
             Err(StorageError::NoTable { .. }) if store.mode() == Mode::Temporary => store.table(name)?,
+            Ok(seen) if seen.has_changeable_rows() => return Ok(seen),
             seen => seen?,
         };
-        if seen.has_changeable_rows() || self.rows.is_none() {
+        if self.rows.is_none() {
             return Ok(seen);
         }
         // One that is gone is as it was.
