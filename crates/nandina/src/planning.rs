@@ -43,6 +43,7 @@ mod table_functions;
 pub(crate) mod transaction_statement;
 mod trees;
 pub(crate) mod type_statement;
+mod walk;
 mod wide_files;
 mod windows;
 mod wrong_plans;

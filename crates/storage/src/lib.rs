@@ -65,8 +65,8 @@ pub use page_index::{ColumnRange, PageRanges};
 pub use read_cache::{CacheBudget, CacheVisit, ReadCache};
 pub use row_filter::{PageColumns, RowFilter};
 pub use rows::{
-    Deferred, Durability, IndexDefinition, KeyRange, MostRows, NewRows, RowPages, RowSet, RowsKept, Transaction,
-    VacuumWork, by_place,
+    Deferred, Durability, IndexDefinition, KeyRange, MostRows, NewRows, RowPages, RowSet, RowsKept,
+    Transaction, VacuumWork, by_place,
 };
 pub use scan::{PagePruner, Scan, ScanFigures, ScanOptions, ScanReader};
 pub use store::{MANIFEST, Mode, Snapshot, Store};

@@ -62,6 +62,7 @@ pub fn variants(
             _ => (format!("random {number}"), Order::Random(random)),
         };
         let mut permute = Permute { order, lists: 0 };
+        #[expect(clippy::disallowed_methods, reason = "the only visitor of this crate")]
         let _ = other.visit(&mut permute);
         if permute.lists == 0 {
             return Ok(None);

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitMut as _, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, VisitorMut};
 use datafusion::sql::sqlparser::keywords::RESERVED_FOR_COLUMN_ALIAS;
 use nandina_storage::TableRules;
 
 use super::syntax;
 use super::wrong_plans::normalized;
 use crate::error::Result;
+use crate::planning::walk::WalkMut as _;
 
 /// Names in an expression, but for those of parameters of lambdas.
 struct Columns<F> {
@@ -47,7 +48,7 @@ impl<F: FnMut(&mut Ident)> VisitorMut for Columns<F> {
 
 fn visited(check: &str, visit: impl FnMut(&mut Ident)) -> Result<Expr> {
     let mut expr = syntax::expression(check)?;
-    let _ = expr.visit(&mut Columns { parameters: Vec::new(), visit });
+    let _ = expr.walk_mut(&mut Columns { parameters: Vec::new(), visit });
     Ok(expr)
 }
 

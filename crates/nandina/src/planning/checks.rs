@@ -20,14 +20,13 @@ use datafusion::logical_expr::{
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, WriteOp, cast, lit,
 };
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{
-    Expr, ExprWithAlias, Ident, SelectItem, SetExpr, VisitMut as _, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Ident, SelectItem, SetExpr, VisitorMut};
 
 use super::{macros, new_parser};
 use super::{syntax, wrong_plans};
 use crate::catalog::names::Names;
 use crate::error::{Error, Result};
+use crate::planning::walk::WalkMut as _;
 
 /// A check as it is kept: about columns of the one table, by their bare names.
 pub(super) fn kept(check: &Expr) -> Result<String> {
@@ -49,7 +48,7 @@ pub(super) fn kept(check: &Expr) -> Result<String> {
         }
     }
     let mut bare = check.clone();
-    match bare.visit(&mut BareNames) {
+    match bare.walk_mut(&mut BareNames) {
         ControlFlow::Continue(()) => Ok(bare.to_string()),
         ControlFlow::Break(()) => {
             Err(Error::unsupported(format!("CHECK ({check}): sub-queries in checks are not supported")))

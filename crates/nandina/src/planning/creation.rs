@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     ColumnOption, ColumnOptionDef, CreateTable, CreateTableOptions, Expr, Ident, ObjectName, Query,
     SelectItem, SetExpr, SqlOption, Statement as SqlStatement, TableConstraint, TableFactor, TableWithJoins,
-    Visit as _, Visitor,
+    Visitor,
 };
 use nandina_storage::{ColumnDefault, MAIN, Sequence, TableRules};
 
@@ -22,6 +22,7 @@ use super::wrong_plans::normalized;
 use super::{checks, identities, index_statement};
 use crate::catalog::TEMPORARY;
 use crate::error::{Error, Result};
+use crate::planning::walk::Walk as _;
 use crate::statement_text;
 
 /// What becomes of a table or view beside its plan.
@@ -251,7 +252,7 @@ fn has_columns(expression: &Expr) -> bool {
             }
         }
     }
-    expression.visit(&mut Columns).is_break()
+    expression.walk(&mut Columns).is_break()
 }
 
 /// Gives outputs of a query names of their own where others have the same.

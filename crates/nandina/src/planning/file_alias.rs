@@ -13,9 +13,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
-use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableFactor, VisitorMut};
 
 use crate::files::names::looks_like_path;
+use crate::planning::walk::WalkMut as _;
 
 /// Gives the files in a statement their short names.
 pub(crate) fn add(statement: &mut Statement) {
@@ -29,10 +30,10 @@ pub(crate) fn add(statement: &mut Statement) {
 fn visit(statement: &mut Statement, visitor: &mut Stems) {
     // The visitor never breaks off, so there is nothing in the results.
     let _ = match statement {
-        Statement::Statement(inner) => inner.visit(visitor),
+        Statement::Statement(inner) => inner.walk_mut(visitor),
         Statement::Explain(explain) => return visit(&mut explain.statement, visitor),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Query(query) => query.walk_mut(visitor),
             CopyToSource::Relation(_) => return,
         },
         _ => return,

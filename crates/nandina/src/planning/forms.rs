@@ -24,11 +24,12 @@ use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, GroupByExpr, Ident, Interval, Join, JoinOperator, ObjectName, OrderByExpr,
     OrderByKind, Query, Select, SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor,
-    TableWithJoins, UnaryOperator, Value, VisitMut, VisitorMut,
+    TableWithJoins, UnaryOperator, Value, VisitorMut,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::trees::{call, take};
+use crate::planning::walk::WalkMut as _;
 use crate::planning::wrong_plans::{normalized, visit_queries};
 use crate::planning::{accesses, distinct_on, syntax};
 
@@ -102,7 +103,7 @@ impl VisitorMut for Forms {
             }
             Expr::Lambda(lambda) => {
                 let names = lambda.params.iter().map(|parameter| normalized(&parameter.name)).collect();
-                let _ = VisitMut::visit(lambda.body.as_mut(), &mut FieldsOf(names));
+                let _ = lambda.body.as_mut().walk_mut(&mut FieldsOf(names));
                 None
             }
             _ => None,

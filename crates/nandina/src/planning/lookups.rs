@@ -34,11 +34,12 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Cte, Expr, Ident, JoinConstraint, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement,
-    TableFactor, TableWithJoins, Value, Visit, VisitorMut, With, visit_relations,
+    TableFactor, TableWithJoins, Value, VisitorMut, With,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::trees::join_constraint;
+use crate::planning::walk::{Walk, walk_relations};
 use crate::planning::wrong_plans::{normalized, select_all_from, visit_queries};
 use crate::planning::{output_names, syntax};
 use crate::planning::{physical_plan, plan_of};
@@ -505,8 +506,8 @@ fn sub_queries_behind_tables(select: &mut Select) -> impl Iterator<Item = &mut b
 }
 
 /// Whether a table of this name stands in a part of a statement.
-fn names(part: &impl Visit, table: &Ident) -> bool {
-    visit_relations(part, |name| match name.0.as_slice() {
+fn names(part: &impl Walk, table: &Ident) -> bool {
+    walk_relations(part, |name| match name.0.as_slice() {
         [ObjectNamePart::Identifier(name)] if normalized(name) == normalized(table) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     })

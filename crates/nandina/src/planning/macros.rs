@@ -17,7 +17,7 @@ use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query,
-    TableAlias, TableFactor, VisitMut as _, VisitorMut,
+    TableAlias, TableFactor, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -28,6 +28,7 @@ use super::wrong_plans::{normalized, visit_queries};
 use super::{nesting, new_parser};
 use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
+use crate::planning::walk::WalkMut as _;
 
 /// Most calls that are written out in one statement: more are a macro that calls itself.
 const MOST_CALLS: usize = 2000;
@@ -159,7 +160,7 @@ impl Calls<'_> {
         }
         self.count(&function.name)?;
         let mut body = body.clone();
-        match Arguments(&values).put_into(|arguments| body.visit(arguments)) {
+        match Arguments(&values).put_into(|arguments| body.walk_mut(arguments)) {
             ControlFlow::Continue(()) => Ok(Some(Expr::Nested(body))),
             ControlFlow::Break(never) => match never {},
         }
@@ -178,7 +179,7 @@ impl Calls<'_> {
         };
         self.count(name)?;
         let mut subquery = body.clone();
-        match Arguments(&values).put_into(|arguments| subquery.visit(arguments)) {
+        match Arguments(&values).put_into(|arguments| subquery.walk_mut(arguments)) {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(never) => match never {},
         }

@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitMut as _, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitorMut,
 };
 
 use super::wrong_plans::visit_queries;
 use crate::catalog::names::{Names, Place};
 use crate::catalog::sequences::{SequenceFunction, full_name};
 use crate::error::{Error, Result};
+use crate::planning::walk::WalkMut as _;
 
 pub(crate) fn complete(state: &SessionState, statement: &mut Statement) -> Result<()> {
     let Some(names) = state.config().get_extension::<Names>() else { return Ok(()) };
@@ -25,7 +26,7 @@ pub(crate) fn complete(state: &SessionState, statement: &mut Statement) -> Resul
 pub(crate) fn complete_default(names: &Names, place: &Place, default: &mut Expr) {
     let names = names.within(&place.database, &place.schema);
     // Others are those of the session, which say what they miss.
-    let _ = default.visit(&mut Sequences(&names));
+    let _ = default.walk_mut(&mut Sequences(&names));
 }
 
 struct Sequences<'a>(&'a Names);

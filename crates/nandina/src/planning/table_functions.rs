@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Select, TableAlias, TableAliasColumnDef, TableFactor,
-    TableWithJoins, VisitorMut, visit_expressions,
+    TableWithJoins, VisitorMut,
 };
 
 use nandina_storage::MAIN;
@@ -19,6 +19,7 @@ use super::wrong_plans::visit_queries;
 use crate::catalog::{SYSTEM, system};
 use crate::error::{Error, Result};
 use crate::files::call::Call;
+use crate::planning::walk::walk_expressions;
 
 /// Rewrites the functions in a statement.
 pub(crate) fn name(statement: &mut Statement) -> Result<()> {
@@ -48,7 +49,7 @@ impl VisitorMut for Functions {
 /// The tables of which a column is named like a series: `t.range`.
 fn series_by_their_functions(select: &Select) -> HashSet<String> {
     let mut asked = HashSet::new();
-    let _ = visit_expressions(select, |expr| {
+    let _ = walk_expressions(select, |expr| {
         if let Expr::CompoundIdentifier(parts) = expr
             && let [table, column] = parts.as_slice()
             && is_series(&column.value.to_lowercase())

@@ -45,7 +45,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArgumentClause, FunctionArguments, Ident,
     NullTreatment, ObjectName, OrderByExpr, Query, Select, SelectFlavor, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    UnaryOperator, Value, VisitorMut,
 };
 
 use merged_columns::Surroundings;
@@ -53,6 +53,7 @@ use merged_columns::Surroundings;
 use crate::error::{Error, Result};
 use crate::planning::syntax;
 use crate::planning::trees::{call, take};
+use crate::planning::walk::WalkMut as _;
 
 /// Changes what can be written differently, and refuses the rest. Gives the names of common table expressions.
 pub(crate) fn avoid(statement: &mut Statement) -> Result<HashSet<String>> {
@@ -69,10 +70,10 @@ pub(crate) fn visit_queries<V: VisitorMut>(
     visitor: &mut V,
 ) -> ControlFlow<V::Break> {
     match statement {
-        Statement::Statement(inner) => inner.visit(visitor),
+        Statement::Statement(inner) => inner.walk_mut(visitor),
         Statement::Explain(explain) => visit_queries(&mut explain.statement, visitor),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Query(query) => query.walk_mut(visitor),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
         _ => ControlFlow::Continue(()),

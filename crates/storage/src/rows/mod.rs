@@ -51,6 +51,7 @@ pub use self::changes::NewRows;
 pub(crate) use self::deleted::DeletedRecord;
 pub use self::kept::RowsKept;
 pub use self::keys::KeyRange;
+pub use self::lookups::MostRows;
 pub use self::place::by_place;
 pub use self::row_set::RowSet;
 pub use self::transaction::{Deferred, Durability, RowPages, Transaction};

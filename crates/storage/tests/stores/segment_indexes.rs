@@ -111,7 +111,13 @@ fn check_ranges(transaction: &Transaction, table: &Table, number: usize, model: 
         if ids.len() > 1 {
             assert_eq!(transaction.find_few(table, number, &range, 1).unwrap(), None);
             let group = [values([Some(group)])];
-            assert_eq!(transaction.find_up_to(table, number, &group, 1).unwrap(), None);
+            let one = MostRows { all: 1, ..MostRows::ALL };
+            assert_eq!(transaction.find_up_to(table, number, &group, one).unwrap(), None);
+            let none_in_segments = MostRows { in_segments: 0, ..MostRows::ALL };
+            let found = transaction.find_up_to(table, number, &group, none_in_segments).unwrap();
+            if found.is_some() || !by_place(&ids).0.is_empty() {
+                assert_eq!(found.is_some(), by_place(&ids).0.is_empty());
+            }
         }
     }
 }

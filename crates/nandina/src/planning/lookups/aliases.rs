@@ -9,13 +9,12 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, LambdaFunction, Query, Select, SelectItem, VisitMut, VisitorMut, visit_expressions,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, LambdaFunction, Query, Select, SelectItem, VisitorMut};
 use datafusion::sql::sqlparser::tokenizer::Span;
 
 use crate::error::{Error, Result};
 use crate::planning::output_names;
+use crate::planning::walk::{WalkMut as _, walk_expressions};
 use crate::planning::wrong_plans::normalized;
 
 /// Most expressions that are written in the places of names, in one query.
@@ -73,13 +72,13 @@ impl<'a> Names<'a> {
         for item in &mut select.projection {
             match item {
                 SelectItem::ExprWithAlias { expr, alias } => {
-                    VisitMut::visit(expr, self)?;
+                    expr.walk_mut(self)?;
                     self.outputs.entry(normalized(alias)).or_insert_with(|| expr.clone());
                 }
                 SelectItem::UnnamedExpr(expr) => {
                     let name = output_names::of(expr);
                     let before = self.written;
-                    VisitMut::visit(expr, self)?;
+                    expr.walk_mut(self)?;
                     if self.written > before {
                         // It is called by what was written.
                         let expr = expr.clone();
@@ -90,7 +89,7 @@ impl<'a> Names<'a> {
             }
         }
         match &mut select.selection {
-            Some(filter) => VisitMut::visit(filter, self),
+            Some(filter) => filter.walk_mut(self),
             None => ControlFlow::Continue(()),
         }
     }
@@ -102,7 +101,7 @@ impl<'a> Names<'a> {
         };
         let Some(output) = self.outputs.get(name) else { unreachable!("the output has been found") };
         let mut size = 0;
-        let volatile = visit_expressions(output, |expr| {
+        let volatile = walk_expressions(output, |expr| {
             size += 1;
             match expr {
                 Expr::Function(function) if is_volatile(&function.name.to_string().to_lowercase()) => {

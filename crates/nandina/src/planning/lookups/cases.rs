@@ -8,14 +8,15 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, LambdaFunction, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, LambdaFunction, VisitorMut};
 
 use super::Column;
+use crate::planning::walk::WalkMut;
 use crate::planning::wrong_plans::normalized;
 
 /// Writes the names in a part of a query as the columns of its tables have them.
-pub(super) fn settle(part: &mut impl VisitMut, columns: &[Column]) {
-    let _ = part.visit(&mut Settling { columns, parameters: Vec::new() });
+pub(super) fn settle(part: &mut impl WalkMut, columns: &[Column]) {
+    let _ = part.walk_mut(&mut Settling { columns, parameters: Vec::new() });
 }
 
 struct Settling<'a> {

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, GroupByExpr,
     Ident, LimitClause, NullInclusion, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor,
-    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
+    TableWithJoins, Value, Visitor, VisitorMut,
 };
 
 use super::{Answer, Column, over, star_columns};
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::planning::output_names;
 use crate::planning::syntax::calls::{PIVOT, UNPIVOT};
 use crate::planning::trees::call;
+use crate::planning::walk::{Walk as _, WalkMut as _};
 use crate::planning::wrong_plans::{normalized, select_all_from};
 
 /// Most columns that a pivot makes of values.
@@ -321,7 +322,7 @@ fn wide(
             };
             let mut expr = expr.clone();
             if let Some(condition) = condition {
-                let _ = VisitMut::visit(&mut expr, &mut Filtered { condition, is_aggregate: &is_aggregate });
+                let _ = expr.walk_mut(&mut Filtered { condition, is_aggregate: &is_aggregate });
             }
             select.projection.push(SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) });
         }
@@ -394,7 +395,7 @@ fn long(
 fn others<'a>(columns: &[Column], expressions: impl Iterator<Item = &'a Expr>) -> Vec<Expr> {
     let mut named = Named(HashSet::new());
     for expression in expressions {
-        let _ = Visit::visit(expression, &mut named);
+        let _ = expression.walk(&mut named);
     }
     let rest = columns.iter().filter(|column| !named.0.contains(&column.name));
     rest.map(|column| Expr::Identifier(column.ident())).collect()
@@ -403,7 +404,7 @@ fn others<'a>(columns: &[Column], expressions: impl Iterator<Item = &'a Expr>) -
 /// The column that an expression is of, if it names one alone.
 fn only_column(expr: &Expr) -> Option<String> {
     let mut named = Named(HashSet::new());
-    let _ = Visit::visit(expr, &mut named);
+    let _ = expr.walk(&mut named);
     let mut names = named.0.into_iter();
     names.next().filter(|_| names.next().is_none())
 }

@@ -13,13 +13,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, Select, SelectItem, SelectItemQualifiedWildcardKind, Value, Visit, VisitMut, Visitor,
-    VisitorMut, WildcardAdditionalOptions,
+    Ident, ObjectName, Select, SelectItem, SelectItemQualifiedWildcardKind, Value, Visitor, VisitorMut,
+    WildcardAdditionalOptions,
 };
 use regex::Regex;
 
 use super::Column;
 use crate::error::{Error, Result};
+use crate::planning::walk::{Walk, WalkMut as _};
 use crate::planning::wrong_plans::normalized;
 
 /// Whether an expression of a query is for several columns.
@@ -118,7 +119,7 @@ pub(super) fn all<'c>(expr: &Expr, columns: &'c [Column]) -> Result<Option<Vec<(
 /// An expression for each column that it is for, and the pattern that names them.
 fn each<'c>(expr: &Expr, columns: &'c [Column]) -> Result<Vec<(Expr, &'c Column, Option<Regex>)>> {
     let mut found = Found::default();
-    let _ = Visit::visit(expr, &mut found);
+    let _ = expr.walk(&mut found);
     let Some(argument) = found.0 else { return Ok(Vec::new()) };
     let (chosen, pattern) = chosen(&argument, columns)?;
     if chosen.is_empty() {
@@ -126,7 +127,7 @@ fn each<'c>(expr: &Expr, columns: &'c [Column]) -> Result<Vec<(Expr, &'c Column,
     }
     let written = chosen.into_iter().map(|column| {
         let mut written = expr.clone();
-        let _ = VisitMut::visit(&mut written, &mut Replace(column));
+        let _ = written.walk_mut(&mut Replace(column));
         (written, column, pattern.clone())
     });
     Ok(written.collect())
@@ -200,9 +201,9 @@ fn with_groups(pattern: &Regex, column: &str, name: &str) -> String {
     written
 }
 
-fn contains(part: &impl Visit) -> bool {
+fn contains(part: &impl Walk) -> bool {
     let mut found = Found::default();
-    let _ = Visit::visit(part, &mut found);
+    let _ = part.walk(&mut found);
     found.0.is_some()
 }
 

@@ -22,7 +22,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::registry::FunctionRegistry as _;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Merge, MergeClauseKind, OutputClause, SelectItem, TableFactor, Value,
-    VisitMut, VisitorMut, With,
+    VisitorMut, With,
 };
 use nandina_exec::rows::{MergeAction, ROW_ID, RowChange};
 use nandina_functions::sql_type;
@@ -33,6 +33,7 @@ use super::{Changing, planned};
 use crate::catalog::names::Names;
 use crate::error::{Error, Result};
 use crate::planning::syntax;
+use crate::planning::walk::WalkMut as _;
 
 /// A column that the rows of the source have, and those beside them do not.
 const IN_SOURCE: &str = "in source";
@@ -209,7 +210,7 @@ pub(super) async fn merging(
         let parts = std::iter::once(branch.condition).chain(branch.outcome.parts()).enumerate();
         of_branches.extend(parts.map(|(part, expr)| (place_of(number, part), expr)));
     }
-    let _ = VisitMut::visit(&mut query, &mut Parts { from: &from, of_branches: &of_branches });
+    let _ = query.walk_mut(&mut Parts { from: &from, of_branches: &of_branches });
     query.with = from.with;
     let mut own = state.clone();
     let error = own.udf("error")?;

@@ -13,13 +13,13 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, ObjectName, SelectItem, SetExpr, Statement as SqlStatement,
-    visit_expressions,
 };
 use nandina_exec::rows::{MERGE_ACTION, RowChange};
 use nandina_plan::ChangedRows;
 
 use super::Target;
 use crate::error::{Error, Result};
+use crate::planning::walk::walk_expressions;
 use crate::planning::wrong_plans::normalized;
 use crate::planning::{logical_plan, syntax};
 
@@ -67,7 +67,7 @@ pub(super) async fn plan(
 
 /// Whether an item tells what `MERGE` has done to a row.
 fn names_action(item: &SelectItem) -> bool {
-    let visited = visit_expressions(item, |expr| {
+    let visited = walk_expressions(item, |expr| {
         let name = match expr {
             Expr::Identifier(name) => Some(name),
             Expr::CompoundIdentifier(path) => path.last(),

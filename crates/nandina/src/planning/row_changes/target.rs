@@ -10,7 +10,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr as PlannedExpr, LogicalPlan, LogicalPlanBuilder, cast, ident};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Assignment, AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, TableFactor,
-    VisitMut as _, VisitorMut,
+    VisitorMut,
 };
 use nandina_exec::rows::{ROW_ID, RowTableProvider, Transactions};
 use nandina_storage::Table;
@@ -18,6 +18,7 @@ use nandina_storage::Table;
 use crate::catalog::names::{Names, Place};
 use crate::error::{Error, Result};
 use crate::planning::insertion::is_default;
+use crate::planning::walk::WalkMut as _;
 use crate::planning::wrong_plans::normalized;
 use crate::planning::{cannot_change, catalog_statement, checks, identities, new_parser, sequence_names};
 use crate::suggestion;
@@ -266,7 +267,7 @@ pub(super) fn with_table(mut expr: Expr, table: &Ident, is_own: impl Fn(&Ident) 
             ControlFlow::Continue(())
         }
     }
-    let _ = expr.visit(&mut Names { table, is_own, inside: 0 });
+    let _ = expr.walk_mut(&mut Names { table, is_own, inside: 0 });
     expr
 }
 

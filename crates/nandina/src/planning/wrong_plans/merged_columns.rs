@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ExcludeSelectItem, Expr, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator,
     ObjectName, Query, ReplaceSelectElement, ReplaceSelectItem, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, TableWithJoins, VisitorMut,
     WildcardAdditionalOptions,
 };
 
@@ -27,6 +27,7 @@ use super::normalized;
 use crate::error::{Error, Result};
 use crate::planning::forms::is_asof_alone;
 use crate::planning::trees::{call, join_constraint};
+use crate::planning::walk::WalkMut as _;
 
 /// Whether a join shows rows of its right side that have no match.
 fn keeps_right_rows(join: &Join) -> bool {
@@ -155,12 +156,12 @@ pub(super) fn qualify(select: &mut Select, surroundings: Surroundings) -> Result
     let mut in_where = Qualifying { owners: owners.clone(), ..Qualifying::default() };
     let mut elsewhere = Qualifying { owners, passes_unknown, ..Qualifying::default() };
     let mut qualify_all = || {
-        select.selection.visit(&mut in_where)?;
-        select.distinct.visit(&mut of_results)?;
-        select.having.visit(&mut behind_groups)?;
-        select.qualify.visit(&mut behind_groups)?;
-        select.projection.visit(&mut elsewhere)?;
-        select.group_by.visit(&mut elsewhere)
+        select.selection.walk_mut(&mut in_where)?;
+        select.distinct.walk_mut(&mut of_results)?;
+        select.having.walk_mut(&mut behind_groups)?;
+        select.qualify.walk_mut(&mut behind_groups)?;
+        select.projection.walk_mut(&mut elsewhere)?;
+        select.group_by.walk_mut(&mut elsewhere)
     };
     as_result(qualify_all())
 }
@@ -191,7 +192,7 @@ fn qualify_conditions(from: &mut [TableWithJoins], surroundings: Surroundings) -
                 continue;
             }
             let mut qualifying = Qualifying { owners, passes_unknown, ..Qualifying::default() };
-            as_result(join.join_operator.visit(&mut qualifying))?;
+            as_result(join.join_operator.walk_mut(&mut qualifying))?;
         }
     }
     Ok(())
@@ -206,7 +207,7 @@ pub(super) fn qualify_order(query: &mut Query, surroundings: Surroundings) -> Re
     }
     let owners = without_results(select);
     let passes_unknown = surroundings == Surroundings::Alone;
-    as_result(query.order_by.visit(&mut Qualifying { owners, passes_unknown, ..Qualifying::default() }))
+    as_result(query.order_by.walk_mut(&mut Qualifying { owners, passes_unknown, ..Qualifying::default() }))
 }
 
 /// The merged columns of a select but for those whose names its results have, unless a result is the column.

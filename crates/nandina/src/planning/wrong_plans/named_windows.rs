@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowExpr, Query, Select, SetExpr, VisitMut, VisitorMut, WindowSpec, WindowType,
+    Expr, Ident, NamedWindowExpr, Query, Select, SetExpr, VisitorMut, WindowSpec, WindowType,
 };
 
 use crate::error::{Error, Result};
+use crate::planning::walk::WalkMut as _;
 
 /// Names are told apart as those of tables are.
 fn folded(name: &Ident) -> String {
@@ -29,9 +30,9 @@ pub(super) fn replace(query: &mut Query) -> Result<()> {
     select.named_window.clear();
     let mut replacing = Replacing { defined, queries: 0 };
     let mut replace_all = || {
-        query.order_by.visit(&mut replacing)?;
-        select.projection.visit(&mut replacing)?;
-        select.qualify.visit(&mut replacing)
+        query.order_by.walk_mut(&mut replacing)?;
+        select.projection.walk_mut(&mut replacing)?;
+        select.qualify.walk_mut(&mut replacing)
     };
     match replace_all() {
         ControlFlow::Continue(()) => Ok(()),

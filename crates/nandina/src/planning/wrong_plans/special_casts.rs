@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    visit_expressions,
 };
 
 use crate::error::{Error, Result};
 use crate::planning::syntax;
 use crate::planning::trees::{call, take};
+use crate::planning::walk::walk_expressions;
 
 pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
     if let Some(tried) = tried(expr)? {
@@ -81,7 +81,7 @@ fn tried(expr: &mut Expr) -> Result<Option<Expr>> {
         *kind = CastKind::TryCast;
         return Ok(Some(take(tried)));
     }
-    let has_query = visit_expressions(tried, |expr: &Expr| match expr {
+    let has_query = walk_expressions(tried, |expr: &Expr| match expr {
         Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });

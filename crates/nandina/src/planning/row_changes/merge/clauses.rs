@@ -13,8 +13,7 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Assignment, AssignmentTarget, Expr, Ident, MergeAction as Action, MergeClause,
-    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, ObjectName, Query, Visit as _,
-    Visitor,
+    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, ObjectName, Query, Visitor,
 };
 use nandina_exec::rows::{MergeAction, ROW_ID};
 
@@ -26,6 +25,7 @@ use crate::planning::insertion::is_default;
 use crate::planning::row_changes::target::{Target, with_table};
 use crate::planning::syntax::merges::Form;
 use crate::planning::trees::null;
+use crate::planning::walk::Walk as _;
 use crate::planning::wrong_plans::normalized;
 
 /// What becomes of rows by each of the clauses.
@@ -321,7 +321,7 @@ fn names_table(value: &Expr, is_such: impl Fn(&Ident) -> bool) -> bool {
             }
         }
     }
-    value.visit(&mut Names { is_such, queries: 0 }).is_break()
+    value.walk(&mut Names { is_such, queries: 0 }).is_break()
 }
 
 /// What a path of several names begins with.

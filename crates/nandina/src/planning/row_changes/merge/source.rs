@@ -8,12 +8,12 @@ use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Merge, Statement as SqlStatement, TableFactor, TableWithJoins, With,
-    visit_expressions, visit_expressions_mut,
 };
 
 use super::Target;
 use crate::error::{Error, Result};
 use crate::planning::syntax::merges::{self, Form};
+use crate::planning::walk::{walk_expressions, walk_expressions_mut};
 use crate::planning::wrong_plans::{normalized, select_all_from};
 use crate::planning::{logical_plan, output_names};
 use crate::suggestion;
@@ -69,7 +69,7 @@ impl Source {
 
     /// An expression in which comparisons of whole rows, `t IS DISTINCT FROM s`, are ones of their columns.
     pub fn with_columns_compared(&self, target: &Target, mut expr: Expr) -> Result<Expr> {
-        let written = visit_expressions_mut(&mut expr, |part| {
+        let written = walk_expressions_mut(&mut expr, |part| {
             let Some((left, right, is_distinct)) = compared_names(part) else {
                 return ControlFlow::Continue(());
             };
@@ -154,7 +154,7 @@ fn compared_names(expr: &Expr) -> Option<(&Ident, &Ident, bool)> {
 /// Whether a clause takes all columns of the source, or a condition may compare whole rows.
 fn needs_columns(merge: &Merge) -> bool {
     let mut forms = merge.clauses.iter().filter_map(|clause| Form::of(&clause.action));
-    let compared = visit_expressions(merge, |expr| match compared_names(expr) {
+    let compared = walk_expressions(merge, |expr| match compared_names(expr) {
         Some(_) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),
     });
