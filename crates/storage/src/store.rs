@@ -766,7 +766,7 @@ impl Catalog {
                 begins_behind && next_page <= RowId::PAGES
             });
             if !are_in_order {
-                return Err(damaged("page numbers of its segments overlap, or are too large"));
+                return Err(damaged("page numbers of its segments overlap, or exceed 47 bits"));
             }
             let rules = Arc::new(record.rules.clone());
             let heap = match &record.rows {

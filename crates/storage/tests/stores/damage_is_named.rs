@@ -64,10 +64,10 @@ fn a_manifest_that_counts_other_rows() {
 #[test]
 fn a_manifest_with_page_numbers_that_cannot_be() {
     let (directory, _segment) = database();
-    rewrite_manifest(directory.path(), "\"first_page\": 0", "\"first_page\": 281474976710656");
+    rewrite_manifest(directory.path(), "\"first_page\": 0", "\"first_page\": 140737488355328");
     let message = message(directory.path());
     assert!(
-        message.contains("table \"t\": page numbers of its segments overlap, or exceed 48 bits"),
+        message.contains("table \"t\": page numbers of its segments overlap, or exceed 47 bits"),
         "{message}"
     );
 }
