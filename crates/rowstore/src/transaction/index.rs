@@ -68,8 +68,11 @@ pub type KeyOfRow = (Vec<u8>, RowId);
 /// Whether a row that is there now has a key that must be unique.
 pub type HasKey<'k> = &'k dyn Fn(&[u8]) -> bool;
 
-/// Whether a transaction sees a row that is elsewhere, with a key that must be unique.
-pub type HasRow<'k> = &'k dyn Fn(&Transaction<'_>, &[u8], RowId) -> Result<bool>;
+/// Whether a transaction sees a row that is elsewhere.
+pub type HasRow<'k> = &'k dyn Fn(&Transaction<'_>, RowId) -> Result<bool>;
+
+/// Whether a key of a unique index is that of one row at most: one with nulls is not.
+pub type IsSingle<'k> = &'k dyn Fn(&[u8]) -> Result<bool>;
 
 impl Transaction<'_> {
     /// Has a key lead to a row, which is there already. Where the key is to be `unique`, it fails if another row of this store has it, or
@@ -274,29 +277,30 @@ impl Drop for Building<'_> {
     }
 }
 
-/// Fails if two rows of an index have the same key.
+/// Fails if two rows of an index have the same key, and may not.
 fn check_each_once(
     transaction: &Transaction<'_>,
     tree: Tree,
+    is_single: IsSingle<'_>,
     is_there: impl Fn(&[u8], RowId) -> Result<bool>,
 ) -> Result<()> {
     let mut all = transaction.index_range(tree, Bound::Unbounded, Bound::Unbounded, false);
-    let mut last: Vec<u8> = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
     // The first row with this key is looked at when there is a second one.
     let mut first: Option<RowId> = None;
-    let mut has_one = false;
+    let (mut has_one, mut may_repeat) = (false, false);
     while let Some(found) = all.next_key() {
         let (key, row) = found?;
-        if last != key || (first.is_none() && !has_one) {
-            last.clear();
-            last.extend_from_slice(key);
-            (first, has_one) = (Some(row), false);
+        if last.as_deref() != Some(key) {
+            last = Some(key.to_vec());
+            (first, has_one, may_repeat) = (Some(row), false, false);
             continue;
         }
         if let Some(first) = first.take() {
-            has_one = is_there(key, first)?;
+            may_repeat = !is_single(key)?;
+            has_one = !may_repeat && is_there(key, first)?;
         }
-        if is_there(key, row)? && std::mem::replace(&mut has_one, true) {
+        if !may_repeat && is_there(key, row)? && std::mem::replace(&mut has_one, true) {
             return Err(Error::DuplicateKey { row });
         }
     }
@@ -342,9 +346,8 @@ impl RowStore {
 
     /// Builds an index while others change rows of its table, who add and remove their keys from before this begins; the transactions of
     /// those who did not have ended by then. `keys` hands over those of the rows that a transaction sees, best in their order, and
-    /// `has_key` tells whether the bytes of a row have a key. Rows that are elsewhere keep their keys; whether one of them is there, as a
-    /// transaction sees it, and has a key that is to be unique is for `elsewhere` to tell. Transactions that began before this returns do
-    /// not read the index.
+    /// `has_key` tells whether the bytes of a row have a key. Rows that are elsewhere keep their keys; whether a transaction sees one of
+    /// them is for `elsewhere` to tell. Transactions that began before this returns do not read the index.
     ///
     /// What was removed before it had been added is taken out at the end. It waits twice until all transactions have ended that
     /// are changing something: of two that add the same unique key at the same time, neither may have seen the other, and one of them
@@ -353,7 +356,7 @@ impl RowStore {
         &self,
         tree: Tree,
         table: TableId,
-        is_unique: bool,
+        unique: Option<IsSingle<'_>>,
         has_key: &dyn Fn(&[u8], &[u8]) -> bool,
         elsewhere: HasRow<'_>,
         keys: impl FnOnce(&Transaction<'_>, &mut dyn FnMut(&[u8], RowId) -> Result<()>) -> Result<(), E>,
@@ -381,7 +384,7 @@ impl RowStore {
         let now = self.begin();
         let is_there = |key: &[u8], row: RowId| {
             if row.is_elsewhere() {
-                return elsewhere(&now, key, row);
+                return elsewhere(&now, row);
             }
             match now.get(table, row) {
                 Ok(bytes) => Ok(bytes.is_some_and(|bytes| has_key(key, &bytes))),
@@ -398,8 +401,8 @@ impl RowStore {
                 tree.remove(&self.pages, &entry_of(&key, row, writer), |_| Ok(()))?;
             }
         }
-        if is_unique {
-            check_each_once(&now, tree, is_there)?;
+        if let Some(is_single) = unique {
+            check_each_once(&now, tree, is_single, is_there)?;
         }
         self.pages.log().wait_until_all_durable()?;
         Ok(())

@@ -16,6 +16,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, ArrayRef};
 use nandina_rowstore::heap::RowId as HeapRow;
+use nandina_rowstore::transaction::index::IsSingle;
 use nandina_rowstore::tree::Tree;
 use nandina_rowstore::{Error as RowsError, RowStore, Transaction as Rows};
 
@@ -117,21 +118,23 @@ fn build(store: &RowStore, table: &Table, tree: Tree) -> Result<()> {
     let number = heap.record.indexes.iter().position(|index| index.tree() == tree);
     let number = number.ok_or_else(|| StorageError::TableGone { name: table.name().to_owned() })?;
     let (index, codec) = (&heap.record.indexes[number], &heap.keys[number]);
-    // Nulls are no other row's keys, and damaged rows are told where they are read.
-    let has_key = |wanted: &[u8], bytes: &[u8]| {
-        key_of(heap, codec, bytes).is_ok_and(|(key, has_null)| !has_null && key == wanted)
-    };
+    // Damaged rows are told where they are read.
+    let has_key = |wanted: &[u8], bytes: &[u8]| key_of(heap, codec, bytes).is_ok_and(|key| key == wanted);
     let failed = RefCell::new(None);
-    let elsewhere = |rows: &Rows<'_>, key: &[u8], row: HeapRow| match is_left(rows, heap, codec, key, row) {
+    let noted = |told: Result<bool>| match told {
         Err(StorageError::Rows(error)) => Err(error),
         Err(error) => {
             *failed.borrow_mut() = Some(error);
             Ok(false)
         }
-        Ok(is_left) => Ok(is_left),
+        Ok(told) => Ok(told),
     };
-    let is_unique = index.definition.is_unique;
-    let built = store.build_index(tree, heap.id(), is_unique, &has_key, &elsewhere, |rows, add| {
+    let elsewhere = |rows: &Rows<'_>, row: HeapRow| noted(is_left(rows, heap, row));
+    // Nulls are no other row's keys.
+    let is_single =
+        |key: &[u8]| noted(codec.values(key).map(|values| values.iter().all(|value| value.is_valid(0))));
+    let unique: Option<IsSingle<'_>> = index.definition.is_unique.then_some(&is_single as IsSingle<'_>);
+    let built = store.build_index(tree, heap.id(), unique, &has_key, &elsewhere, |rows, add| {
         let mut keys = SortedKeys { keys: Vec::new(), bytes: 0, add };
         add_heap(rows, heap, codec, &mut keys)?;
         add_segments(rows, table, codec, &mut keys)?;
@@ -147,20 +150,18 @@ fn build(store: &RowStore, table: &Table, tree: Tree) -> Result<()> {
     }
 }
 
-/// The key of a row of the heap, and whether it has a null.
-fn key_of(heap: &Heap, codec: &KeyCodec, bytes: &[u8]) -> Result<(Vec<u8>, bool)> {
+/// The key of a row of the heap.
+fn key_of(heap: &Heap, codec: &KeyCodec, bytes: &[u8]) -> Result<Vec<u8>> {
     let columns = keys_of(heap, &codec.columns, bytes)?;
-    let has_null = columns.iter().any(|column| column.is_null(0));
-    Ok((codec.of_columns(&columns)?.row(0).as_ref().to_vec(), has_null))
+    Ok(codec.of_columns(&columns)?.row(0).as_ref().to_vec())
 }
 
-/// Whether a transaction sees a row of a segment, with a key that may be that of no other row.
-fn is_left(rows: &Rows<'_>, heap: &Heap, codec: &KeyCodec, key: &[u8], entry: HeapRow) -> Result<bool> {
+/// Whether a transaction sees a row of a segment.
+fn is_left(rows: &Rows<'_>, heap: &Heap, entry: HeapRow) -> Result<bool> {
     let Place::Segment(row) = Place::of_entry(entry) else {
         unreachable!("a row of the heap is not elsewhere")
     };
-    let has_null = codec.values(key)?.iter().any(|value| value.is_null(0));
-    Ok(!has_null && !heap.deleted()?.has(rows, row)?)
+    Ok(!heap.deleted()?.has(rows, row)?)
 }
 
 /// Keys that are added to an index, many at a time in their order.
@@ -192,7 +193,7 @@ fn add_heap(rows: &Rows<'_>, heap: &Heap, codec: &KeyCodec, keys: &mut SortedKey
     for pages in rows.heap_pages(heap.id())?.chunks(PAGES_AT_ONCE) {
         rows.scan_pages(heap.id(), pages, |row, bytes| found.push((row, key_of(heap, codec, bytes))))?;
         for (row, key) in found.drain(..) {
-            keys.push(key?.0, row)?;
+            keys.push(key?, row)?;
         }
     }
     Ok(())

@@ -441,6 +441,46 @@ fn an_index_is_made_while_others_change_rows() {
     });
 }
 
+#[test]
+fn rows_with_nulls_stay_in_an_index_that_is_made_while_their_deletion_is_rolled_back() {
+    let rows: Vec<Row> = (0..2000).map(|key| row(key, None)).collect();
+    let store = made(&[]);
+    store.make_changeable(&store.table("t").unwrap()).unwrap();
+    let mut transaction = store.begin().unwrap();
+    transaction.insert(&transaction.table("t").unwrap(), &batch(&rows)).unwrap();
+    transaction.commit().unwrap();
+    let ids: Vec<u64> = all(&store.begin().unwrap(), "t").unwrap().values().map(|(_, id)| *id).collect();
+    let model: Model = rows.into_iter().map(|row| (row.0, row)).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(3);
+            while !is_over.load(Ordering::Relaxed) {
+                let mut transaction = store.begin().unwrap();
+                let table = transaction.table("t").unwrap();
+                let some = (0..8).map(|_| ids[random.below(ids.len() as u64) as usize]);
+                transaction.delete(&table, &UInt64Array::from_iter_values(some)).unwrap();
+            }
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for is_unique in [false, true, false, true] {
+                create(&store, index("by_group", &[1], is_unique)).unwrap();
+                let transaction = store.begin().unwrap();
+                let table = transaction.table("t").unwrap();
+                for (number, _) in transaction.indexes(&table).unwrap() {
+                    assert_eq!(found(&transaction, &table, number, values([None])), model);
+                }
+                drop(transaction);
+                store.drop_index(&store.table("t").unwrap(), "by_group").unwrap();
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
 /// Adds the row with a key, or changes or deletes it where it is there.
 fn change_one(random: &mut Random, transaction: &mut Transaction, key: i64) -> Result<()> {
     let table = transaction.table("t")?;
