@@ -241,7 +241,7 @@ impl ExecutionPlan for IndexedScanExec {
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
         match phase {
-            // They are evaluated above, whoever reads the rows.
+            // They are evaluated above, however the rows are found.
             FilterPushdownPhase::Pre => {
                 Ok(FilterDescription::all_unsupported(&parent_filters, &self.children()))
             }

@@ -1,7 +1,7 @@
 //! Indexes: made while others change rows, and dropped.
 //!
 //! ```text
-//!   a tree ─► the manifest names it: who changes rows adds their keys ─► keys of all rows that are there ─► queries use it
+//!   a tree ─► the manifest names it: changes of rows add their keys ─► keys of all rows that are there ─► queries use it
 //!             the table has a heap, and gets no other segments
 //! ```
 //!
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// Has whoever changes rows add their keys to an index from now on.
+    /// From now on, keys of rows that are changed are added to an index.
     fn add_index(&self, table: &Table, record: &IndexRecord) -> Result<()> {
         let name = &record.definition.name;
         for _ in 0..MOST_TRIES {
